@@ -1,0 +1,63 @@
+"""Connecting to Ray: the cluster the process belongs to, or a local one with explicit resources."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import Field
+
+from raydr.component import Config
+
+
+class RayConfig(Config):
+    """Resources of a Ray that raydr starts itself; ignored inside a job or with an address."""
+
+    #: Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one.
+    address: str = ""
+    #: CPUs of the local Ray; the machine's if null.
+    num_cpus: int | None = Field(default=None, ge=1)
+    num_gpus: int | None = Field(default=None, ge=0)
+    object_store_gib: float = Field(default=1.0, gt=0)
+    #: Folder for sessions and logs of the local Ray; a short path, since sockets live in it.
+    temp_dir: str = ""
+
+
+@contextmanager
+def connected(config: RayConfig) -> Iterator[None]:
+    """Ray for the duration of the block; a Ray that was already connected is used and left running."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    quiet_ray_logs()
+    if config.address or os.environ.get("RAY_ADDRESS"):
+        ray.init(address=config.address or None, logging_level="ERROR")
+    else:
+        temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
+        ray.init(
+            address="local",
+            num_cpus=config.num_cpus or os.cpu_count(),
+            num_gpus=config.num_gpus,
+            object_store_memory=int(config.object_store_gib * 2**30),
+            include_dashboard=False,
+            logging_level="ERROR",
+            _temp_dir=str(temp_dir),
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def quiet_ray_logs() -> None:
+    """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name in ("ray.data", "ray.train", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)

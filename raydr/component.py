@@ -1,0 +1,91 @@
+"""Strict config classes, and components that are picked by name.
+
+A component (a loss, a reader, a judge, a sampler) is a frozen pydantic model: its fields are its settings,
+its methods do its work. It lives in one file of its package; adding that file is all it takes to make the
+name usable in a config::
+
+    train:
+      loss: {name: rcl, beta: 0.3}
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from raydr.errors import ConfigError
+
+
+class Config(BaseModel):
+    """Base of every config class: unknown keys are errors, values are validated, instances are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+class Component(Config):
+    """A config that also does the work it configures; subclasses pin ``name`` with a ``Literal``."""
+
+    name: str
+
+    #: The package whose modules define the subclasses; set on the base class of each kind.
+    package: ClassVar[str]
+    #: What the kind is called in messages, for example ``loss``.
+    kind: ClassVar[str]
+
+    @classmethod
+    def choices(cls) -> dict[str, type[Component]]:
+        """All components of this kind by name, found by importing every module of its package."""
+        package = importlib.import_module(cls.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{cls.package}.{module.name}")
+        found: dict[str, type[Component]] = {}
+        pending: list[type[Component]] = [cls]
+        while pending:
+            candidate = pending.pop()
+            pending.extend(candidate.__subclasses__())
+            default = candidate.model_fields["name"].default
+            if isinstance(default, str):
+                found[default] = candidate
+        return dict(sorted(found.items()))
+
+
+ComponentT = TypeVar("ComponentT", bound=Component)
+
+
+class Pluggable:
+    """Annotation that resolves ``{name: ...}`` to the component of that name.
+
+    Used as ``loss: Annotated[Loss, Pluggable()]``; the annotated class says which kind is meant.
+    """
+
+    def __get_pydantic_core_schema__(self, source: type[Component], handler: GetCoreSchemaHandler) -> Any:
+        def resolve(value: Any) -> Component:
+            if isinstance(value, source):
+                return value
+            if isinstance(value, str):
+                value = {"name": value}
+            if not isinstance(value, dict) or "name" not in value:
+                raise ValueError(f"a {source.kind} is written as {{name: ..., settings ...}}, got {value!r}")
+            choices = source.choices()
+            chosen = choices.get(value["name"])
+            if chosen is None:
+                raise ValueError(f"unknown {source.kind} {value['name']!r}; allowed: {', '.join(choices)}")
+            return chosen.model_validate(value)
+
+        return core_schema.no_info_plain_validator_function(
+            resolve, serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.model_dump())
+        )
+
+
+def build(kind: type[ComponentT], value: Any) -> ComponentT:
+    """The component of ``kind`` described by ``value`` (a name or a dict); for use outside a config tree."""
+    chosen = kind.choices().get(value if isinstance(value, str) else value.get("name", ""))
+    if chosen is None:
+        raise ConfigError(f"unknown {kind.kind} {value!r}; allowed: {', '.join(kind.choices())}")
+    made = chosen.model_validate({"name": value} if isinstance(value, str) else value)
+    assert isinstance(made, kind)
+    return made

@@ -1,0 +1,113 @@
+"""The whole run as one strict, typed tree.
+
+One YAML file describes a run; ``--set train.loss.beta=0.3`` overrides single values. Unknown keys, wrong types
+and values out of range are errors that name the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from raydr.cluster import RayConfig
+from raydr.component import Config
+from raydr.data.config import DataConfig, NoiseInjectionConfig
+from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
+from raydr.index.config import IndexConfig, SearchConfig
+from raydr.models.config import ModelConfig
+from raydr.models.encode_config import EncodeConfig
+from raydr.negatives.config import NegativesConfig
+from raydr.tracking_config import TrackingConfig
+from raydr.training.config import TrainConfig
+
+
+class RunConfig(Config):
+    """A run: what to read, how to learn, where to put it."""
+
+    name: str = Field(default="raydr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    #: Where the artefacts go: a local folder or an fsspec URL.
+    workdir: str = "work"
+    seed: int = Field(default=0, ge=0)
+    data: DataConfig
+    inject_noise: NoiseInjectionConfig | None = None
+    negatives: NegativesConfig | None = None
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    encode: EncodeConfig = EncodeConfig()
+    index: IndexConfig = IndexConfig()
+    search: SearchConfig = SearchConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    ray: RayConfig = RayConfig()
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
+        """Read a YAML file and apply ``key.path=value`` overrides (values are YAML).
+
+        Raises:
+            ConfigError: with the file, the key, the value and what is allowed.
+        """
+        try:
+            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"there is no config file {path}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is not valid YAML: {error}") from None
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{path} must be a mapping of sections (data, model, train, ...), found {raw!r}")
+        for override in overrides or []:
+            _apply(raw, override)
+        return cls.parse(raw, str(path))
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any], where: str = "config") -> RunConfig:
+        """Validate a nested dict.
+
+        Raises:
+            ConfigError: lists every wrong key with its value.
+        """
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            raise ConfigError(explain(error, where)) from None
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set takes key=value, got {override!r}; for example --set train.num_epochs=3")
+    *parents, last = key.split(".")
+    target = raw
+    for parent in parents:
+        inner = target.get(parent)
+        if inner is None:
+            inner = target[parent] = {}
+        elif isinstance(inner, str):
+            # A component may be written by its bare name; an override of its settings makes it a mapping.
+            inner = target[parent] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {override}: {parent} is {inner!r} and has no settings of its own")
+        target = inner
+    target[last] = yaml.safe_load(text)
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
+    lines = []
+    for found in error.errors(include_url=False):
+        key = ".".join(str(step) for step in found["loc"]) or "(top level)"
+        if found["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key (value {found['input']!r})")
+        elif found["type"] == "missing":
+            lines.append(f"{key}: is missing")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: {message} (got {found['input']!r})")
+    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)

@@ -1,0 +1,93 @@
+"""What people see: messages, tables and progress bars, on standard error so that results can be piped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Task as ProgressTask
+from rich.progress import TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """One line about what is being done or decided, with its reason."""
+    console.print(message, markup=False)
+
+
+def warn(message: str) -> None:
+    console.print(f"warning: {message}", style="yellow", markup=False)
+
+
+def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table; numbers are right-aligned."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    listed = [[str(cell) for cell in row] for row in rows]
+    for at, column in enumerate(columns):
+        numeric = all(_is_number(row[at]) for row in listed)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def show_summary(title: str, facts: Mapping[str, Any]) -> None:
+    """The small table that ends every command: what was done and where the result is."""
+    show_table(title, ["", ""], ((key, value) for key, value in facts.items()))
+
+
+def _is_number(cell: str) -> bool:
+    return bool(cell) and cell.lstrip("+-").replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
+
+
+class _RateColumn(TextColumn):
+    """Finished items a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__("")
+        self.unit = unit
+
+    def render(self, task: ProgressTask) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.1f} {self.unit}/s" if speed else "")
+
+
+@dataclass
+class ProgressBar:
+    """Handle of a running bar."""
+
+    progress: Progress
+    task: TaskID
+
+    def advance(self, num: float = 1) -> None:
+        self.progress.advance(self.task, num)
+
+    def describe(self, description: str) -> None:
+        self.progress.update(self.task, description=description)
+
+
+@contextmanager
+def progress_bar(description: str, total: float, unit: str) -> Iterator[ProgressBar]:
+    """A bar with rate and ETA on a terminal; nothing in CI or when output is redirected."""
+    quiet = bool(os.environ.get("CI")) or not sys.stderr.isatty()
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(unit),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet,
+    )
+    with progress:
+        yield ProgressBar(progress, progress.add_task(description, total=total))

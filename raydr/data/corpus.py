@@ -1,0 +1,155 @@
+"""A prepared corpus: passages in memory-mapped parts, and a lookup from passage id to row.
+
+Artefact ``corpus``::
+
+    passages/part-*.arrow    passages(passage_id, title, text, source, line)
+    lookup/id_hash.npy       uint64, sorted hashes of all passage ids
+    lookup/row.npy           int64, the row of each of them
+    lookup/content_hash.npy  uint64 by row: equal for passages with the same title and text
+
+Any process can read any passage by id without holding the corpus: training, mining, judging and searching
+look texts up here instead of carrying copies of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artifacts import Artifact
+from raydr.data.schema import read_arrow
+from raydr.errors import DataError
+from raydr.storage import Folder
+
+
+def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Stable 64-bit hashes, the same in every process and on every machine.
+
+    >>> int(hash_strings(["a"])[0]) == int(hash_strings(["b", "a"])[1])
+    True
+    """
+    listed = strings.to_pylist() if isinstance(strings, pa.Array | pa.ChunkedArray) else list(strings)
+    values = np.empty(len(listed), dtype=object)
+    values[:] = listed
+    return np.asarray(pd.util.hash_array(values, categorize=False), dtype=np.uint64)
+
+
+def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:
+    """Hashes of whole passages after folding case and white space, so that copies are recognised."""
+    folded = [
+        " ".join(f"{title} {text}".lower().split())
+        for title, text in zip(titles.to_pylist(), texts.to_pylist(), strict=True)
+    ]
+    return hash_strings(folded)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Titles and texts of some passages, in the order asked for."""
+
+    titles: list[str]
+    texts: list[str]
+
+
+class Corpus:
+    """Read access to a ``corpus`` artefact. Cheap to open: files are mapped when first touched."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.part_names = artifact.parts("passages")
+        rows = [artifact.manifest.parts[name].rows for name in self.part_names]
+        self.starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        self._tables: dict[int, pa.Table] = {}
+        self._lookup: dict[str, NDArray[np.generic]] = {}
+
+    @classmethod
+    def open(cls, path: str | Folder) -> Corpus:
+        return cls(Artifact.open(path, "corpus"))
+
+    @property
+    def fingerprint(self) -> str:
+        return self.artifact.fingerprint
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def part(self, index: int) -> pa.Table:
+        """One part as a memory-mapped table."""
+        if index not in self._tables:
+            self._tables[index] = read_arrow(self.artifact.local(self.part_names[index]))
+        return self._tables[index]
+
+    def parts(self) -> Iterator[pa.Table]:
+        for index in range(len(self.part_names)):
+            yield read_arrow(self.artifact.local(self.part_names[index]))
+
+    def rows_of(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each passage id.
+
+        Raises:
+            DataError: an id is not in the corpus; names the first and how many there are.
+        """
+        rows = self.find(passage_ids)
+        if (rows < 0).any():
+            missing = [passage_ids[at] for at in np.flatnonzero(rows < 0)]
+            raise DataError(
+                f"{len(missing)} of {len(passage_ids)} passage ids are not in the corpus at {self.artifact.folder}, "
+                f"the first is {missing[0]!r}: were they made with another corpus?"
+            )
+        return rows
+
+    def find(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each passage id, −1 where it is not in the corpus."""
+        id_hash, row = self._array("id_hash"), self._array("row")
+        wanted = hash_strings(passage_ids)
+        at = np.searchsorted(id_hash, wanted)
+        rows = np.full(len(wanted), -1, dtype=np.int64)
+        inside = at < len(id_hash)
+        hit = np.zeros(len(wanted), dtype=bool)
+        hit[inside] = id_hash[at[inside]] == wanted[inside]
+        rows[hit] = row[at[hit]]
+        found_ids = self.ids(rows[hit])
+        for position, found in zip(np.flatnonzero(hit), found_ids, strict=True):
+            if found != passage_ids[position]:
+                rows[position] = self._resolve_collision(int(at[position]), wanted[position], passage_ids[position])
+        return rows
+
+    def _resolve_collision(self, start: int, wanted: np.uint64, passage_id: str) -> int:
+        id_hash, row = self._array("id_hash"), self._array("row")
+        while start < len(id_hash) and id_hash[start] == wanted:
+            candidate = np.asarray(row[start : start + 1], dtype=np.int64)
+            if self.ids(candidate)[0] == passage_id:
+                return int(candidate[0])
+            start += 1
+        return -1
+
+    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+        return self._take(rows, "passage_id")
+
+    def texts(self, rows: NDArray[np.int64]) -> Texts:
+        return Texts(self._take(rows, "title"), self._take(rows, "text"))
+
+    def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return np.asarray(self._array("content_hash")[rows], dtype=np.uint64)
+
+    def _take(self, rows: NDArray[np.int64], column: str) -> list[str]:
+        values: list[str] = [""] * len(rows)
+        part_of = np.searchsorted(self.starts, rows, side="right") - 1
+        for part in np.unique(part_of):
+            positions = np.flatnonzero(part_of == part)
+            local = pa.array(rows[positions] - self.starts[part])
+            taken = self.part(int(part)).column(column).take(local).to_pylist()
+            for position, value in zip(positions, taken, strict=True):
+                values[position] = value
+        return values
+
+    def _array(self, name: str) -> NDArray[np.generic]:
+        if name not in self._lookup:
+            path = self.artifact.local(f"lookup/{name}.npy")
+            self._lookup[name] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return self._lookup[name]

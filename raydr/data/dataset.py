@@ -1,0 +1,65 @@
+"""A prepared data set: queries, judgments and source negatives by split, on top of a corpus.
+
+Artefact ``dataset``::
+
+    queries/SPLIT/part-*.arrow    queries(query_id, text, answers)
+    qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
+    negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
+
+Artefact ``negatives`` (mined or judged) has the last folder alone.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from raydr.artifacts import Artifact
+from raydr.data.schema import BY_NAME, read_arrow
+from raydr.errors import DataError
+from raydr.storage import Folder
+
+
+class Dataset:
+    """Read access to a ``dataset`` artefact."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+
+    @classmethod
+    def open(cls, path: str | Folder) -> Dataset:
+        return cls(Artifact.open(path, "dataset"))
+
+    @property
+    def fingerprint(self) -> str:
+        return self.artifact.fingerprint
+
+    @property
+    def corpus_fingerprint(self) -> str:
+        return self.artifact.manifest.identity.inputs["corpus"]
+
+    @property
+    def splits(self) -> list[str]:
+        return sorted({name.split("/")[1] for name in self.artifact.parts("queries")})
+
+    def queries(self, split: str) -> pa.Table:
+        return self._table("queries", split)
+
+    def qrels(self, split: str) -> pa.Table:
+        return self._table("qrels", split)
+
+    def negatives(self, split: str) -> pa.Table:
+        """The negatives that came with the data; empty if it has none."""
+        return read_split(self.artifact, "negatives", split)
+
+    def _table(self, name: str, split: str) -> pa.Table:
+        if split not in self.splits:
+            raise DataError(
+                f"the data set at {self.artifact.folder} has no split {split!r}; it has {', '.join(self.splits)}"
+            )
+        return read_split(self.artifact, name, split)
+
+
+def read_split(artifact: Artifact, name: str, split: str) -> pa.Table:
+    """All parts of one table of one split, memory-mapped and put together."""
+    parts = [read_arrow(artifact.local(part)) for part in artifact.parts(f"{name}/{split}")]
+    return pa.concat_tables(parts) if parts else BY_NAME[name].empty_table()

@@ -1,0 +1,55 @@
+"""Rows that cannot be used: counted, kept with file, line and reason, never lost silently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raydr.errors import DataError
+
+
+@dataclass(frozen=True)
+class BadRow:
+    file: str
+    line: int
+    reason: str
+    content: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.reason}"
+
+
+@dataclass
+class BadRows:
+    """Collects the bad rows of one file.
+
+    >>> bad = BadRows("train.jsonl", keep=1)
+    >>> bad.add(3, "broken JSON", "{...")
+    >>> bad.add(9, "empty text", "")
+    >>> bad.count, str(bad.kept[0])
+    (2, 'train.jsonl:3: broken JSON')
+    """
+
+    file: str
+    #: How many rows are kept in full; the others are only counted.
+    keep: int = 10_000
+    count: int = 0
+    kept: list[BadRow] = field(default_factory=list)
+
+    def add(self, line: int, reason: str, content: object = "") -> None:
+        self.count += 1
+        if len(self.kept) < self.keep:
+            self.kept.append(BadRow(self.file, line, reason, str(content)[:500]))
+
+
+def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarantine: str) -> None:
+    """Fail if more rows are bad than the user allows.
+
+    Raises:
+        DataError: with the first bad rows, the quarantine file, and the setting to change.
+    """
+    if count > max_bad_rows:
+        shown = "\n  ".join(str(row) for row in examples[:5])
+        raise DataError(
+            f"{count} bad rows, allowed are {max_bad_rows} (data.max_bad_rows):\n  {shown}\n"
+            f"all of them with their content: {quarantine}. Mend the input, or raise data.max_bad_rows to leave them out."
+        )

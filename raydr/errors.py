@@ -1,0 +1,39 @@
+"""The errors that raydr raises on purpose.
+
+Every message says what was found, where, what was expected and what to do about it. The command line
+prints the message alone and ends with the error's exit code; from Python they are ordinary exceptions.
+"""
+
+from __future__ import annotations
+
+
+class RaydrError(Exception):
+    """Base of all errors that are the input's or the machine's fault and not a bug in raydr."""
+
+    exit_code = 1
+
+
+class ConfigError(RaydrError):
+    """A setting is unknown, has the wrong type or is out of range."""
+
+    exit_code = 2
+
+
+class DataError(RaydrError):
+    """Input data is missing, malformed or inconsistent."""
+
+
+class ArtifactError(RaydrError):
+    """An artefact is missing, incomplete, corrupt or of the wrong kind."""
+
+
+class FingerprintError(ArtifactError):
+    """An artefact at the output path was made from other inputs or another config."""
+
+
+class ModelError(RaydrError):
+    """A checkpoint cannot be loaded, or does not fit what is asked of it."""
+
+
+class TrainingError(RaydrError):
+    """Training cannot go on, for example because the loss is not finite."""

@@ -1,0 +1,34 @@
+"""Settings of the FAISS index and of search."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raydr.component import Config
+
+
+class IndexConfig(Config):
+    """Which index is built, and in how many shards."""
+
+    #: A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``.
+    factory: str = "auto"
+    #: Passages in one shard, at most; a shard is held by one search actor.
+    shard_rows: int = Field(default=2_000_000, ge=1)
+    #: Vectors that centroids and codebooks are trained on, at most.
+    train_rows: int = Field(default=500_000, ge=1)
+
+
+class SearchConfig(Config):
+    """How an index is searched."""
+
+    top_k: int = Field(default=100, ge=1)
+    #: Cells visited in an IVF index.
+    nprobe: int = Field(default=64, ge=1)
+    #: Breadth of the search in an HNSW index.
+    ef_search: int = Field(default=128, ge=1)
+    #: Queries sent to the shards at a time.
+    batch_queries: int = Field(default=1024, ge=1)
+    cpus_per_actor: float = Field(default=1, gt=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -1,0 +1,95 @@
+"""What a loss sees and returns.
+
+Every loss works on one matrix of scores between the queries and all their candidates (hard negatives,
+in-batch passages, passages gathered from the other workers). Which candidates count is decided once, by the
+mask, before any loss sees them: known positives, passages identical to one, and passages that a judge
+dropped for a query are excluded for it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from raydr.component import Component
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Scores of Q queries against C candidate passages, and what is known about each cell.
+
+    Args:
+        scores_QC: scale · sim(query, passage), float32, before any masking.
+        positive_Q: int64, the column of each query's annotated positive.
+        excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
+        hard_QC: bool, True where the candidate is one of the query's own hard negatives.
+        log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
+        log_draw_prob_QC: float32, log q(passage | query) with which a hard negative was drawn, or None.
+        teacher_scores_QC: float32, the same scores under the EMA teacher, without gradient, or None.
+        clean_Q: bool, False where the noise detector flagged the training pair, or None (all clean).
+    """
+
+    scores_QC: Tensor
+    positive_Q: Tensor
+    excluded_QC: Tensor
+    hard_QC: Tensor | None = None
+    log_weight_QC: Tensor | None = None
+    log_draw_prob_QC: Tensor | None = None
+    teacher_scores_QC: Tensor | None = None
+    clean_Q: Tensor | None = None
+
+    def logits_QC(self) -> Tensor:
+        """Scores in float32 with weights applied and excluded cells at −inf."""
+        logits_QC = self.scores_QC.float()
+        if self.log_weight_QC is not None:
+            logits_QC = logits_QC + self.log_weight_QC
+        return logits_QC.masked_fill(self.excluded_QC, float("-inf"))
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """One value a query, and figures for the log.
+
+    Args:
+        per_query_Q: the loss of each query; the training step takes the mean over the global batch.
+        metrics: named scalars (detached), averaged over steps and workers for the log.
+    """
+
+    per_query_Q: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Loss(Component):
+    """Base of the losses; subclasses implement :meth:`compute`."""
+
+    package: ClassVar[str] = "raydr.losses"
+    kind: ClassVar[str] = "loss"
+    #: True if the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher.
+    needs_teacher: ClassVar[bool] = False
+
+    @abstractmethod
+    def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
+        """The loss of each query.
+
+        Args:
+            candidates: the step's scores.
+            epoch: epochs finished before this step, for schedules.
+        """
+
+    def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
+        """Advice on settings that are allowed but unwise with this similarity; the caller shows it as warnings."""
+        return []
+
+
+def log_softmax_QC(logits_QC: Tensor) -> Tensor:
+    """Row-wise log-softmax in float32; excluded cells stay at −inf."""
+    return torch.log_softmax(logits_QC.float(), dim=1)
+
+
+def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
+    """The value at each query's positive, shape (Q,)."""
+    return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)

@@ -1,0 +1,70 @@
+"""Kullback–Leibler divergence between two score distributions over the same candidates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from raydr.errors import ConfigError
+from raydr.losses.base import Candidates, Loss, LossOutput, log_softmax_QC
+
+#: ``student_teacher`` is KL(student ‖ teacher), ``teacher_student`` is KL(teacher ‖ student).
+Direction = Literal["student_teacher", "teacher_student"]
+
+
+def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
+    """KL(p ‖ r) = Σ_c p_c · (log p_c − log r_c) of each row, shape (Q,); cells with p_c = 0 add nothing."""
+    dead_QC = log_probs_QC.isneginf()
+    # Both logs are −inf at excluded cells: filled before they meet, so that no pass sees −inf − (−inf).
+    log_ratio_QC = log_probs_QC.masked_fill(dead_QC, 0.0) - log_reference_QC.masked_fill(dead_QC, 0.0)
+    return (log_probs_QC.exp() * log_ratio_QC).sum(dim=1)
+
+
+def student_teacher_divergence(candidates: Candidates, direction: Direction, temperature: float = 1.0) -> Tensor:
+    """KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
+
+    Masks and weights apply to both alike; no gradient flows into the teacher.
+    """
+    if candidates.teacher_scores_QC is None:
+        raise ConfigError("a loss with a teacher got no teacher scores; keep a teacher in training, or use loss nce")
+    teacher = replace(candidates, scores_QC=candidates.teacher_scores_QC.detach())
+    log_student_QC = log_softmax_QC(candidates.logits_QC() / temperature)
+    log_teacher_QC = log_softmax_QC(teacher.logits_QC() / temperature)
+    if direction == "student_teacher":
+        return kl_divergence(log_student_QC, log_teacher_QC)
+    return kl_divergence(log_teacher_QC, log_student_QC)
+
+
+class Distillation(Loss):
+    """The student's distribution over the candidates follows the teacher's, whatever the annotated positive is.
+
+    ℓ(q) = KL(p_θ(·|q) ‖ p_θ*(·|q)) or the other direction, with p = softmax(scores / temperature) over the candidates
+    that are not excluded. Not scaled by temperature²: with a temperature other than 1 adapt the learning rate.
+
+    Shapes: scores and teacher scores (Q, C) → loss (Q,).
+    Source: L_cons of Zhang et al. (EMNLP Findings 2023) for ``student_teacher``; PAPERS.md §4. ``teacher_student`` is
+    the usual direction when a cross-encoder teaches.
+
+    Args:
+        direction: which distribution comes first in the KL.
+        temperature: divisor of both score matrices.
+
+    >>> import torch
+    >>> candidates = Candidates(scores_QC=torch.tensor([[2.0, 0.0]]), positive_Q=torch.tensor([0]),
+    ...                         excluded_QC=torch.zeros(1, 2, dtype=torch.bool),
+    ...                         teacher_scores_QC=torch.tensor([[0.0, 0.0]]))
+    >>> round(Distillation(direction="student_teacher").compute(candidates, epoch=0).per_query_Q.item(), 4)
+    0.3278
+    """
+
+    name: Literal["distillation"] = "distillation"
+    direction: Direction = "teacher_student"
+    temperature: float = Field(default=1.0, gt=0.0)
+
+    needs_teacher = True
+
+    def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
+        return LossOutput(student_teacher_divergence(candidates, self.direction, self.temperature))

@@ -1,0 +1,61 @@
+"""Noisy Pair Corrector: flagged pairs learn from the teacher's soft label alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
+from raydr.losses.distillation import Direction, student_teacher_divergence
+
+
+class NPC(Loss):
+    """Contrastive loss on the pairs that the detector trusts, consistency with an EMA teacher on all.
+
+    ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)), with ŷ_q 0 where the noise detector flagged the
+    pair, and plain ℓ_NCE in the warm-up epochs. The trainer averages over all queries, flagged ones included.
+
+    Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction); without a
+    detector ``clean_Q`` is None and every pair keeps its contrastive loss (correction without detection).
+
+    Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
+    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4; KL of student from teacher is our reading of it.
+
+    Args:
+        warmup_epochs: epochs of plain NCE, before detection and teacher start.
+        consistency_weight: λ_cons; the paper's loss has 1.
+        direction: which distribution comes first in the KL; the paper's is ``student_teacher``.
+        use_consistency: False leaves the KL term out.
+
+    >>> import torch
+    >>> scores_QC = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> candidates = Candidates(scores_QC=scores_QC, positive_Q=torch.tensor([0, 0]),
+    ...                         excluded_QC=torch.zeros(2, 2, dtype=torch.bool),
+    ...                         teacher_scores_QC=scores_QC, clean_Q=torch.tensor([True, False]))
+    >>> [round(value, 4) for value in NPC(warmup_epochs=1).compute(candidates, epoch=1).per_query_Q.tolist()]
+    [0.3133, 0.0]
+    """
+
+    name: Literal["npc"] = "npc"
+    warmup_epochs: int = Field(default=1, ge=0)
+    consistency_weight: float = Field(default=1.0, ge=0.0)
+    direction: Direction = "student_teacher"
+    use_consistency: bool = True
+
+    needs_teacher = True
+
+    def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
+        nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
+        metrics = {"nce": nce_Q.detach().mean()}
+        if epoch < self.warmup_epochs:
+            return LossOutput(nce_Q, metrics)
+        loss_Q = nce_Q
+        if candidates.clean_Q is not None:
+            loss_Q = loss_Q * candidates.clean_Q.to(nce_Q.dtype)
+            metrics["clean_share"] = candidates.clean_Q.float().mean()
+        if self.use_consistency:
+            consistency_Q = student_teacher_divergence(candidates, self.direction)
+            loss_Q = loss_Q + self.consistency_weight * consistency_Q
+            metrics["consistency"] = consistency_Q.detach().mean()
+        return LossOutput(loss_Q, metrics)

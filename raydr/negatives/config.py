@@ -1,0 +1,21 @@
+"""Settings of hard negatives: who finds the candidates, and how training draws from them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from raydr.component import Config
+
+
+class NegativesConfig(Config):
+    """Where the candidate hard negatives come from."""
+
+    #: ``bm25``: the best BM25 passages that are not positives; ``source``: those that came with the data;
+    #: ``run``: those of a search with a dense model.
+    miner: Literal["bm25", "source", "run"] = "bm25"
+    #: Candidates kept for each query.
+    depth: int = Field(default=30, ge=1)
+    #: Rank of the first candidate taken, from 1; higher ranks skip the likeliest false negatives.
+    first_rank: int = Field(default=1, ge=1)

@@ -1,0 +1,52 @@
+"""SimANS: negatives that score near the positive, neither far below it nor above."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from raydr.errors import DataError
+from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler, draw_without_replacement
+
+
+class SimANS(RankedSampler):
+    """Draws without replacement with weight w_i = exp(−a · (s_i − s₊ + b)²).
+
+    The weight peaks at s_i = s₊ − b: with b > 0 *below* the positive (the sign of the authors' code; their paper prints
+    −b). The sharper the peak, the larger a.
+
+    Source: Zhou et al., SimANS (EMNLP Industry 2022); PAPERS.md §7, PEERS.md §7.3 (a 0.5, b 0; NQ b 1).
+
+    Args:
+        a: sharpness of the peak, in units of 1 / score².
+        b: how far below the positive's score the peak lies.
+        without_positive: what to do for a query whose positive has no score. ``uniform`` draws uniformly from the
+            window (as the authors do), ``top`` takes the top, ``error`` stops.
+
+    >>> from raydr.negatives.samplers.base import CandidateList
+    >>> candidates = CandidateList(np.array([30.0, 19.0, 0.0]), positive_score=20.0)
+    >>> SimANS(a=1.0, b=1.0).sample(candidates, num=1, rng=np.random.default_rng(0)).indices.tolist()
+    [1]
+    """
+
+    name: Literal["simans"] = "simans"
+    a: float = Field(default=0.5, ge=0.0)
+    b: float = 0.0
+    without_positive: Literal["uniform", "top", "error"] = "uniform"
+
+    def draw(
+        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
+    ) -> tuple[IndexArray, FloatArray | None]:
+        if positive_score is not None:
+            log_weights = -self.a * (scores - positive_score + self.b) ** 2
+            return draw_without_replacement(log_weights, num, rng), None
+        if self.without_positive == "error":
+            raise DataError(
+                "sampler simans: the annotated positive has no score; score it when mining, "
+                "or set without_positive to uniform or top"
+            )
+        if self.without_positive == "top":
+            return np.arange(min(num, scores.size), dtype=np.int64), None
+        return rng.permutation(scores.size)[:num].astype(np.int64), None

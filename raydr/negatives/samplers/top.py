@@ -1,0 +1,28 @@
+"""The highest-ranked candidates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler
+
+
+class Top(RankedSampler):
+    """The first ``num`` candidates of the rank window, the same in every epoch.
+
+    Source: greedy top of Zhang and Stratos (NAACL 2021), PAPERS.md §5; top-n of the Korean paper, §6.
+
+    >>> from raydr.negatives.samplers.base import CandidateList
+    >>> candidates = CandidateList(np.array([9.0, 8.0, 7.0, 6.0]))
+    >>> Top(first_rank=2).sample(candidates, num=2, rng=np.random.default_rng(0)).indices.tolist()
+    [1, 2]
+    """
+
+    name: Literal["top"] = "top"
+
+    def draw(
+        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
+    ) -> tuple[IndexArray, FloatArray | None]:
+        return np.arange(min(num, scores.size), dtype=np.int64), None

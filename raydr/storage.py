@@ -1,0 +1,162 @@
+"""Folders on any fsspec filesystem, with atomic publication of files.
+
+Local paths, ``s3://`` and ``gs://`` URLs are handled alike. A file is written under a temporary name and
+renamed, so that a reader sees either nothing or the whole of it. Libraries that need a real local path (memory
+mapping, FAISS, Hugging Face) get one from :meth:`Folder.localize`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from raydr.errors import ArtifactError
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One folder; picklable, so that it can be handed to Ray workers.
+
+    >>> folder = Folder(tempfile.mkdtemp()) / "runs"
+    >>> folder.write_json("a.json", {"x": 1})
+    >>> folder.read_json("a.json"), folder.exists("b.json"), folder.files()
+    ({'x': 1}, False, ['a.json'])
+    """
+
+    url: str
+
+    @property
+    def filesystem(self) -> fsspec.AbstractFileSystem:
+        return fsspec.core.url_to_fs(self.url)[0]
+
+    @property
+    def root(self) -> str:
+        """The path without its protocol; absolute for local folders."""
+        return str(fsspec.core.url_to_fs(self.url)[1])
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(f"{self.url.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.root if self.is_local else self.url
+
+    def path(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self.filesystem.exists(self.path(name) if name else self.root))
+
+    def size(self, name: str) -> int:
+        return int(self.filesystem.size(self.path(name)))
+
+    def open(self, name: str, mode: str = "rb") -> IO[Any]:
+        return cast(IO[Any], self.filesystem.open(self.path(name), mode))
+
+    def files(self, under: str = "") -> list[str]:
+        """Names of all files below, relative to this folder, sorted; temporary files are left out."""
+        base = self.path(under) if under else self.root
+        if not self.filesystem.exists(base):
+            return []
+        prefix = self.root.rstrip("/") + "/"
+        names = (str(found).removeprefix(prefix) for found in self.filesystem.find(base))
+        return sorted(name for name in names if ".tmp-" not in name)
+
+    def remove(self, name: str = "") -> None:
+        target = self.path(name) if name else self.root
+        if self.filesystem.exists(target):
+            self.filesystem.rm(target, recursive=True)
+
+    def read_json(self, name: str) -> Any:
+        with self.open(name) as file:
+            return json.load(file)
+
+    def write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        with self.publish(name) as path:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+
+    @contextmanager
+    def publish(self, name: str) -> Iterator[str]:
+        """A local path to write to; what was written there appears as ``name``, whole, when the block ends.
+
+        Raises:
+            ArtifactError: the disk is full or the place cannot be written.
+        """
+        try:
+            if self.is_local:
+                target = Path(self.path(name))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
+                try:
+                    yield str(temporary)
+                    if temporary.is_file():
+                        with open(temporary, "rb") as written:
+                            os.fsync(written.fileno())
+                    elif target.exists():
+                        shutil.rmtree(target)
+                    os.replace(temporary, target)
+                finally:
+                    if temporary.is_dir():
+                        shutil.rmtree(temporary)
+                    elif temporary.exists():
+                        temporary.unlink()
+            else:
+                with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
+                    temporary = Path(scratch) / Path(name).name
+                    yield str(temporary)
+                    # An object store shows an upload only once it is complete.
+                    self.filesystem.put(str(temporary), self.path(name), recursive=temporary.is_dir())
+        except OSError as error:
+            raise ArtifactError(
+                f"cannot write {self.path(name)}: {error.strerror or error}. "
+                "Check free space and permissions, then run the same command again: finished parts are kept."
+            ) from error
+
+    def localize(self, name: str) -> str:
+        """A local path with the content of ``name``: itself if local, else a copy in the node's cache."""
+        if self.is_local:
+            return self.path(name)
+        cache = Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
+        details = self.filesystem.info(self.path(name))
+        version = details.get("ETag") or details.get("mtime") or details.get("updated") or details.get("size")
+        key = hashlib.blake2b(f"{self.url}/{name}@{version}".encode(), digest_size=16).hexdigest()
+        target = cache / key / Path(name).name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
+            self.filesystem.get(self.path(name), str(temporary), recursive=details["type"] == "directory")
+            os.replace(temporary, target)
+        return str(target)
+
+    def checksum(self, name: str) -> str:
+        """BLAKE2b of the file's bytes, 32 hex digits."""
+        digest = hashlib.blake2b(digest_size=16)
+        with self.open(name) as file:
+            for chunk in iter(lambda: file.read(_CHUNK), b""):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+
+def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:
+    """Write one file atomically and return its record for the manifest: rows, bytes, checksum."""
+    with folder.publish(name) as path:
+        write(path)
+    return {"rows": rows, "bytes": folder.size(name), "checksum": folder.checksum(name)}

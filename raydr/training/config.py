@@ -1,0 +1,84 @@
+"""Settings of training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from raydr.component import Config, Pluggable
+from raydr.losses.base import Loss
+from raydr.losses.nce import NCE
+from raydr.models.config import Dtype
+
+
+class OptimizerConfig(Config):
+    """AdamW and its schedule."""
+
+    learning_rate: float = Field(default=2e-5, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    #: Share of all steps with rising learning rate.
+    warmup_share: float = Field(default=0.1, ge=0, le=1)
+    #: Largest gradient norm; no clipping if null.
+    clip_norm: float | None = Field(default=1.0, gt=0)
+
+
+class DevConfig(Config):
+    """Retrieval on the dev split after each epoch, against a part of the corpus."""
+
+    #: The dev queries used, at most, chosen by (seed, query_id).
+    max_queries: int = Field(default=500, ge=1)
+    #: Random passages put beside the dev queries' positives and negatives.
+    random_passages: int = Field(default=5000, ge=0)
+    #: The measure that chooses the checkpoint, in ir-measures' notation; higher is better.
+    measure: str = "RR@10"
+    #: Epochs without a better dev measure after which training ends; never if null.
+    patience: int | None = Field(default=None, ge=1)
+
+
+class TrainConfig(Config):
+    """Ray Train over a dual encoder."""
+
+    loss: Annotated[Loss, Pluggable()] = NCE()
+    num_epochs: int = Field(default=3, ge=1)
+    #: Queries in one optimiser step, over all workers: the result does not depend on the number of workers.
+    batch_size: int = Field(default=64, ge=2)
+    #: Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses.
+    accumulation_steps: int = Field(default=1, ge=1)
+    #: Hard negatives drawn for each query and epoch.
+    num_hard_negatives: int = Field(default=0, ge=0)
+    #: Count the passages of other queries (and workers) as negatives.
+    in_batch_negatives: bool = True
+    #: Which positive is used where a query has several: drawn for each epoch, or the first.
+    positive: Literal["drawn", "first"] = "drawn"
+    optimizer: OptimizerConfig = OptimizerConfig()
+    dtype: Dtype = "auto"
+    #: Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go.
+    num_workers: int | tuple[int, int] = 1
+    cpus_per_worker: float = Field(default=1, gt=0)
+    use_gpu: bool = False
+    #: Restarts of the worker group after a death before giving up.
+    max_failures: int = Field(default=3, ge=-1)
+    #: Steps between checkpoints inside an epoch; only at its end if null.
+    checkpoint_steps: int | None = Field(default=None, ge=1)
+    #: Which state becomes the model: the epoch that is best on dev, or the last one.
+    keep: Literal["best", "last"] = "best"
+    dev: DevConfig = DevConfig()
+
+    @model_validator(mode="after")
+    def _divisible(self) -> TrainConfig:
+        counts = [self.num_workers] if isinstance(self.num_workers, int) else list(self.num_workers)
+        if any(count < 1 for count in counts) or counts != sorted(counts):
+            raise ValueError(f"num_workers must be at least 1, and fewest <= most; got {self.num_workers}")
+        for count in range(counts[0], counts[-1] + 1):
+            if self.batch_size % (count * self.accumulation_steps):
+                raise ValueError(
+                    f"batch_size {self.batch_size} is not divisible by {count} workers x "
+                    f"{self.accumulation_steps} accumulation steps"
+                )
+        if not self.in_batch_negatives and not self.num_hard_negatives:
+            raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
+        return self

@@ -1,0 +1,105 @@
+"""Shared fixtures: one local Ray for the whole session, tiny models and data made in process. No network."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("CI", "1")
+
+import pytest
+
+WORDS = (
+    "the a of and to in is was on for river city mountain ocean forest desert island valley bridge castle "
+    "red blue green black white old new large small deep high long short fast slow north south east west "
+    "king queen doctor teacher writer painter soldier farmer singer builder book song film play poem map "
+    "lies flows stands rises ends begins holds keeps makes finds who what where when which how many first last "
+    "alpha beta gamma delta one two three four five six seven eight nine ten"
+).split()
+
+
+@pytest.fixture(scope="session")
+def ray_local() -> Iterator[None]:
+    """One Ray without dashboard for all ordinary tests."""
+    import ray
+
+    from raydr.cluster import RayConfig, connected
+
+    with tempfile.TemporaryDirectory(prefix="rt-") as temp_dir:
+        with connected(RayConfig(num_cpus=2, num_gpus=0, object_store_gib=0.25, temp_dir=temp_dir)):
+            yield
+        assert not ray.is_initialized()
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A 2-layer BERT of width 32 with a WordPiece vocabulary of the words above."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(97, 123)] + [str(digit) for digit in range(10)]
+    pieces = special + WORDS + [piece for letter in letters for piece in (letter, f"##{letter}")]
+    vocab = {piece: at for at, piece in enumerate(dict.fromkeys(pieces))}
+    core = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])],
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_max_length=128,
+    )
+    torch.manual_seed(0)
+    model = BertModel(
+        BertConfig(
+            vocab_size=len(vocab), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64, max_position_embeddings=128, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def make_sentence(seed: int, num_words: int) -> str:
+    """Words picked by a fixed rule, so that the same seed gives the same text everywhere."""
+    state, words = seed * 2654435761 % 2**32, []
+    for _ in range(num_words):
+        state = (state * 1664525 + 1013904223) % 2**32
+        words.append(WORDS[(state >> 8) % len(WORDS)])
+    return " ".join(words)
+
+
+@pytest.fixture(scope="session")
+def beir_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BEIR data set: 120 passages, 60 queries (the first words of a passage), splits train, dev, test."""
+    folder = tmp_path_factory.mktemp("beir")
+    (folder / "qrels").mkdir()
+    passages = [
+        {"_id": f"p{at:03d}", "title": f"title {WORDS[at % len(WORDS)]}", "text": make_sentence(at, 20)}
+        for at in range(120)
+    ]
+    queries = [
+        {"_id": f"q{at:02d}", "text": " ".join(passages[at]["text"].split()[:6]),
+         "metadata": {"answers": [" ".join(passages[at]["text"].split()[2:4])]}}
+        for at in range(60)
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    for split, ids in {"train": range(40), "dev": range(40, 50), "test": range(50, 60)}.items():
+        lines = ["query-id\tcorpus-id\tscore"] + [f"q{at:02d}\tp{at:03d}\t1" for at in ids]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder

@@ -20,7 +20,7 @@ from raydr.evaluation.config import EvaluateConfig
 from raydr.index.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
-from raydr.negatives.config import NegativesConfig
+from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
 
@@ -35,6 +35,7 @@ class RunConfig(Config):
     data: DataConfig
     inject_noise: NoiseInjectionConfig | None = None
     negatives: NegativesConfig | None = None
+    bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     encode: EncodeConfig = EncodeConfig()

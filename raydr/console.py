@@ -71,6 +71,9 @@ class ProgressBar:
     def advance(self, num: float = 1) -> None:
         self.progress.advance(self.task, num)
 
+    def set(self, completed: float, total: float) -> None:
+        self.progress.update(self.task, completed=completed, total=total)
+
     def describe(self, description: str) -> None:
         self.progress.update(self.task, description=description)
 

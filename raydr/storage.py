@@ -134,16 +134,32 @@ class Folder:
         """A local path with the content of ``name``: itself if local, else a copy in the node's cache."""
         if self.is_local:
             return self.path(name)
-        cache = Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
         details = self.filesystem.info(self.path(name))
         version = details.get("ETag") or details.get("mtime") or details.get("updated") or details.get("size")
         key = hashlib.blake2b(f"{self.url}/{name}@{version}".encode(), digest_size=16).hexdigest()
-        target = cache / key / Path(name).name
+        return self._fetch(self.path(name), f"{key}/{Path(name).name}", details["type"] == "directory")
+
+    def localize_all(self, version: str) -> str:
+        """A local path of the whole folder: itself if local, else a copy in the node's cache.
+
+        Args:
+            version: changes whenever the content does, for example an artefact's fingerprint.
+        """
+        return self.root if self.is_local else self._fetch(self.root, version, True)
+
+    def _fetch(self, source: str, key: str, recursive: bool) -> str:
+        target = Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache")) / key
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-            self.filesystem.get(self.path(name), str(temporary), recursive=details["type"] == "directory")
-            os.replace(temporary, target)
+            self.filesystem.get(source, str(temporary), recursive=recursive)
+            try:
+                os.replace(temporary, target)
+            except OSError:
+                # Another process of this node was quicker; a folder cannot be replaced by a rename.
+                if not target.exists():
+                    raise
+                shutil.rmtree(temporary)
         return str(target)
 
     def checksum(self, name: str) -> str:

@@ -103,3 +103,30 @@ def beir_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = ["query-id\tcorpus-id\tscore"] + [f"q{at:02d}\tp{at:03d}\t1" for at in ids]
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Folders of a corpus of 120 passages and a data set of 40 training and 10 dev queries with negatives."""
+    from artefacts import make_corpus, make_dataset
+
+    folder = tmp_path_factory.mktemp("tiny-data")
+    passages = [
+        {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, 14)} for at in range(120)
+    ]
+    corpus = make_corpus(folder / "corpus", passages)
+    tables: dict[str, dict[str, list[dict[str, object]]]] = {"queries": {}, "qrels": {}, "negatives": {}}
+    for split, numbers in {"train": range(40), "dev": range(40, 50)}.items():
+        tables["queries"][split] = [
+            {"query_id": f"q{at:02d}", "text": " ".join(make_sentence(at, 14).split()[3:9])} for at in numbers
+        ]
+        tables["qrels"][split] = [{"query_id": f"q{at:02d}", "passage_id": f"p{at:03d}"} for at in numbers]
+        tables["negatives"][split] = [
+            {"query_id": f"q{at:02d}", "passage_id": f"p{(at * 7 + 13 * rank) % 120:03d}", "miner": "test",
+             "rank": rank, "score": 10.0 - rank, "positive_score": 11.0}
+            for at in numbers
+            for rank in range(1, 7)
+            if (at * 7 + 13 * rank) % 120 != at
+        ]
+    dataset = make_dataset(folder / "dataset", corpus, tables)
+    return str(corpus.artifact.folder), str(dataset.artifact.folder)

@@ -40,6 +40,11 @@ class BadRows:
         if len(self.kept) < self.keep:
             self.kept.append(BadRow(self.file, line, reason, str(content)[:500]))
 
+    def extend(self, other: BadRows) -> None:
+        """Take over the bad rows of another file."""
+        self.count += other.count
+        self.kept.extend(other.kept[: max(0, self.keep - len(self.kept))])
+
 
 def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarantine: str) -> None:
     """Fail if more rows are bad than the user allows.
@@ -51,5 +56,6 @@ def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarant
         shown = "\n  ".join(str(row) for row in examples[:5])
         raise DataError(
             f"{count} bad rows, allowed are {max_bad_rows} (data.max_bad_rows):\n  {shown}\n"
-            f"all of them with their content: {quarantine}. Mend the input, or raise data.max_bad_rows to leave them out."
+            f"all of them with their content: {quarantine}. "
+            "Mend the input, or raise data.max_bad_rows to leave them out."
         )

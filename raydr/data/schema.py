@@ -58,6 +58,8 @@ NEGATIVES = pa.schema(
         pa.field("round", pa.int32(), nullable=False),
         pa.field("rank", pa.int32(), nullable=False),
         pa.field("score", pa.float32()),
+        #: Score of the query's annotated positive under the same miner, null if it was not retrieved.
+        pa.field("positive_score", pa.float32()),
         #: Action of the judges: keep, drop, down_weight or relabel.
         pa.field("action", pa.string(), nullable=False),
         #: Weight on exp(score) in the denominator; 1 unless a judge lowered it.

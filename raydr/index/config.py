@@ -18,6 +18,8 @@ class IndexConfig(Config):
     shard_rows: int = Field(default=2_000_000, ge=1)
     #: Vectors that centroids and codebooks are trained on, at most.
     train_rows: int = Field(default=500_000, ge=1)
+    #: CPUs and threads of the training task and of each task that builds a shard.
+    cpus_per_task: int = Field(default=1, ge=1)
 
 
 class SearchConfig(Config):
@@ -28,7 +30,11 @@ class SearchConfig(Config):
     nprobe: int = Field(default=64, ge=1)
     #: Breadth of the search in an HNSW index.
     ef_search: int = Field(default=128, ge=1)
+    #: Candidates per result that a refining index (``...,RFlat``) scores again.
+    refine_factor: float = Field(default=4, ge=1)
     #: Queries sent to the shards at a time.
     batch_queries: int = Field(default=1024, ge=1)
-    cpus_per_actor: float = Field(default=1, gt=0)
+    #: CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors.
+    cpus_per_actor: int | None = Field(default=None, ge=1)
+    #: ``auto``: CUDA if the installed FAISS and the cluster have it, else the CPU (said in the log).
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -71,6 +71,11 @@ class Loss(Component):
     #: True if the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher.
     needs_teacher: ClassVar[bool] = False
 
+    @property
+    def num_warmup_epochs(self) -> int:
+        """Epochs of ordinary training before noise detection and the teacher start."""
+        return 0
+
     @abstractmethod
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         """The loss of each query.

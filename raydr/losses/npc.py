@@ -45,6 +45,10 @@ class NPC(Loss):
 
     needs_teacher = True
 
+    @property
+    def num_warmup_epochs(self) -> int:
+        return self.warmup_epochs
+
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
         metrics = {"nce": nce_Q.detach().mean()}

@@ -19,3 +19,14 @@ class NegativesConfig(Config):
     depth: int = Field(default=30, ge=1)
     #: Rank of the first candidate taken, from 1; higher ranks skip the likeliest false negatives.
     first_rank: int = Field(default=1, ge=1)
+
+
+class BM25Config(Config):
+    """How BM25 cuts text into terms and weighs them."""
+
+    k1: float = Field(default=0.9, ge=0)
+    b: float = Field(default=0.4, ge=0, le=1)
+    stemmer: Literal["english", "none"] = "english"
+    stopwords: Literal["english", "none"] = "english"
+    #: Count the parts of identifiers (``getUserName``, ``user_name``) as terms too; for code.
+    split_identifiers: bool = False

@@ -10,6 +10,10 @@ from raydr.component import Config, Pluggable
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
+from raydr.negatives.samplers.base import Sampler
+from raydr.negatives.samplers.top import Top
+from raydr.noise.detector import Detector
+from raydr.noise.mixture import GaussianDetector
 
 
 class OptimizerConfig(Config):
@@ -39,10 +43,32 @@ class DevConfig(Config):
     patience: int | None = Field(default=None, ge=1)
 
 
+class TeacherConfig(Config):
+    """The EMA teacher of losses that need one."""
+
+    #: α: after each step the teacher becomes α · teacher + (1 − α) · student.
+    momentum: float = Field(default=0.99, ge=0, lt=1)
+
+
+class PairDetectionConfig(Config):
+    """Detection of mismatched training pairs before each epoch after the loss's warm-up."""
+
+    detector: Annotated[Detector, Pluggable()] = GaussianDetector()
+    #: Random passages (positives of other pairs) that each pair is measured against.
+    num_random: int = Field(default=255, ge=1)
+    #: ``each_epoch``: anew before every epoch; ``once``: only after the warm-up (an ablation of the paper).
+    repeat: Literal["each_epoch", "once"] = "each_epoch"
+    #: Measure against the query's hard negatives instead of random passages (an ablation of the paper).
+    against: Literal["random", "hard"] = "random"
+
+
 class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
+    teacher: TeacherConfig = TeacherConfig()
+    #: Flag mismatched pairs while training; off if null.
+    pair_detection: PairDetectionConfig | None = None
     num_epochs: int = Field(default=3, ge=1)
     #: Queries in one optimiser step, over all workers: the result does not depend on the number of workers.
     batch_size: int = Field(default=64, ge=2)
@@ -50,6 +76,8 @@ class TrainConfig(Config):
     accumulation_steps: int = Field(default=1, ge=1)
     #: Hard negatives drawn for each query and epoch.
     num_hard_negatives: int = Field(default=0, ge=0)
+    #: How they are drawn from the candidate list.
+    sampler: Annotated[Sampler, Pluggable()] = Top()
     #: Count the passages of other queries (and workers) as negatives.
     in_batch_negatives: bool = True
     #: Which positive is used where a query has several: drawn for each epoch, or the first.
@@ -64,6 +92,8 @@ class TrainConfig(Config):
     max_failures: int = Field(default=3, ge=-1)
     #: Steps between checkpoints inside an epoch; only at its end if null.
     checkpoint_steps: int | None = Field(default=None, ge=1)
+    #: Steps between two rows of step metrics in the log.
+    log_steps: int = Field(default=10, ge=1)
     #: Which state becomes the model: the epoch that is best on dev, or the last one.
     keep: Literal["best", "last"] = "best"
     dev: DevConfig = DevConfig()

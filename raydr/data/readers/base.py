@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from raydr.component import Component
+from raydr.data.inputs import checksum
 from raydr.data.quarantine import BadRows
 from raydr.data.schema import TableName
+
+DATASET_TABLES: tuple[TableName, ...] = ("queries", "qrels", "negatives")
+ALL_TABLES: tuple[TableName, ...] = ("passages", *DATASET_TABLES)
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,23 @@ class Source:
         path: local path or fsspec URL; for readers without files, any name.
         role: what the file holds, in the reader's own words (``collection``, ``queries``, ...).
         split: the split it belongs to, empty for the corpus.
+        tables: the tables it has rows for; the corpus's fingerprint covers only the files that hold passages.
+        also: other files that reading it needs.
     """
 
     path: str
     role: str
     split: str = ""
+    tables: tuple[TableName, ...] = ALL_TABLES
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row for one table. ``values`` has the table's columns; ``line`` is where it was read, from 1."""
+    """One row for one table. ``values`` has the table's columns; ``line`` is where it was read, from 1.
+
+    A query whose ``split`` is empty belongs to no split: it is counted and left out.
+    """
 
     table: TableName
     split: str
@@ -56,6 +67,13 @@ class Reader(Component):
     @abstractmethod
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         """Rows of one file, streamed. Runs in a worker; malformed rows go to ``bad_rows`` with a reason."""
+
+    def checksum(self, source: Source) -> str:
+        """What identifies the content of a source: the bytes of its file. Runs in a worker.
+
+        Readers without files override it.
+        """
+        return checksum(source.path)
 
     def content_key(self) -> dict[str, Any]:
         """What identifies the content in the fingerprint: the settings without paths."""

@@ -1,0 +1,165 @@
+"""Training examples: each query with its positives, its candidate negatives and what must never be one.
+
+Only ids, row numbers and scores are kept in memory, a few hundred bytes a query; texts are read from the
+memory-mapped corpus when a batch is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from raydr.data.corpus import Corpus
+from raydr.errors import DataError
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths in one flat array."""
+
+    values: NDArray[np.generic]
+    offsets: NDArray[np.int64]
+
+    def __getitem__(self, at: int) -> NDArray[np.generic]:
+        return self.values[self.offsets[at] : self.offsets[at + 1]]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All training queries, sorted by id, so that their order does not depend on files.
+
+    Args:
+        query_ids: ids, sorted.
+        texts: the query texts.
+        positives: corpus rows of each query's positives (relevance > 0), sorted by passage id.
+        negatives: corpus rows of its candidate hard negatives in the order of the miner; dropped ones left out.
+        scores: the miner's score of each candidate (NaN if it gave none).
+        weights: weight of each candidate in the denominator.
+        positive_scores: the miner's score of the annotated positive, NaN where it was not retrieved.
+        forbidden: content hashes of its positives and of the passages that a judge dropped: never negatives.
+        is_noise: whether the query's pair was made noisy on purpose (for reports only, never for training).
+    """
+
+    query_ids: list[str]
+    texts: list[str]
+    positives: Ragged
+    negatives: Ragged
+    scores: Ragged
+    weights: Ragged
+    positive_scores: NDArray[np.float32]
+    forbidden: Ragged
+    is_noise: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+
+def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus) -> Examples:
+    """Join queries, judgments and candidate negatives.
+
+    Args:
+        queries: table queries of one split.
+        qrels: its judgments; rows with relevance 0 are known non-relevant passages and are not used here.
+        negatives: candidates; ``drop`` rows become forbidden, ``relabel`` rows further positives.
+        corpus: the corpus that the ids refer to.
+
+    Raises:
+        DataError: no query has a positive, or an id is not in the corpus.
+    """
+    relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
+    relabelled = negatives.filter(pc.equal(negatives["action"], "relabel"))
+    positive_ids = _group(
+        relevant["query_id"].to_pylist() + relabelled["query_id"].to_pylist(),
+        relevant["passage_id"].to_pylist() + relabelled["passage_id"].to_pylist(),
+    )
+    texts_by_id = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    query_ids = sorted(query_id for query_id in texts_by_id if query_id in positive_ids)
+    if not query_ids:
+        raise DataError(f"none of the {len(texts_by_id)} training queries has a positive passage (relevance > 0)")
+    noisy = set(relevant.filter(pc.is_valid(relevant["noise"]))["query_id"].to_pylist())
+
+    position = {query_id: at for at, query_id in enumerate(query_ids)}
+    positives = _rows([sorted(set(positive_ids[query_id])) for query_id in query_ids], corpus)
+    usable = negatives.filter(pc.is_in(negatives["query_id"], pa.array(query_ids, pa.string())))
+    kept = usable.filter(pc.is_in(usable["action"], pa.array(["keep", "down_weight"])))
+    dropped = usable.filter(pc.equal(usable["action"], "drop"))
+
+    forbidden = _forbidden(positives, dropped, position, corpus)
+    rows, scores, weights, owner = _candidates(kept, position, corpus)
+    allowed = ~_is_forbidden(owner, corpus.content_hashes(rows), forbidden)
+    rows, scores, weights, owner = rows[allowed], scores[allowed], weights[allowed], owner[allowed]
+    offsets = np.searchsorted(owner, np.arange(len(query_ids) + 1)).astype(np.int64)
+    return Examples(
+        query_ids=query_ids,
+        texts=[texts_by_id[query_id] for query_id in query_ids],
+        positives=positives,
+        negatives=Ragged(rows, offsets),
+        scores=Ragged(scores, offsets),
+        weights=Ragged(weights, offsets),
+        positive_scores=_positive_scores(kept, position),
+        forbidden=forbidden,
+        is_noise=np.array([query_id in noisy for query_id in query_ids]),
+    )
+
+
+def _group(keys: list[str], values: list[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for key, value in zip(keys, values, strict=True):
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
+    return Ragged(corpus.rows_of([passage_id for row in ids for passage_id in row]), offsets)
+
+
+def _candidates(
+    kept: pa.Table, position: dict[str, int], corpus: Corpus
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Candidates sorted by query and rank: corpus row, score, weight, position of the query."""
+    owner = np.array([position[query_id] for query_id in kept["query_id"].to_pylist()], dtype=np.int64)
+    rank = kept["rank"].to_numpy()
+    order = np.lexsort((rank, owner))
+    rows = corpus.rows_of(kept["passage_id"].to_pylist())[order]
+    scores = kept["score"].to_numpy().astype(np.float32)[order]
+    weights = kept["weight"].to_numpy().astype(np.float32)[order]
+    return rows, scores, weights, owner[order]
+
+
+def _positive_scores(kept: pa.Table, position: dict[str, int]) -> NDArray[np.float32]:
+    scores = np.full(len(position), np.nan, dtype=np.float32)
+    owner = [position[query_id] for query_id in kept["query_id"].to_pylist()]
+    scores[owner] = kept["positive_score"].to_numpy()
+    return scores
+
+
+def _forbidden(positives: Ragged, dropped: pa.Table, position: dict[str, int], corpus: Corpus) -> Ragged:
+    owners = [np.repeat(np.arange(len(positives)), np.diff(positives.offsets))]
+    rows = [positives.values]
+    if dropped.num_rows:
+        owners.append(np.array([position[query_id] for query_id in dropped["query_id"].to_pylist()], dtype=np.int64))
+        rows.append(corpus.rows_of(dropped["passage_id"].to_pylist()))
+    owner = np.concatenate(owners)
+    hashes = corpus.content_hashes(np.concatenate(rows).astype(np.int64)).view(np.int64)
+    order = np.argsort(owner, kind="stable")
+    offsets = np.searchsorted(owner[order], np.arange(len(positives) + 1)).astype(np.int64)
+    return Ragged(hashes[order], offsets)
+
+
+def _is_forbidden(owner: NDArray[np.int64], hashes: NDArray[np.uint64], forbidden: Ragged) -> NDArray[np.bool_]:
+    forbidden_owner = np.repeat(np.arange(len(forbidden)), np.diff(forbidden.offsets))
+    forbidden_hashes = np.asarray(forbidden.values, dtype=np.int64).view(np.uint64)
+    return np.isin(_pair_key(owner, hashes), _pair_key(forbidden_owner, forbidden_hashes))
+
+
+def _pair_key(owner: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One 64-bit key for (query, passage); wraps around on purpose."""
+    return np.asarray(owner, dtype=np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ hashes

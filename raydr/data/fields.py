@@ -1,0 +1,109 @@
+"""Single values of an input row: checked, and refused with a reason that says what was expected."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_INT32 = 2**31
+
+
+class RowError(ValueError):
+    """Why one row cannot be used; readers turn it into a bad row."""
+
+
+def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """The string under ``key``; ``default`` where it is absent or null.
+
+    >>> text_field({"text": "a"}, "text"), text_field({}, "title", "")
+    ('a', '')
+    """
+    value = row.get(key)
+    if value is None and default is not None:
+        return default
+    if value is None:
+        raise RowError(f"no {key!r} (it has {', '.join(map(str, row)) or 'nothing'})")
+    if not isinstance(value, str):
+        raise RowError(f"{key!r} must be a string, found {value!r:.80}")
+    return value
+
+
+def filled_field(row: Mapping[str, Any], key: str) -> str:
+    """The string under ``key``, which must not be blank."""
+    text = text_field(row, key)
+    if not text.strip():
+        raise RowError(f"empty text in {key!r}")
+    return text
+
+
+def id_of(value: Any, key: str) -> str:
+    """An id as a string; numbers are taken as they are written.
+
+    >>> id_of(12, "_id"), id_of("12", "_id")
+    ('12', '12')
+    """
+    if isinstance(value, str) and value.strip():
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise RowError(f"{key!r} must be a string that is not empty, or an integer; found {value!r:.80}")
+
+
+def content_id(*texts: str) -> str:
+    """An id made from the content: equal texts share it.
+
+    >>> content_id("title", "text") == content_id("title", "text"), len(content_id("text"))
+    (True, 20)
+    """
+    digest = hashlib.blake2b(digest_size=10)
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(content)}:".encode("ascii"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def relevance_of(value: str) -> int:
+    """A judgment as an integer; ``1.0`` is taken for 1.
+
+    >>> relevance_of("2"), relevance_of("1.0")
+    (2, 1)
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        raise RowError(f"the relevance must be an integer, found {value!r:.80}") from None
+    if not number.is_integer() or abs(number) >= _INT32:
+        raise RowError(f"the relevance must be an integer, found {value!r:.80}")
+    return int(number)
+
+
+def answers_of(value: Any) -> list[str] | None:
+    """Answer strings, or None where there are none at all."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+        raise RowError(f"answers must be a list of strings, found {value!r:.80}")
+    return list(value)
+
+
+def written_answers(text: str) -> list[str]:
+    """Answers written as a JSON or Python list of strings; parsed, never run.
+
+    >>> written_answers('["a", "b"]'), written_answers("['it\\\\'s']")
+    (['a', 'b'], ["it's"])
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            raise RowError(f"answers must be a list of strings such as ['a', 'b'], found {text!r:.80}") from None
+    answers = answers_of(value)
+    if answers is None:
+        raise RowError(f"answers must be a list of strings such as ['a', 'b'], found {text!r:.80}")
+    return answers

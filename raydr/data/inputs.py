@@ -1,0 +1,87 @@
+"""Names of input files: found with or without ``.gz``, absolute, and checksummed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import fsspec
+
+from raydr.errors import DataError
+from raydr.storage import Folder
+
+_CHUNK = 1 << 20
+
+
+def absolute(path: str) -> str:
+    """The path itself if it is a URL, else an absolute local path, so that it means the same in every worker.
+
+    >>> absolute("s3://bucket/nq"), absolute("/data/nq")
+    ('s3://bucket/nq', '/data/nq')
+    """
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def join(folder: str, name: str) -> str:
+    """``name`` below ``folder``; a name that is absolute itself (or a URL) stays as it is.
+
+    >>> join("s3://bucket/nq/", "a.tsv"), join("/data", "/other/a.tsv"), join("/data", "")
+    ('s3://bucket/nq/a.tsv', '/other/a.tsv', '/data')
+    """
+    if "://" in name or name.startswith("/"):
+        return name
+    return f"{absolute(folder).rstrip('/')}/{name}" if name else absolute(folder)
+
+
+def exists(path: str) -> bool:
+    filesystem, inner = fsspec.core.url_to_fs(path)
+    return bool(filesystem.isfile(inner))
+
+
+def find_input(folder: str, name: str, what: str) -> str:
+    """The path of ``name`` or ``name.gz`` below ``folder``.
+
+    Raises:
+        DataError: neither is there; says what the file should hold and which files the folder has.
+    """
+    path = join(folder, name)
+    for candidate in (path, f"{path}.gz"):
+        if exists(candidate):
+            return candidate
+    if exists(path.removesuffix(".gz")):
+        return path.removesuffix(".gz")
+    there = Folder(absolute(folder)).files()[:10] if folder else []
+    raise DataError(
+        f"there is no file {path} (or {path}.gz) with the {what}. "
+        + (f"{absolute(folder)} holds: {', '.join(there)}" if there else f"{absolute(folder)} has no files")
+        + ". Check the paths of data.reader."
+    )
+
+
+def checksum(path: str) -> str:
+    """BLAKE2b of a file's bytes, 32 hex digits.
+
+    Raises:
+        DataError: the file is not there or cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with fsspec.open(path, "rb") as file:
+            for chunk in iter(lambda: file.read(_CHUNK), b""):
+                digest.update(chunk)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}. Check the paths of data.reader.") from error
+    return digest.hexdigest()
+
+
+def short_names(paths: list[str]) -> list[str]:
+    """The paths without what they have in common, at least their file names.
+
+    >>> short_names(["/data/nq/train/a.json", "/data/nq/dev/a.json"]), short_names(["/data/psgs.tsv"])
+    (['train/a.json', 'dev/a.json'], ['psgs.tsv'])
+    """
+    split = [path.split("/") for path in paths]
+    common = 0
+    while all(len(steps) > common + 1 for steps in split) and len({steps[common] for steps in split}) == 1:
+        common += 1
+    return ["/".join(steps[common:]) for steps in split]

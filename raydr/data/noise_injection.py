@@ -1,0 +1,170 @@
+"""Noise put into training data on purpose, so that methods against it can be measured against the truth.
+
+Two kinds, both functions of (seed, query id) and of the set of training queries, never of the order of rows:
+
+- *mismatched*: all positives of some queries are replaced by positives of other queries;
+- *false negatives*: of some queries with several positives all but one are planted among the negatives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from raydr.data.schema import to_table
+from raydr.data.subset import choose_queries
+from raydr.errors import DataError
+from raydr.seeding import query_rng
+
+#: Value of the column ``noise`` of a judgment whose passage was replaced.
+MISMATCHED = "mismatched"
+#: Value of the column ``noise`` of a negative that is a positive in truth.
+FALSE_NEGATIVE = "false_negative"
+#: Miner of the negatives that were positives.
+PLANTED = "planted"
+
+
+@dataclass(frozen=True)
+class Injected:
+    """The noisy tables of the training split, and counts."""
+
+    qrels: pa.Table
+    negatives: pa.Table
+    #: Queries that could have been made noisy, and those that were.
+    num_eligible_queries: int
+    num_noisy_queries: int
+    #: Judgments replaced, or moved to the negatives.
+    num_noisy_rows: int
+
+
+def inject_mismatched(
+    qrels: pa.Table, negatives: pa.Table, content: Mapping[str, int], share: float, seed: int
+) -> Injected:
+    """Replace every positive of round(share · queries) queries by an unrelated passage.
+
+    The replacement is a positive of another query, drawn evenly. It is not judged for the query, not among its
+    negatives, and not a copy of one of its positives.
+
+    Args:
+        qrels: judgments of the training split.
+        negatives: negatives of the training split; returned as they are.
+        content: hash of the content of each passage that the judgments name.
+        share: share of the queries with a positive.
+        seed: decides which queries, and with each query's id which passages.
+
+    Raises:
+        DataError: the judgments have injected noise already, or a query has no unrelated passage.
+    """
+    _check_clean(qrels, negatives)
+    positives = _positives(qrels)
+    chosen = choose_queries(positives, round(share * len(positives)), seed)
+    excluded: defaultdict[str, set[str]] = defaultdict(set)
+    for table in (qrels, negatives):
+        for query_id, passage_id in zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True):
+            if query_id in chosen:
+                excluded[query_id].add(passage_id)
+    pool = sorted({passage_id for passage_ids in positives.values() for passage_id in passage_ids})
+    replacement = {}
+    for query_id in chosen:
+        drawn = _draw_unrelated(query_id, positives[query_id], pool, content, excluded[query_id], seed)
+        replacement.update({(query_id, old): new for old, new in zip(sorted(positives[query_id]), drawn, strict=True)})
+    rows: list[dict[str, Any]] = qrels.to_pylist()
+    for row in rows:
+        new = replacement.get((row["query_id"], row["passage_id"]))
+        if new is not None:
+            row.update(passage_id=new, noise=MISMATCHED, original_passage_id=row["passage_id"])
+    return Injected(to_table("qrels", rows), negatives, len(positives), len(chosen), len(replacement))
+
+
+def inject_false_negatives(
+    qrels: pa.Table, negatives: pa.Table, content: Mapping[str, int], share: float, seed: int
+) -> Injected:
+    """Move all positives but one of round(share · eligible) queries to the negatives.
+
+    Eligible are queries with positives of different content. Copies of the positive that stays are not moved, since a
+    copy of a known positive is never used as a negative.
+
+    Args:
+        qrels: judgments of the training split.
+        negatives: negatives of the training split; the planted ones are added at the end, by query and passage id.
+        content: hash of the content of each passage that the judgments name.
+        share: share of the eligible queries.
+        seed: decides which queries, and with each query's id which positive stays.
+
+    Raises:
+        DataError: the judgments have injected noise already, or no query is eligible.
+    """
+    _check_clean(qrels, negatives)
+    positives = _positives(qrels)
+    eligible = [query_id for query_id, ids in positives.items() if len({content[one] for one in ids}) > 1]
+    if share > 0 and not eligible:
+        raise DataError(
+            f"none of the {len(positives)} training queries has several positives, so no false negative can be "
+            "planted: use inject_noise.kind mismatched, or a data set with several positives a query"
+        )
+    moved: list[tuple[str, str]] = []
+    chosen = choose_queries(eligible, round(share * len(eligible)), seed)
+    for query_id in sorted(chosen):
+        ids = sorted(positives[query_id])
+        kept = ids[int(query_rng(seed, 0, query_id, "inject false negatives").integers(len(ids)))]
+        moved.extend((query_id, one) for one in ids if content[one] != content[kept])
+    gone = set(moved)
+    planted = [
+        {"query_id": query_id, "passage_id": passage_id, "miner": PLANTED, "rank": rank, "noise": FALSE_NEGATIVE}
+        for query_id, ids in _group(moved).items()
+        for rank, passage_id in enumerate(ids, start=1)
+    ]
+    together = pa.concat_tables([_without(negatives, gone), to_table("negatives", planted)])
+    return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(moved))
+
+
+def _draw_unrelated(
+    query_id: str, positives: list[str], pool: list[str], content: Mapping[str, int], excluded: set[str], seed: int
+) -> list[str]:
+    """One passage of the pool for each positive: the first fitting ones from a drawn place on, round the pool."""
+    start = int(query_rng(seed, 0, query_id, "inject mismatched").integers(len(pool)))
+    contents = {content[one] for one in positives}
+    drawn: list[str] = []
+    for step in range(len(pool)):
+        candidate = pool[(start + step) % len(pool)]
+        if candidate not in excluded and content[candidate] not in contents:
+            drawn.append(candidate)
+            contents.add(content[candidate])
+            if len(drawn) == len(positives):
+                return drawn
+    raise DataError(
+        f"there are not {len(positives)} passages unrelated to query {query_id!r} among the {len(pool)} positives of "
+        "the training split: use a data set with more queries"
+    )
+
+
+def _check_clean(qrels: pa.Table, negatives: pa.Table) -> None:
+    for name, table in (("qrels", qrels), ("negatives", negatives)):
+        noisy = len(table) - table["noise"].null_count
+        if noisy:
+            raise DataError(
+                f"{noisy} of {len(table)} rows of the table {name} have noise that was injected before: "
+                "start from the data set as it was prepared"
+            )
+
+
+def _positives(qrels: pa.Table) -> dict[str, list[str]]:
+    """The positives of each query that has some."""
+    rows = qrels.select(["query_id", "passage_id", "relevance"]).to_pylist()
+    return _group((row["query_id"], row["passage_id"]) for row in rows if row["relevance"] > 0)
+
+
+def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: defaultdict[str, list[str]] = defaultdict(list)
+    for query_id, passage_id in pairs:
+        grouped[query_id].append(passage_id)
+    return dict(grouped)
+
+
+def _without(table: pa.Table, gone: set[tuple[str, str]]) -> pa.Table:
+    pairs = zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True)
+    return table.filter(pa.array([pair not in gone for pair in pairs], type=pa.bool_()))

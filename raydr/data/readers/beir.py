@@ -1,0 +1,139 @@
+"""BEIR folders: corpus.jsonl, queries.jsonl and one qrels file a split, each plain or gzipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from raydr.data.fields import RowError, answers_of, id_of, relevance_of, text_field
+from raydr.data.inputs import absolute, find_input, join
+from raydr.data.lines import read_json_lines, read_tsv
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.errors import DataError
+from raydr.storage import Folder
+
+_QRELS = ("query-id", "corpus-id", "score")
+
+
+class BeirReader(Reader):
+    """A BEIR data set.
+
+    ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
+    and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
+    or without a header. A query belongs to the splits whose qrels name it; one that none names is counted and left
+    out. Score 0 is kept as relevance 0.
+    """
+
+    name: Literal["beir"] = "beir"
+    #: The folder, local or an fsspec URL.
+    path: str
+    corpus: str = "corpus.jsonl"
+    queries: str = "queries.jsonl"
+    #: The folder with one TSV a split.
+    qrels: str = "qrels"
+    #: Splits to read; all files of the qrels folder if empty.
+    splits: list[str] = []
+    #: A JSONL file of ``_id`` and ``answers``; without it answers are taken from the queries.
+    answers: str = ""
+
+    def sources(self) -> list[Source]:
+        queries = find_input(self.path, self.queries, "queries")
+        qrels = self._qrels_paths()
+        needs = tuple(qrels.values())
+        if self.answers:
+            needs += (find_input(self.path, self.answers, "answers"),)
+        return [
+            Source(find_input(self.path, self.corpus, "passages"), "corpus", tables=("passages",)),
+            Source(queries, "queries", tables=("queries",), also=needs),
+            *(Source(path, "qrels", split, tables=("qrels",)) for split, path in qrels.items()),
+        ]
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        if source.role == "corpus":
+            return _read_corpus(source.path, bad_rows)
+        if source.role == "qrels":
+            return _read_qrels(source.path, source.split, bad_rows)
+        return self._read_queries(source, bad_rows)
+
+    def content_key(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def _qrels_paths(self) -> dict[str, str]:
+        if self.splits:
+            return {split: find_input(self.path, f"{self.qrels}/{split}.tsv", "judgments") for split in self.splits}
+        folder = Folder(join(self.path, self.qrels))
+        names = [name for name in folder.files() if name.removesuffix(".gz").endswith(".tsv")]
+        if not names:
+            raise DataError(
+                f"{absolute(str(folder))} has no .tsv files: expected one a split with {', '.join(_QRELS)}. "
+                "Check data.reader.path and data.reader.qrels."
+            )
+        return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
+
+    def _read_queries(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        splits_of: dict[str, list[str]] = {}
+        for split, path in self._qrels_paths().items():
+            # What is wrong in the qrels is reported where they are read as a source of their own.
+            for row in _read_qrels(path, split, BadRows(path)):
+                splits = splits_of.setdefault(row.values["query_id"], [])
+                if split not in splits:
+                    splits.append(split)
+        answers = self._read_answers(source.also[-1], bad_rows) if self.answers else None
+        for line, record in read_json_lines(source.path, bad_rows):
+            try:
+                query_id = id_of(record.get("_id"), "_id")
+                metadata = record.get("metadata") or {}
+                if not isinstance(metadata, dict):
+                    raise RowError(f"'metadata' must be an object, found {metadata!r:.80}")
+                values = {
+                    "query_id": query_id,
+                    "text": text_field(record, "text"),
+                    "answers": answers.get(query_id) if answers is not None else answers_of(metadata.get("answers")),
+                }
+            except RowError as error:
+                bad_rows.add(line, str(error), record)
+                continue
+            for split in splits_of.get(query_id, [""]):
+                yield Row("queries", split, values, line)
+
+    def _read_answers(self, path: str, bad_rows: BadRows) -> dict[str, list[str] | None]:
+        own = BadRows(path)
+        answers: dict[str, list[str] | None] = {}
+        for line, record in read_json_lines(path, own):
+            try:
+                answers[id_of(record.get("_id"), "_id")] = answers_of(record.get("answers"))
+            except RowError as error:
+                own.add(line, str(error), record)
+        bad_rows.extend(own)
+        return answers
+
+
+def _read_corpus(path: str, bad_rows: BadRows) -> Iterator[Row]:
+    for line, record in read_json_lines(path, bad_rows):
+        try:
+            values = {
+                "passage_id": id_of(record.get("_id"), "_id"),
+                "title": text_field(record, "title", default=""),
+                "text": text_field(record, "text"),
+            }
+        except RowError as error:
+            bad_rows.add(line, str(error), record)
+        else:
+            yield Row("passages", "", values, line)
+
+
+def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
+    for line, fields in read_tsv(path, _QRELS, bad_rows):
+        if line == 1 and tuple(fields) == _QRELS:
+            continue
+        try:
+            values = {
+                "query_id": id_of(fields[0], "query-id"),
+                "passage_id": id_of(fields[1], "corpus-id"),
+                "relevance": relevance_of(fields[2]),
+            }
+        except RowError as error:
+            bad_rows.add(line, str(error), "\t".join(fields))
+        else:
+            yield Row("qrels", split, values, line)

@@ -1,0 +1,355 @@
+"""Code search from installed Python packages: a function's docstring asks for its code.
+
+The query is the first paragraph of the docstring as prose; the passage is the source of the function without
+its docstring and decorators, with its own name masked, so that the name cannot be matched with the query. Nothing is
+downloaded, and the same versions give the same pairs everywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from inspect import cleandoc
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from raydr.artifacts import fingerprint_of
+from raydr.artifacts import fingerprint_of
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.errors import DataError
+from raydr.seeding import stable_hash64
+
+#: Put in place of the function's name.
+MASK = "f"
+
+_LEFT_OUT_FOLDERS = frozenset(
+    ["test", "tests", "_tests", "testing", "vendor", "_vendor", "vendored", "_vendored"]
+    + ["third_party", "thirdparty", "thirdparty_files", "externals"]
+)
+_STRING_PREFIXES = frozenset(["r", "b", "f", "u", "t", "br", "rb", "fr", "rf", "rt", "tr"])
+
+# What ends the prose of a paragraph: fields, directives, sections, doctests, signatures.
+_SECTIONS = "args arguments parameters params returns return yields raises example examples notes note attributes"
+_NOT_PROSE = re.compile(
+    rf"^(?::\w[\w ]*:(?!`)|\.\. |@\w+|>>>|[-=~^*#+]{{3,}}\s*$|(?:{_SECTIONS.replace(' ', '|')})\s*:?\s*$)",
+    re.IGNORECASE,
+)
+_SIGNATURE = re.compile(r"^[\w.]+\(.*\)(?:\s*->.*)?$")
+_TEMPLATE = re.compile(r"%\(\w+\)s|\{\w+\}|\$\{?\w+")
+_ROLE = re.compile(r":(?:[a-z]+:)?[a-z]+:`[~!.]*([^`]+)`")
+_ROLE_TARGET = re.compile(r"\s*<[^<>]+>$")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+class Pair(NamedTuple):
+    """A documented function. ``line`` is that of its ``def``, from 1."""
+
+    query: str
+    code: str
+    source: str
+    line: int
+
+
+class CodeSearchReader(Reader):
+    """Pairs of docstring and code from the packages installed beside raydr.
+
+    Both sides are unique after folding case and white space. A query that stands over different code is ambiguous:
+    all its pairs are dropped. Code that stands under several queries keeps the first, in the order of distribution,
+    file and line. Tests and vendored copies of other packages are left out, as are functions inside functions and
+    those without code of their own. One task reads everything, because only the whole tells what is ambiguous and
+    which ``num_pairs`` are kept.
+
+    A file that is not UTF-8 or not Python of the running version is a bad row.
+    """
+
+    name: Literal["code_search"] = "code_search"
+    #: Installed distributions, by the names that pip knows.
+    packages: Annotated[list[str], Field(min_length=1)]
+    #: Keep so many pairs, those with the smallest hash of their query id; all if null.
+    num_pairs: int | None = Field(default=None, ge=1)
+    #: Shares of the pairs in the splits dev and test; the rest is train.
+    dev: float = Field(default=0.05, ge=0, lt=1)
+    test: float = Field(default=0.05, ge=0, lt=1)
+    #: Words of the query; shorter and longer ones are left out.
+    min_query_words: int = Field(default=3, ge=1)
+    max_query_words: int = Field(default=60, ge=1)
+    #: Lines of code, blank ones included; shorter and longer functions are left out.
+    min_code_lines: int = Field(default=2, ge=1)
+    max_code_lines: int = Field(default=100, ge=1)
+
+    passages_repeat: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _check(self) -> CodeSearchReader:
+        if self.dev + self.test >= 1:
+            raise ValueError(f"dev and test leave nothing to train on: {self.dev} + {self.test} must be below 1")
+        if self.min_query_words > self.max_query_words:
+            raise ValueError(f"min_query_words {self.min_query_words} is above max_query_words {self.max_query_words}")
+        if self.min_code_lines > self.max_code_lines:
+            raise ValueError(f"min_code_lines {self.min_code_lines} is above max_code_lines {self.max_code_lines}")
+        return self
+
+    def sources(self) -> list[Source]:
+        self._distributions()
+        return [Source(path="installed packages", role="distributions")]
+
+    def checksum(self, source: Source) -> str:
+        """Of the names and versions: an installed version has the same files everywhere."""
+        return fingerprint_of(sorted(self._distributions()))
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        """Pairs as a passage, a query and a judgment each.
+
+        Raises:
+            DataError: there are fewer pairs than ``num_pairs``.
+        """
+        found = [
+            pair
+            for name, installed in sorted(self._distributions().items())
+            for pair in _pairs_of_distribution(name, installed, bad_rows)
+            if self._has_wanted_lengths(pair)
+        ]
+        pairs = {f"{stable_hash64('query', fold(pair.query)):016x}": pair for pair in drop_repeats(found)}
+        if self.num_pairs is not None:
+            if self.num_pairs > len(pairs):
+                raise DataError(
+                    f"{', '.join(self.packages)} give {len(pairs)} pairs, data.reader.num_pairs asks for "
+                    f"{self.num_pairs}: lower it, set it to null for all, or name more packages"
+                )
+            kept = set(sorted(pairs, key=lambda query_id: stable_hash64("subset", query_id))[: self.num_pairs])
+            pairs = {query_id: pair for query_id, pair in pairs.items() if query_id in kept}
+        for query_id, pair in pairs.items():
+            passage_id = f"{stable_hash64('passage', fold(pair.code)):016x}"
+            passage = {
+                "passage_id": passage_id,
+                "title": "",
+                "text": pair.code,
+                "source": pair.source,
+                "line": pair.line,
+            }
+            split = self.split_of(query_id)
+            yield Row("passages", "", passage, pair.line)
+            yield Row("queries", split, {"query_id": query_id, "text": pair.query, "answers": None}, pair.line)
+            yield Row("qrels", split, {"query_id": query_id, "passage_id": passage_id, "relevance": 1}, pair.line)
+
+    def split_of(self, query_id: str) -> str:
+        """The split of a query: a function of its id alone, so that other packages do not move it."""
+        at = stable_hash64("split", query_id) / 2**64
+        if at < self.test:
+            return "test"
+        return "dev" if at < self.test + self.dev else "train"
+
+    def checksum(self, source: Source) -> str:
+        """The exact versions of the distributions stand for their files."""
+        return fingerprint_of(source.path)
+
+    def content_key(self) -> dict[str, Any]:
+        """The settings, with the exact version of each distribution."""
+        return {**self.model_dump(exclude={"packages"}), "packages": sorted(self._distributions())}
+
+    def _distributions(self) -> dict[str, Distribution]:
+        """The distributions by ``name==version``.
+
+        Raises:
+            DataError: one is not installed, or does not list its files.
+        """
+        found = {}
+        for package in self.packages:
+            try:
+                installed = distribution(package)
+            except PackageNotFoundError:
+                raise DataError(
+                    f"data.reader.packages names {package!r}, which is not installed in this environment: "
+                    "install it, or name another distribution (pip list shows them)"
+                ) from None
+            if installed.files is None:
+                raise DataError(f"the distribution {package!r} does not list its files: reinstall it from a wheel")
+            found[f"{re.sub(r'[-_.]+', '-', installed.name).lower()}=={installed.version}"] = installed
+        return found
+
+    def _has_wanted_lengths(self, pair: Pair) -> bool:
+        return (
+            self.min_query_words <= len(_WORD.findall(pair.query)) <= self.max_query_words
+            and self.min_code_lines <= pair.code.count("\n") + 1 <= self.max_code_lines
+        )
+
+
+def fold(text: str) -> str:
+    """The form in which texts are compared.
+
+    >>> fold("Return  the SUM.") == fold("return the sum")
+    True
+    """
+    return " ".join(text.lower().split()).rstrip(".")
+
+
+def drop_repeats(pairs: list[Pair]) -> list[Pair]:
+    """Pairs whose query and code are both unique; see :class:`CodeSearchReader` for the rule.
+
+    >>> pairs = [Pair("a", "1", "", 1), Pair("A.", "1", "", 2), Pair("b", "1", "", 3), Pair("c", "2", "", 4),
+    ...          Pair("c", "3", "", 5)]
+    >>> [pair.line for pair in drop_repeats(pairs)]
+    [1]
+    """
+    codes_of: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in pairs:
+        codes_of[fold(pair.query)].add(fold(pair.code))
+    kept, seen_codes = [], set()
+    for pair in pairs:
+        code = fold(pair.code)
+        if len(codes_of[fold(pair.query)]) == 1 and code not in seen_codes:
+            seen_codes.add(code)
+            kept.append(pair)
+    return kept
+
+
+def _pairs_of_distribution(name: str, installed: Distribution, bad_rows: BadRows) -> Iterator[Pair]:
+    listed = sorted(file for file in installed.files or [] if file.suffix == ".py" and file.parts[0] != "..")
+    for file in listed:
+        if _LEFT_OUT_FOLDERS.intersection(file.parts[:-1]) or _is_test(file.name):
+            continue
+        source = f"{name}:{file.as_posix()}"
+        try:
+            text = Path(str(file.locate())).read_text(encoding="utf-8")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                pairs = list(pairs_of_module(text, source))
+        except FileNotFoundError:
+            bad_rows.add(0, f"{source} is listed by its distribution but is not there")
+        except UnicodeDecodeError as error:
+            bad_rows.add(0, f"{source} is not UTF-8: {error.reason} at byte {error.start}")
+        except SyntaxError as error:
+            bad_rows.add(error.lineno or 0, f"{source} is not Python source: {error.msg}", error.text or "")
+        except ValueError as error:
+            bad_rows.add(0, f"{source} is not Python source: {error}")
+        else:
+            yield from pairs
+
+
+def _is_test(file_name: str) -> bool:
+    return file_name.startswith("test_") or file_name.endswith("_test.py") or file_name == "conftest.py"
+
+
+def pairs_of_module(text: str, source: str) -> Iterator[Pair]:
+    """The documented functions and methods of one module, in the order of the file.
+
+    >>> module = '''
+    ... class Box:
+    ...     @property
+    ...     def area(self):
+    ...         \"\"\"Compute the covered area.
+    ...
+    ...         Never negative.
+    ...         \"\"\"
+    ...         other = self.area
+    ...         return self.width * self.height
+    ... '''
+    >>> pair = next(pairs_of_module(module, "box.py"))
+    >>> print(pair.query, pair.line, pair.code, sep="\\n")
+    Compute the covered area.
+    4
+    def f(self):
+        other = self.f
+        return self.width * self.height
+
+    Raises:
+        SyntaxError: the module does not parse.
+    """
+    # ast counts lines by "\n" only; str.splitlines would also split at form feeds.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for node in _functions(ast.parse(text).body):
+        docstring = ast.get_docstring(node, clean=False)
+        if docstring is None:
+            continue
+        query = first_paragraph(docstring)
+        code = _code_without_docstring(node, lines)
+        if query and code is not None:
+            yield Pair(query, code, source, node.lineno)
+
+
+def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions of modules and classes, also below conditions, but not inside other functions."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif isinstance(node, ast.ClassDef | ast.With):
+            yield from _functions(node.body)
+        elif isinstance(node, ast.If):
+            yield from _functions(node.body + node.orelse)
+        elif isinstance(node, ast.Try):
+            yield from _functions([*node.body, *(s for h in node.handlers for s in h.body), *node.orelse])
+
+
+def first_paragraph(docstring: str) -> str:
+    """The first paragraph as one line of prose; empty if it is not prose.
+
+    >>> first_paragraph(" Return the :class:`~pkg.Box` of\\n   ``width``.\\n\\n   :param width: in metres")
+    'Return the pkg.Box of width.'
+    >>> first_paragraph("add(x, y)\\n\\nSum of two.")
+    ''
+    """
+    words: list[str] = []
+    for line in cleandoc(docstring).split("\n"):
+        if not line.strip() or _NOT_PROSE.match(line.strip()):
+            break
+        words.extend(line.split())
+    prose = " ".join(words)
+    if _SIGNATURE.match(prose) or _TEMPLATE.search(prose):
+        return ""
+    prose = _ROLE.sub(lambda role: _ROLE_TARGET.sub("", role.group(1)), prose)
+    return prose.replace("`", "").strip()
+
+
+def _code_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> str | None:
+    """The function's source, dedented and masked; None if it has no code beside the docstring."""
+    body = [statement for statement in node.body[1:] if not _does_nothing(statement)]
+    docstring = node.body[0]
+    assert docstring.end_lineno is not None
+    assert docstring.end_col_offset is not None
+    assert node.end_lineno is not None
+    before = lines[docstring.lineno - 1][: docstring.col_offset]
+    after = lines[docstring.end_lineno - 1].encode()[docstring.end_col_offset :].decode()
+    # A docstring that shares its line with code is rare, and cutting it out would need care: left out.
+    if not body or before.strip() or not re.match(r"\s*(#|$)", after):
+        return None
+    head, rest = lines[node.lineno - 1 : docstring.lineno - 1], lines[docstring.end_lineno : node.end_lineno]
+    first = next(at for at, line in enumerate(rest) if line.strip())
+    code = "\n".join(_dedent(line, node.col_offset) for line in head + rest[first:])
+    return mask_name(code, node.name)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    """``pass``, ``...``, a further string, or ``raise NotImplementedError``."""
+    if isinstance(statement, ast.Raise):
+        raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
+        return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _dedent(line: str, width: int) -> str:
+    indent = len(line) - len(line.lstrip(" \t"))
+    return line[min(indent, width) :].rstrip()
+
+
+def mask_name(code: str, name: str) -> str | None:
+    """The code with ``f`` for each whole-word occurrence of ``name``, in strings and comments too.
+
+    Returns:
+        The masked code; None if the name is also syntax (``match``, a string prefix), so that it cannot be masked.
+
+    >>> mask_name("def area(s): return s.area + areas  # area of s", "area")
+    'def f(s): return s.f + areas  # f of s'
+    """
+    if name.lower() in _STRING_PREFIXES or keyword.issoftkeyword(name):
+        return None
+    return re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", MASK, code)

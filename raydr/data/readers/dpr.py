@@ -1,0 +1,152 @@
+"""DPR's files: psgs_w100.tsv, biencoder JSON (nq-train.json) and retriever CSV (question and answers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from raydr.data.fields import RowError, answers_of, content_id, filled_field, id_of, text_field, written_answers
+from raydr.data.inputs import find_input
+from raydr.data.json_array import read_json_array
+from raydr.data.lines import read_tsv
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import DATASET_TABLES, Reader, Row, Source
+
+_PASSAGES = ("id", "text", "title")
+_RETRIEVER = ("question", "answers")
+#: DPR's lists of negatives, and the miner their rows get.
+_MINERS = {"hard_negative_ctxs": "source:hard", "negative_ctxs": "source:random"}
+
+
+class DprReader(Reader):
+    """Data in the formats of facebookresearch/DPR.
+
+    The corpus is the passages TSV (id, text, title, quoted as DPR does). Without one it is made of the contexts of
+    the biencoder files, merged by id. ``positive_ctxs`` become judgments of relevance 1; ``hard_negative_ctxs`` and
+    ``negative_ctxs`` become negatives of the miners ``source:hard`` and ``source:random``, their rank the place in
+    the list. A question without ``q_id`` gets the id SPLIT-N, N counting the file's records from 0.
+    """
+
+    passages_repeat: ClassVar[bool] = True
+
+    name: Literal["dpr"] = "dpr"
+    #: The folder, local or an fsspec URL.
+    path: str
+    #: The passages TSV; empty: the corpus is made of the contexts.
+    passages: str = ""
+    #: Biencoder JSON file of each split.
+    biencoder: dict[str, str] = {}
+    #: Retriever file (question, list of answers) of each split.
+    retriever: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> DprReader:
+        both = sorted(self.biencoder.keys() & self.retriever.keys())
+        if both:
+            raise ValueError(f"a split has either a biencoder or a retriever file; both are given for {both[0]!r}")
+        if not self.biencoder and not self.retriever:
+            raise ValueError("give a biencoder or a retriever file for at least one split")
+        if not self.passages and not self.biencoder:
+            raise ValueError("there is no corpus: give the passages TSV, or a biencoder file with contexts")
+        return self
+
+    def sources(self) -> list[Source]:
+        found = []
+        if self.passages:
+            passages = find_input(self.path, self.passages, "passages")
+            found.append(Source(passages, "passages", tables=("passages",)))
+        for split, name in self.biencoder.items():
+            path = find_input(self.path, name, f"questions and contexts of split {split}")
+            tables = DATASET_TABLES if self.passages else ("passages", *DATASET_TABLES)
+            found.append(Source(path, "biencoder", split, tables))
+        for split, name in self.retriever.items():
+            path = find_input(self.path, name, f"questions and answers of split {split}")
+            found.append(Source(path, "retriever", split, ("queries",)))
+        return found
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        if source.role == "passages":
+            return _read_passages(source.path, bad_rows)
+        if source.role == "retriever":
+            return _read_retriever(source.path, source.split, bad_rows)
+        return self._read_biencoder(source.path, source.split, bad_rows)
+
+    def content_key(self) -> dict[str, Any]:
+        return {"name": self.name, "passages": bool(self.passages)}
+
+    def _read_biencoder(self, path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
+        for line, record, item in read_json_array(path, bad_rows):
+            try:
+                rows = list(self._rows_of(item, split, record - 1, line))
+            except RowError as error:
+                bad_rows.add(line, f"record {record}: {error}", item)
+            else:
+                yield from rows
+
+    def _rows_of(self, item: dict[str, Any], split: str, at: int, line: int) -> Iterator[Row]:
+        query_id = id_of(item["q_id"], "q_id") if item.get("q_id") is not None else f"{split}-{at}"
+        answers = answers_of(item.get("answers"))
+        question = {"query_id": query_id, "text": filled_field(item, "question"), "answers": answers}
+        yield Row("queries", split, question, line)
+        for context in _contexts(item, "positive_ctxs"):
+            yield from self._passage_rows(context, line)
+            yield Row("qrels", split, {"query_id": query_id, "passage_id": self._id_of(context), "relevance": 1}, line)
+        for key, miner in _MINERS.items():
+            for rank, context in enumerate(_contexts(item, key), start=1):
+                yield from self._passage_rows(context, line)
+                values = {"query_id": query_id, "passage_id": self._id_of(context), "miner": miner, "rank": rank}
+                yield Row("negatives", split, {**values, "score": _score_of(context)}, line)
+
+    def _passage_rows(self, context: dict[str, Any], line: int) -> Iterator[Row]:
+        if not self.passages:
+            title, text = text_field(context, "title", default=""), text_field(context, "text")
+            yield Row("passages", "", {"passage_id": self._id_of(context), "title": title, "text": text}, line)
+
+    def _id_of(self, context: dict[str, Any]) -> str:
+        for key in ("psg_id", "passage_id"):
+            if context.get(key) is not None:
+                return id_of(context[key], key)
+        if self.passages:
+            raise RowError("a context has neither psg_id nor passage_id, so it cannot be found in the passages TSV")
+        return content_id(text_field(context, "title", default=""), text_field(context, "text"))
+
+
+def _contexts(item: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = item.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(context, dict) for context in value):
+        raise RowError(f"{key!r} must be a list of objects, found {value!r:.80}")
+    return value
+
+
+def _score_of(context: dict[str, Any]) -> float | None:
+    score = context.get("score")
+    if score is None:
+        return None
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise RowError(f"'score' of a context must be a number, found {score!r:.80}") from None
+
+
+def _read_passages(path: str, bad_rows: BadRows) -> Iterator[Row]:
+    for line, fields in read_tsv(path, _PASSAGES, bad_rows, quoted=True):
+        if line == 1 and tuple(fields) == _PASSAGES:
+            continue
+        try:
+            values = {"passage_id": id_of(fields[0], "id"), "title": fields[2], "text": fields[1]}
+        except RowError as error:
+            bad_rows.add(line, str(error), "\t".join(fields))
+        else:
+            yield Row("passages", "", values, line)
+
+
+def _read_retriever(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
+    for line, (question, written) in read_tsv(path, _RETRIEVER, bad_rows, quoted=True):
+        try:
+            answers = written_answers(written)
+        except RowError as error:
+            bad_rows.add(line, str(error), f"{question}\t{written}")
+        else:
+            yield Row("queries", split, {"query_id": f"{split}-{line - 1}", "text": question, "answers": answers}, line)

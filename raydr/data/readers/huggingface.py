@@ -1,0 +1,80 @@
+"""Hugging Face datasets, from the hub or from disk, with the column mapping of pair files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from raydr.data.fields import RowError
+from raydr.data.inputs import absolute, checksum
+from raydr.data.pairs import Layout, PairColumns, rows_of_pair
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class HuggingFaceReader(Reader):
+    """Pairs in a Hugging Face data set; the line of a row is its number, from 1."""
+
+    passages_repeat: ClassVar[bool] = True
+
+    name: Literal["huggingface"] = "huggingface"
+    #: A name on the hub, or a local folder (one that ``save_to_disk`` wrote, or one of data files).
+    path: str
+    #: Configuration of the data set on the hub.
+    subset: str = ""
+    #: Branch, tag or commit on the hub.
+    revision: str = ""
+    #: raydr's splits, and the data set's split that each is read from.
+    splits: Annotated[dict[str, str], Field(min_length=1)] = {"train": "train"}
+    layout: Layout = "columns"
+    #: Names of the columns, for ``layout: columns``.
+    columns: PairColumns = PairColumns()
+
+    def sources(self) -> list[Source]:
+        path = absolute(self.path) if Path(self.path).is_dir() else self.path
+        return [Source(path, f"huggingface:{theirs}", ours) for ours, theirs in self.splits.items()]
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        for line, record in enumerate(self._load(source), start=1):
+            try:
+                rows = rows_of_pair(record, self.layout, self.columns, source.split, line)
+            except RowError as error:
+                bad_rows.add(line, str(error), record)
+            else:
+                yield from rows
+
+    def checksum(self, source: Source) -> str:
+        """Of the Arrow files that the split is cached in."""
+        files = [checksum(entry["filename"]) for entry in self._load(source).cache_files]
+        return hashlib.blake2b(" ".join(files).encode(), digest_size=16).hexdigest()
+
+    def content_key(self) -> dict[str, Any]:
+        return self.model_dump(include={"name", "layout", "columns"})
+
+    def _load(self, source: Source) -> Dataset:
+        try:
+            from datasets import DatasetDict, load_dataset, load_from_disk
+        except ImportError:
+            raise DataError(
+                "data.reader huggingface needs the package datasets, which is not installed: pip install 'raydr[hf]'"
+            ) from None
+        split = source.role.partition(":")[2]
+        folder = Path(source.path)
+        try:
+            if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+                loaded = load_from_disk(source.path)
+                return loaded[split] if isinstance(loaded, DatasetDict) else loaded
+            return load_dataset(source.path, self.subset or None, split=split, revision=self.revision or None)
+        except (FileNotFoundError, ValueError, KeyError, ConnectionError) as error:
+            raise DataError(
+                f"cannot load split {split!r} of the data set {source.path}: {error}. "
+                "Check data.reader.path, subset, revision and splits."
+            ) from error

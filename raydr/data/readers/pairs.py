@@ -1,0 +1,92 @@
+"""Pair files: JSONL, CSV, TSV or Parquet with a query and a positive, and perhaps negatives, in each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from raydr.data.fields import RowError
+from raydr.data.inputs import find_input
+from raydr.data.json_array import read_json_array
+from raydr.data.lines import read_csv, read_json_lines
+from raydr.data.pairs import Layout, PairColumns, rows_of_pair
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.errors import DataError
+
+_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
+
+
+class PairsReader(Reader):
+    """Pairs in files; the end of a name says the format (.jsonl, .json for an array, .csv, .tsv, each also .gz, or .parquet).
+
+    Passages and queries without ids are known by their content, so equal ones are one. In a Parquet file the line
+    is the row number, from 1.
+    """
+
+    passages_repeat: ClassVar[bool] = True
+
+    name: Literal["pairs"] = "pairs"
+    #: The folder of the files, local or an fsspec URL.
+    path: str = ""
+    #: The file, or the files, of each split. With ``columns.split``, the rows say the split instead.
+    files: Annotated[dict[str, str | list[str]], Field(min_length=1)]
+    layout: Layout = "columns"
+    #: Names of the columns, for ``layout: columns``.
+    columns: PairColumns = PairColumns()
+
+    def sources(self) -> list[Source]:
+        found = []
+        for split, names in self.files.items():
+            for name in [names] if isinstance(names, str) else names:
+                path = find_input(self.path, name, f"pairs of split {split}")
+                if _format_of(path) not in _FORMATS:
+                    raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in _FORMATS)}[.gz]")
+                found.append(Source(path, "pairs", split))
+        return found
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        for line, record in _records(source.path, bad_rows):
+            try:
+                rows = rows_of_pair(record, self.layout, self.columns, source.split, line)
+            except RowError as error:
+                bad_rows.add(line, str(error), dict(record))
+            else:
+                yield from rows
+
+    def content_key(self) -> dict[str, Any]:
+        return self.model_dump(include={"name", "layout", "columns"})
+
+
+def _format_of(path: str) -> str:
+    return path.removesuffix(".gz").rpartition(".")[2].lower()
+
+
+def _records(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    kind = _format_of(path)
+    if kind == "parquet":
+        return _parquet_records(path)
+    if kind in ("csv", "tsv"):
+        return read_csv(path, "," if kind == "csv" else "\t", bad_rows)
+    if kind == "json":
+        return ((line, item) for line, _, item in read_json_array(path, bad_rows))
+    return read_json_lines(path, bad_rows)
+
+
+def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    row = 0
+    with fsspec.open(path, "rb") as file:
+        try:
+            for batch in pq.ParquetFile(file).iter_batches(batch_size=1024):
+                for record in batch.to_pylist():
+                    row += 1
+                    yield row, record
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{path} cannot be read as Parquet after row {row}: {error}. Fetch or write the file again."
+            ) from None

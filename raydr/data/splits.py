@@ -1,0 +1,200 @@
+"""The last step of a split: queries, judgments and negatives are compared with each other and with the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artifacts import Part, record_part
+from raydr.data.corpus import Corpus, hash_strings
+from raydr.data.quarantine import BadRow, BadRows
+from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
+from raydr.data.staging import write_bad_rows
+from raydr.data.subset import choose_queries
+from raydr.storage import Folder, write_part
+
+#: Rows of one part of judgments or negatives.
+_PART_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """What is to be done for one split.
+
+    Args:
+        split: its name.
+        staged: names of the staged parts of each table.
+        queries_repeat: whether the same query may be read many times (then copies are merged).
+        max_queries: queries that are kept; all if None.
+        seed: decides with the query's id which ones.
+        part_rows: queries in one part.
+        paths: full paths of the sources by their short names, for messages.
+    """
+
+    split: str
+    staged: Mapping[TableName, Sequence[str]]
+    queries_repeat: bool
+    max_queries: int | None
+    seed: int
+    part_rows: int
+    paths: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class SplitCheck:
+    """What was written for a split, and counts."""
+
+    parts: dict[str, Part]
+    counts: dict[str, int]
+    num_bad: int
+    examples: list[BadRow]
+
+
+def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> SplitCheck:
+    """Write the tables of one split, without what does not fit together.
+
+    Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
+    not there, two judgments of the same pair that differ. Identical judgments and negatives are merged and counted.
+    """
+    return _Finisher(plan, folder, corpus).run()
+
+
+class _Finisher:
+    def __init__(self, plan: SplitPlan, folder: Folder, corpus: Corpus) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.corpus = corpus
+        self.parts: dict[str, Part] = {}
+        self.counts = {"merged": 0, "left_out": 0}
+        self.bad: dict[str, BadRows] = {}
+
+    def run(self) -> SplitCheck:
+        queries = self._read_queries()
+        chosen = set(queries)
+        if self.plan.max_queries is not None:
+            chosen = choose_queries(queries, self.plan.max_queries, self.plan.seed)
+        kept = [row for query_id, row in queries.items() if query_id in chosen]
+        self.counts["queries"] = len(kept)
+        for at in range(0, len(kept), self.plan.part_rows):
+            self._write("queries", to_table("queries", kept[at : at + self.plan.part_rows]))
+        judged = self._judge(queries.keys(), chosen)
+        self.counts["queries_without_positive"] = len(chosen - judged)
+        self._negatives(queries.keys(), chosen)
+        write_bad_rows(self.folder, f"split-{self.plan.split}", list(self.bad.values()))
+        return SplitCheck(
+            parts=self.parts,
+            counts=self.counts,
+            num_bad=sum(bad_rows.count for bad_rows in self.bad.values()),
+            examples=[row for bad_rows in self.bad.values() for row in bad_rows.kept[:5]][:5],
+        )
+
+    def _read_queries(self) -> dict[str, dict[str, Any]]:
+        queries: dict[str, dict[str, Any]] = {}
+        for table in self._staged("queries"):
+            for row in table.to_pylist():
+                first = queries.setdefault(row["query_id"], row)
+                if first is row:
+                    continue
+                same = first["text"] == row["text"] and first["answers"] == row["answers"]
+                if same and self.plan.queries_repeat:
+                    self.counts["merged"] += 1
+                    continue
+                different = "" if same else " with another text or other answers"
+                where = f"{self._path(first)}:{first['line']}"
+                self._refuse(row, f"duplicate query id {row['query_id']!r}, first at {where}{different}")
+        return queries
+
+    def _judge(self, known: Container[str], chosen: set[str]) -> set[str]:
+        """Write the judgments; returns the chosen queries that have a positive."""
+        seen: dict[tuple[str, str], tuple[int, str, int]] = {}
+        with_positive: set[str] = set()
+        rows: list[dict[str, Any]] = []
+        num_rows = num_positives = 0
+        for table in self._staged("qrels"):
+            for row in self._known_rows(table, known):
+                pair = (row["query_id"], row["passage_id"])
+                place = (row["relevance"], self._path(row), row["line"])
+                first = seen.setdefault(pair, place)
+                if first is not place:
+                    if first[0] == place[0]:
+                        self.counts["merged"] += 1
+                    else:
+                        self._refuse(
+                            row,
+                            f"judgment {place[0]} of query {pair[0]!r} and passage {pair[1]!r} differs from "
+                            f"{first[0]} at {first[1]}:{first[2]}",
+                        )
+                elif row["query_id"] not in chosen:
+                    self.counts["left_out"] += 1
+                else:
+                    rows.append(row)
+                    num_rows += 1
+                    if row["relevance"] > 0:
+                        num_positives += 1
+                        with_positive.add(row["query_id"])
+            while len(rows) >= _PART_ROWS:
+                self._write("qrels", to_table("qrels", rows[:_PART_ROWS]))
+                del rows[:_PART_ROWS]
+        if rows:
+            self._write("qrels", to_table("qrels", rows))
+        self.counts |= {"judgments": num_rows, "positives": num_positives}
+        return with_positive
+
+    def _negatives(self, known: Container[str], chosen: set[str]) -> None:
+        """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
+        self.counts["negatives"] = 0
+        hashes: list[NDArray[np.uint64]] = []
+        for table in self._staged("negatives"):
+            pairs = zip(*(table[name].to_pylist() for name in ("query_id", "passage_id", "miner")), strict=True)
+            hashes.append(hash_strings(["\t".join(pair) for pair in pairs]))
+        if not hashes:
+            return
+        is_first = np.zeros(sum(map(len, hashes)), dtype=np.bool_)
+        is_first[np.unique(np.concatenate(hashes), return_index=True)[1]] = True
+        start = 0
+        for table in self._staged("negatives"):
+            is_new = pa.array(is_first[start : start + len(table)])
+            start += len(table)
+            self.counts["merged"] += len(table) - is_new.true_count
+            good = list(self._known_rows(table.filter(is_new), known))
+            rows = [row for row in good if row["query_id"] in chosen]
+            self.counts["left_out"] += len(good) - len(rows)
+            self.counts["negatives"] += len(rows)
+            if rows:
+                self._write("negatives", to_table("negatives", rows))
+
+    def _known_rows(self, table: pa.Table, known: Container[str]) -> Iterator[dict[str, Any]]:
+        """The rows whose query and passage are there; the others are bad."""
+        found = self.corpus.find(table["passage_id"].to_pylist())
+        for row, at in zip(table.to_pylist(), found, strict=True):
+            if row["query_id"] not in known:
+                self._refuse(row, f"unknown query id {row['query_id']!r}: no such query in split {self.plan.split}")
+            elif at < 0:
+                self._refuse(row, f"unknown passage id {row['passage_id']!r}: no such passage in the corpus")
+            else:
+                yield row
+
+    def _refuse(self, row: Mapping[str, Any], reason: str) -> None:
+        path = self._path(row)
+        content = {key: value for key, value in row.items() if key not in ("source", "line") and value is not None}
+        self.bad.setdefault(path, BadRows(path)).add(row["line"], reason, content)
+
+    def _path(self, row: Mapping[str, Any]) -> str:
+        return self.plan.paths.get(row["source"], row["source"])
+
+    def _staged(self, table: TableName) -> Iterator[pa.Table]:
+        for name in sorted(self.plan.staged.get(table, ())):
+            yield read_arrow(self.folder.localize(name))
+
+    def _write(self, table: TableName, rows: pa.Table) -> None:
+        under = f"{table}/{self.plan.split}/"
+        name = f"{under}part-{sum(part.startswith(under) for part in self.parts):05d}.arrow"
+        record = write_part(self.folder, name, len(rows), partial(write_arrow, rows))
+        record_part(self.folder, name, record)
+        self.parts[name] = Part.model_validate(record)

@@ -1,0 +1,237 @@
+"""Reading one source into parts: rows are checked one by one, and written with the place they came from.
+
+Passages go to their final parts in the corpus. Queries, judgments and negatives are staged in the data set with
+``source`` and ``line`` beside them, until they can be compared with the passages and with each other. What was
+written for a source is listed in a record of its own, written last: that record is what a resume trusts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from raydr.artifacts import Part, record_part
+from raydr.component import Config
+from raydr.data.fields import content_id
+from raydr.data.quarantine import BadRow, BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.schema import TableName, to_table, write_arrow
+from raydr.storage import Folder, write_part
+
+STAGING = "staging"
+#: Rows of a staged part of judgments or negatives.
+_STAGED_ROWS = 100_000
+_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.int64(), nullable=False))
+
+
+class SourceRecord(Config):
+    """What one source gave to one artefact."""
+
+    parts: dict[str, Part]
+    num_bad: int
+    #: The first bad rows, for messages.
+    examples: list[BadRow]
+    #: Copies of passages met again in the same source.
+    num_merged: int
+    #: Queries that belong to no split.
+    num_unused: int
+
+    def is_complete(self, done: Mapping[str, Part]) -> bool:
+        return all(done.get(name) == part for name, part in self.parts.items())
+
+
+def record_name(index: int) -> str:
+    return f"{STAGING}/source-{index:04d}.json"
+
+
+def bad_rows_name(what: str) -> str:
+    return f"{STAGING}/bad-{what}.jsonl"
+
+
+def read_record(folder: Folder, index: int) -> SourceRecord | None:
+    """The record of a source that was read to its end; None if there is none."""
+    name = record_name(index)
+    return SourceRecord.model_validate(folder.read_json(name)) if folder.exists(name) else None
+
+
+def stage_source(
+    reader: Reader,
+    source: Source,
+    index: int,
+    name: str,
+    corpus: Folder | None,
+    dataset: Folder | None,
+    part_rows: int,
+) -> Iterator[int]:
+    """Read one source and write its parts.
+
+    Args:
+        reader: the reader that knows the format.
+        source: what to read.
+        index: its place among the sources; part names and thus the order of rows follow it.
+        name: the short name that goes into the column ``source``.
+        corpus: where passages go; None if they are not wanted.
+        dataset: where all other tables go; None if they are not wanted.
+        part_rows: passages, or queries, in one part.
+
+    Yields:
+        The number of rows read since the last time, for progress.
+
+    Raises:
+        DataError: the source cannot be read any further.
+    """
+    bad_rows = BadRows(source.path)
+    checks = _Checks(bad_rows, reader.passages_repeat)
+    writer = _Writer(index, name, corpus, dataset, part_rows)
+    seen = reported = 0
+    for row in reader.read(source, bad_rows):
+        seen += 1
+        if checks.accept(row) and writer.add(row):
+            yield seen - reported
+            reported = seen
+    writer.flush()
+    # Bad rows of a source belong to the data set, unless it has nothing but passages.
+    owner = corpus if source.tables == ("passages",) else dataset
+    if owner is not None:
+        write_bad_rows(owner, f"{index:04d}", [bad_rows])
+    for folder, parts in ((corpus, writer.corpus_parts), (dataset, writer.dataset_parts)):
+        if folder is not None:
+            owns = folder is owner
+            record = SourceRecord(
+                parts=parts,
+                num_bad=bad_rows.count if owns else 0,
+                examples=bad_rows.kept[:5] if owns else [],
+                num_merged=checks.num_merged if folder is corpus else 0,
+                num_unused=checks.num_unused if folder is dataset else 0,
+            )
+            folder.write_json(record_name(index), record.model_dump(mode="json"))
+    yield seen - reported
+
+
+class _Checks:
+    """What can be said of a row by itself, or within its source."""
+
+    def __init__(self, bad_rows: BadRows, passages_repeat: bool) -> None:
+        self.bad_rows = bad_rows
+        self.passages_repeat = passages_repeat
+        self.num_merged = 0
+        self.num_unused = 0
+        self._contents: dict[str, tuple[str, int]] = {}
+
+    def accept(self, row: Row) -> bool:
+        values = row.values
+        if row.table == "queries" and not row.split:
+            self.num_unused += 1
+            return False
+        if row.table != "passages" and not _SPLIT.fullmatch(row.split):
+            return self._refuse(row, f"{row.split!r} is no name for a split: expected letters, digits and . _ -")
+        for key, value in values.items():
+            if isinstance(value, str) and not _is_encodable(value):
+                return self._refuse(row, f"{key!r} holds half of a surrogate pair, which is not valid Unicode")
+            if key.endswith("_id") and not value:
+                return self._refuse(row, f"empty {key}")
+        if "text" in values and not values["text"].strip():
+            what = "passage" if row.table == "passages" else "query"
+            return self._refuse(row, f"empty text of {what} {values[f'{what}_id']!r}")
+        return row.table != "passages" or not self.passages_repeat or self._is_new(row)
+
+    def _is_new(self, row: Row) -> bool:
+        passage_id = row.values["passage_id"]
+        content = content_id(" ".join(f"{row.values['title']} {row.values['text']}".lower().split()))
+        first = self._contents.get(passage_id)
+        if first is None:
+            self._contents[passage_id] = (content, row.line)
+            return True
+        if first[0] != content:
+            place = f"{self.bad_rows.file}:{first[1]}"
+            return self._refuse(row, f"passage {passage_id!r} has another text than at {place}")
+        self.num_merged += 1
+        return False
+
+    def _refuse(self, row: Row, reason: str) -> bool:
+        self.bad_rows.add(row.line, reason, row.values)
+        return False
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Writer:
+    """Collects rows by table and split, and writes a part when there are enough."""
+
+    def __init__(self, index: int, name: str, corpus: Folder | None, dataset: Folder | None, part_rows: int) -> None:
+        self.index = index
+        self.name = name
+        self.corpus = corpus
+        self.dataset = dataset
+        self.part_rows = part_rows
+        self.corpus_parts: dict[str, Part] = {}
+        self.dataset_parts: dict[str, Part] = {}
+        self._rows: defaultdict[tuple[TableName, str], list[Row]] = defaultdict(list)
+        self._chunks: defaultdict[tuple[TableName, str], int] = defaultdict(int)
+
+    def add(self, row: Row) -> bool:
+        """True if a part was written."""
+        if (self.corpus if row.table == "passages" else self.dataset) is None:
+            return False
+        rows = self._rows[row.table, row.split]
+        rows.append(row)
+        if len(rows) < (self.part_rows if row.table == "passages" else _STAGED_ROWS):
+            return False
+        self._write(row.table, row.split)
+        return True
+
+    def flush(self) -> None:
+        for table, split in list(self._rows):
+            if self._rows[table, split]:
+                self._write(table, split)
+
+    def _write(self, table: TableName, split: str) -> None:
+        rows = self._rows[table, split]
+        part = f"part-{self.index:04d}-{self._chunks[table, split]:05d}.arrow"
+        place = [{"source": self.name, "line": row.line} for row in rows]
+        if table == "passages":
+            folder, name, parts = self.corpus, f"passages/{part}", self.corpus_parts
+            # A reader that reads many files in one source says itself where a passage comes from.
+            written = to_table(table, ({**at, **row.values} for at, row in zip(place, rows, strict=True)))
+        else:
+            folder, name, parts = self.dataset, f"{STAGING}/{table}/{split}/{part}", self.dataset_parts
+            written = to_table(table, (row.values for row in rows))
+            for field in _PLACE:
+                written = written.append_column(field, pa.array([at[field.name] for at in place], field.type))
+        assert folder is not None
+        record = write_part(folder, name, len(rows), partial(write_arrow, written))
+        record_part(folder, name, record)
+        parts[name] = Part.model_validate(record)
+        self._rows[table, split] = []
+        self._chunks[table, split] += 1
+
+
+def write_bad_rows(folder: Folder, what: str, found: list[BadRows]) -> None:
+    """Write bad rows as JSON lines, and how many were only counted; nothing if there are none."""
+    name = bad_rows_name(what)
+    if not any(bad_rows.count for bad_rows in found):
+        folder.remove(name)
+        return
+    with folder.publish(name) as path, Path(path).open("w", encoding="utf-8") as file:
+        for bad_rows in found:
+            rows = list(bad_rows.kept)
+            if bad_rows.count > len(rows):
+                reason = f"{bad_rows.count - len(rows)} more bad rows of this file were counted but not kept"
+                rows.append(BadRow(bad_rows.file, 0, reason, ""))
+            for row in rows:
+                content = row.content.encode("utf-8", "replace").decode()
+                record = {"file": row.file, "line": row.line, "reason": row.reason, "content": content}
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -1,0 +1,22 @@
+"""A part of a split's queries that does not depend on their order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from raydr.seeding import stable_hash64
+
+
+def choose_queries(query_ids: Iterable[str], max_queries: int, seed: int) -> set[str]:
+    """The ``max_queries`` ids with the smallest stable hash of (seed, query_id); all if there are no more.
+
+    The same ids are chosen in any order of the input, and a smaller subset is part of a larger one.
+
+    >>> ids = [f"q{at}" for at in range(100)]
+    >>> choose_queries(ids, 5, seed=1) == choose_queries(reversed(ids), 5, seed=1)
+    True
+    >>> choose_queries(ids, 5, seed=1) < choose_queries(ids, 9, seed=1)
+    True
+    """
+    return set(heapq.nsmallest(max_queries, query_ids, key=lambda query_id: (stable_hash64(seed, query_id), query_id)))

@@ -1,0 +1,121 @@
+"""Several systems side by side on the same queries: means with intervals, and each against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.errors import DataError
+from raydr.evaluation.significance import Interval, bootstrap_intervals, holm, randomization_test
+
+#: system → measure label → query id → value.
+PerQuery = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How uncertainty is computed; see :class:`raydr.evaluation.config.EvaluateConfig`."""
+
+    confidence: float
+    bootstrap_samples: int
+    permutations: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class MeasureSummary:
+    """One measure of one system."""
+
+    system: str
+    measure: str
+    mean: float
+    low: float
+    high: float
+    num_queries: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One system against the baseline on one measure; ``difference`` is system minus baseline.
+
+    ``p`` is the paired randomisation test's, ``p_holm`` is corrected over all the systems compared on this measure.
+    """
+
+    measure: str
+    baseline: str
+    system: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    wins: int
+    losses: int
+    ties: int
+
+
+def summarize(per_query: PerQuery, settings: Settings) -> list[MeasureSummary]:
+    """Mean and bootstrap interval of every measure of every system."""
+    found: list[MeasureSummary] = []
+    for query_ids, measures in _groups(per_query):
+        for system in per_query:
+            values_QM = np.column_stack([_column(per_query, system, measure, query_ids) for measure in measures])
+            for measure, interval in zip(measures, _intervals(values_QM, settings), strict=True):
+                found.append(
+                    MeasureSummary(system, measure, interval.mean, interval.low, interval.high, len(query_ids))
+                )
+    return found
+
+
+def compare(per_query: PerQuery, settings: Settings) -> list[Comparison]:
+    """Every system against the first one; nothing if there is only one."""
+    baseline, *others = per_query
+    found: list[Comparison] = []
+    for query_ids, measures in _groups(per_query):
+        for measure in measures:
+            against = _column(per_query, baseline, measure, query_ids)
+            differences = [_column(per_query, system, measure, query_ids) - against for system in others]
+            p_values = [randomization_test(one, settings.permutations, settings.seed) for one in differences]
+            for system, one, p, p_holm in zip(others, differences, p_values, holm(p_values), strict=True):
+                interval = _intervals(one[:, None], settings)[0]
+                wins, losses = int((one > 0).sum()), int((one < 0).sum())
+                found.append(
+                    Comparison(
+                        measure, baseline, system, interval.mean, interval.low, interval.high, p, p_holm,
+                        wins, losses, len(one) - wins - losses,
+                    )
+                )  # fmt: skip
+    return found
+
+
+def as_rows(found: list[MeasureSummary] | list[Comparison]) -> list[dict[str, Any]]:
+    """Plain dicts, for JSON."""
+    return [asdict(one) for one in found]
+
+
+def _groups(per_query: PerQuery) -> list[tuple[list[str], list[str]]]:
+    """Measures that are defined on the same queries, with those queries in sorted order."""
+    first = next(iter(per_query.values()))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for measure, values in first.items():
+        query_ids = tuple(sorted(values))
+        if not query_ids:
+            continue
+        for system, others in per_query.items():
+            if others[measure].keys() != values.keys():
+                raise DataError(f"{measure}: system {system!r} was scored on other queries than the first system")
+        groups.setdefault(query_ids, []).append(measure)
+    return [(list(query_ids), measures) for query_ids, measures in groups.items()]
+
+
+def _column(per_query: PerQuery, system: str, measure: str, query_ids: list[str]) -> NDArray[np.float64]:
+    values = per_query[system][measure]
+    return np.array([values[query_id] for query_id in query_ids])
+
+
+def _intervals(values_QM: NDArray[np.float64], settings: Settings) -> list[Interval]:
+    return bootstrap_intervals(values_QM, settings.confidence, settings.bootstrap_samples, settings.seed)

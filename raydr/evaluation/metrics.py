@@ -1,0 +1,100 @@
+"""Retrieval measures against relevance judgments, one value a query, equal to trec_eval's.
+
+trec_eval ignores the rank column of a run: it sorts by score, and equal scores by passage id in descending
+order. raydr's runs are ranked in exactly this way when they are written (:mod:`raydr.stages.runs`), and here the
+rank itself is what is handed over, as the score −rank: the values are those of the ranking in the run, and
+trec_eval gets the same ones from the exported file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raydr.errors import ConfigError, DataError
+
+#: query id → passage id → relevance.
+Qrels = Mapping[str, Mapping[str, int]]
+#: query id → passage ids, best first.
+Ranking = Mapping[str, Sequence[str]]
+
+_CUT_OFF = re.compile(r"(?P<name>R|Recall|Success)(?:\([^)]*\))?@(?P<k>\d+)")
+_LONG_NAMES = {"R": "recall", "Recall": "recall", "Success": "success"}
+
+
+def parse_measures(names: Sequence[str]) -> dict[str, Any]:
+    """The ir-measures objects of some names in ir-measures' notation, keyed by :func:`label`.
+
+    Raises:
+        ConfigError: a name is not a measure; names it.
+
+    >>> list(parse_measures(["R@20", "nDCG@10", "AP"]))
+    ['recall@20 (qrels)', 'nDCG@10', 'AP']
+    """
+    import ir_measures
+
+    parsed: dict[str, Any] = {}
+    for name in names:
+        try:
+            measure = ir_measures.parse_measure(name)
+            measure.validate_params()
+        except (ValueError, NameError, AssertionError, KeyError) as error:
+            raise ConfigError(
+                f"evaluate.measures: {name!r} is not a measure of ir-measures ({error}); "
+                "examples: R@20, RR@10, nDCG@10, AP, Success@5"
+            ) from None
+        parsed[label(str(measure))] = measure
+    return parsed
+
+
+def label(measure: str) -> str:
+    """How a measure is called wherever people read it: a recall always says what it is a recall of.
+
+    >>> label("R@20"), label("Success@5"), label("RR@10")
+    ('recall@20 (qrels)', 'success@5 (qrels)', 'RR@10')
+    """
+    found = _CUT_OFF.fullmatch(measure)
+    if found is None:
+        return measure
+    extra = re.search(r"\([^)]*\)", measure)
+    return f"{_LONG_NAMES[found['name']]}{extra.group() if extra else ''}@{found['k']} (qrels)"
+
+
+def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -> dict[str, dict[str, float]]:
+    """The values of some queries; give the judgments of those queries only, so that a run can be scored in parts.
+
+    Args:
+        measures: as from :func:`parse_measures`.
+        qrels: the judgments; relevance 1 and more is relevant. Queries without any are left out of the result.
+        ranking: passage ids, best first. Judged queries that are not in it score 0.
+
+    Returns:
+        label → query id → value.
+
+    Raises:
+        DataError: a passage is ranked twice for a query.
+
+    >>> values = score_queries(parse_measures(["RR@10", "R@1"]), {"q": {"a": 1}, "r": {"a": 1}}, {"q": ["b", "a"]})
+    >>> values
+    {'RR@10': {'q': 0.5, 'r': 0.0}, 'recall@1 (qrels)': {'q': 0.0, 'r': 0.0}}
+    """
+    import ir_measures
+
+    run: dict[str, dict[str, float]] = {}
+    for query_id, passage_ids in ranking.items():
+        if query_id not in qrels:
+            continue
+        scored = {passage_id: -float(rank) for rank, passage_id in enumerate(passage_ids, start=1)}
+        if len(scored) != len(passage_ids):
+            twice = next(one for at, one in enumerate(passage_ids) if one in passage_ids[:at])
+            raise DataError(f"query {query_id!r}: passage {twice!r} is ranked twice; a run names each passage once")
+        if scored:
+            run[query_id] = scored
+    labels = {measure: name for name, measure in measures.items()}
+    values: dict[str, dict[str, float]] = {name: dict.fromkeys(qrels, 0.0) for name in measures}
+    if run:
+        judged = {query_id: dict(qrels[query_id]) for query_id in run}
+        for metric in ir_measures.iter_calc(list(measures.values()), judged, run):
+            values[labels[metric.measure]][metric.query_id] = float(metric.value)
+    return values

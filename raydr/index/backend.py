@@ -1,0 +1,54 @@
+"""Importing FAISS: exactly one of its two distributions must be installed."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from raydr.errors import RaydrError
+
+DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
+
+
+class FaissError(RaydrError):
+    """FAISS is missing, installed twice, or cannot do what is asked of it."""
+
+
+def installed() -> list[str]:
+    """The FAISS distributions that are installed, of :data:`DISTRIBUTIONS`."""
+    found = []
+    for name in DISTRIBUTIONS:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        found.append(name)
+    return found
+
+
+def load_faiss(num_threads: int | None = None) -> ModuleType:
+    """The faiss module, with its thread count set if one is given.
+
+    Raises:
+        FaissError: no distribution is installed, or both are (they overwrite each other's files).
+    """
+    found = installed()
+    if not found:
+        raise FaissError(
+            "neither faiss-cpu nor faiss-gpu is installed: pip install 'raydr[cpu]', or 'raydr[gpu]' for CUDA"
+        )
+    if len(found) > 1:
+        raise FaissError(
+            "faiss-cpu and faiss-gpu are both installed and overwrite each other's files: "
+            "pip uninstall faiss-cpu faiss-gpu, then pip install 'raydr[cpu]' or 'raydr[gpu]'"
+        )
+    faiss = importlib.import_module("faiss")
+    if num_threads is not None:
+        faiss.omp_set_num_threads(num_threads)
+    return faiss
+
+
+def has_cuda() -> bool:
+    """Whether the installed FAISS can use CUDA (faiss-gpu); says nothing about devices."""
+    return installed() == ["faiss-gpu"]

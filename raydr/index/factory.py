@@ -1,0 +1,102 @@
+"""Which FAISS index: the factory string for a corpus size, and indexes made from one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from raydr.errors import ConfigError
+from raydr.index.backend import load_faiss
+
+FLAT_ROWS = 200_000
+EXHAUSTIVE_ROWS = 1_000_000
+#: FAISS wants at least so many training vectors for each centroid.
+ROWS_PER_CELL = 39
+
+
+def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
+    """The factory string that ``auto`` stands for, and why.
+
+    Never one that compresses vectors: embeddings are stored in half precision, so ``SQfp16`` loses nothing.
+
+    Args:
+        num_rows: Passages in the corpus.
+        dim: Width of a vector.
+        train_rows: Vectors that centroids may be trained on.
+
+    >>> choose_factory(50_000, 384, 500_000)[0], choose_factory(800_000, 384, 500_000)[0]
+    ('Flat', 'SQfp16')
+    >>> choose_factory(2_000_000, 768, 500_000)[0], choose_factory(21_015_324, 768, 1_000_000)[0]
+    ('IVF5648,SQfp16', 'IVF18336,SQfp16')
+    """
+    size = f"{num_rows:,} vectors of {dim} dimensions"
+    if num_rows <= FLAT_ROWS:
+        return "Flat", f"{size}: up to {FLAT_ROWS:,} an exact search of float32 is quick"
+    if num_rows <= EXHAUSTIVE_ROWS:
+        gib = num_rows * dim * 2 / 2**30
+        return "SQfp16", f"{size}: exact, in {gib:.1f} GiB, half of Flat (the vectors are stored in fp16 anyway)"
+    wanted = 4 * math.sqrt(num_rows)
+    trainable = train_rows / ROWS_PER_CELL
+    cells = max(16, int(min(wanted, trainable)) // 16 * 16)
+    limit = "4·√N" if wanted <= trainable else f"index.train_rows {train_rows:,} / {ROWS_PER_CELL}"
+    return f"IVF{cells},SQfp16", f"{size}: above {EXHAUSTIVE_ROWS:,} cells are searched, {cells} = {limit}"
+
+
+def make_index(factory: str, dim: int) -> Any:
+    """An empty FAISS index whose scores are inner products.
+
+    Raises:
+        ConfigError: FAISS does not know the factory string, or it does not fit ``dim``.
+    """
+    faiss = load_faiss()
+    try:
+        return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        reason = str(error).rsplit(": ", 1)[-1]
+        raise ConfigError(
+            f"index.factory {factory!r} is no index that FAISS {faiss.__version__} can make for {dim} dimensions "
+            f"({reason}); examples: Flat, SQfp16, IVF1024,Flat, IVF4096,PQ64, HNSW32, or auto"
+        ) from error
+
+
+def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: float) -> None:
+    """Set what this kind of index has of the search settings; the others do not concern it.
+
+    Args:
+        nprobe: Cells visited in an IVF index (all of them, if it has fewer).
+        ef_search: Breadth of the search in an HNSW index or in the HNSW over an IVF's centroids.
+        refine_factor: Candidates per result that a refining index scores again.
+    """
+    faiss = load_faiss()
+    # A new name: the object behind it belongs to `index`, which must stay alive.
+    actual = faiss.downcast_index(index)
+    if isinstance(actual, faiss.IndexPreTransform):
+        configure_search(actual.index, nprobe, ef_search, refine_factor)
+    elif isinstance(actual, faiss.IndexRefine):
+        actual.k_factor = refine_factor
+        configure_search(actual.base_index, nprobe, ef_search, refine_factor)
+    elif isinstance(actual, faiss.IndexIVF):
+        actual.nprobe = min(nprobe, actual.nlist)
+        configure_search(actual.quantizer, nprobe, ef_search, refine_factor)
+    elif isinstance(actual, faiss.IndexHNSW):
+        actual.hnsw.efSearch = ef_search
+
+
+def uses(index: Any) -> set[str]:
+    """Which of the settings ``nprobe``, ``ef_search``, ``refine_factor`` change what this index finds.
+
+    >>> sorted(uses(make_index("IVF16,Flat", 8))), uses(make_index("Flat", 8))
+    (['nprobe'], set())
+    """
+    faiss = load_faiss()
+    # As above, `index` owns the object.
+    actual = faiss.downcast_index(index)
+    if isinstance(actual, faiss.IndexPreTransform):
+        return uses(actual.index)
+    if isinstance(actual, faiss.IndexRefine):
+        return uses(actual.base_index) | {"refine_factor"}
+    if isinstance(actual, faiss.IndexIVF):
+        return uses(actual.quantizer) | {"nprobe"}
+    if isinstance(actual, faiss.IndexHNSW):
+        return {"ef_search"}
+    return set()

@@ -1,0 +1,58 @@
+"""Exact merging of what several shards found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best rows of some queries, best first.
+
+    Order is by score descending, then by row, so that equal scores have one order only. A place that
+    could not be filled has row −1 and score −inf.
+    """
+
+    #: Inner products, shape (queries, top_k).
+    scores: NDArray[np.float32]
+    #: Row of each passage in the corpus, shape (queries, top_k).
+    rows: NDArray[np.int64]
+
+    @property
+    def top_k(self) -> int:
+        return int(self.rows.shape[1])
+
+
+def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Found:
+    """The ``top_k`` best of the candidates of each query; the candidates may be in any order.
+
+    >>> found = best(np.array([[1, 3, 3]], dtype=np.float32), np.array([[5, 9, 2]]), top_k=2)
+    >>> found.rows.tolist(), found.scores.tolist()
+    ([[2, 9]], [[3.0, 3.0]])
+    """
+    scores = np.where(rows < 0, np.float32(-np.inf), scores)
+    # A place without a passage comes after every passage of the same score.
+    order = np.lexsort((np.where(rows < 0, np.iinfo(np.int64).max, rows), -scores), axis=-1)[:, :top_k]
+    return Found(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
+
+
+def merge(parts: Sequence[Found], top_k: int) -> Found:
+    """The ``top_k`` best of all shards together.
+
+    Each shard must have given its own ``top_k`` best (or all it has); the result is then the same as a search
+    of one index with all passages.
+
+    Args:
+        parts: What each shard found for the same queries; rows are rows of the corpus.
+    """
+    if len(parts) == 1 and parts[0].top_k == top_k:
+        return parts[0]
+    return best(
+        np.concatenate([part.scores for part in parts], axis=1),
+        np.concatenate([part.rows for part in parts], axis=1),
+        top_k,
+    )

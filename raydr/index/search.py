@@ -1,0 +1,111 @@
+"""Searching shards of an index; the order of equal scores is fixed, so sharding changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.index.backend import FaissError, has_cuda, load_faiss
+from raydr.index.config import SearchConfig
+from raydr.index.factory import configure_search
+from raydr.index.merge import Found, best, merge
+from raydr.index.shards import IndexShards
+
+#: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
+TIE_LIMIT = 1024
+
+
+def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
+    """The ``top_k`` best rows of one FAISS index, by score descending, then by row.
+
+    FAISS keeps any of the passages that share the score at the cut (copies of a passage, say). One more than
+    ``top_k`` is fetched to see whether that happened, and only then more, up to :data:`TIE_LIMIT`.
+
+    Args:
+        queries: Shape (N, dim).
+    """
+    num_rows = int(index.ntotal)
+    if num_rows == 0:
+        shape = (len(queries), top_k)
+        return Found(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64))
+    width = min(top_k + 1, num_rows)
+    scores, rows = index.search(queries, width)
+    found = best(scores, rows, top_k)
+    most = min(top_k + TIE_LIMIT, num_rows)
+    undecided = _undecided(scores, rows, top_k)
+    while len(undecided) and width < most:
+        width = min(2 * width, most)
+        scores, rows = index.search(np.ascontiguousarray(queries[undecided]), width)
+        again = best(scores, rows, top_k)
+        found.scores[undecided], found.rows[undecided] = again.scores, again.rows
+        undecided = undecided[_undecided(scores, rows, top_k)]
+    return _pad(found, top_k)
+
+
+def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
+    """Queries whose last candidate has the score of the last place, so that more may follow."""
+    if scores.shape[1] <= top_k:
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
+
+
+def _pad(found: Found, top_k: int) -> Found:
+    missing = top_k - found.top_k
+    if missing <= 0:
+        return found
+    scores = np.pad(found.scores, ((0, 0), (0, missing)), constant_values=-np.inf)
+    return Found(scores, np.pad(found.rows, ((0, 0), (0, missing)), constant_values=-1))
+
+
+class ShardSearcher:
+    """Some shards of an index, loaded and ready.
+
+    Args:
+        index: The index artefact.
+        shards: Numbers of the shards to hold.
+        config: Search settings.
+        num_threads: Threads of FAISS in this process.
+        device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device.
+
+    Raises:
+        FaissError: CUDA is asked for and this FAISS, or this machine, has none.
+    """
+
+    def __init__(
+        self, index: IndexShards, shards: Sequence[int], config: SearchConfig, num_threads: int, device: str = "cpu"
+    ) -> None:
+        faiss = load_faiss(num_threads)
+        self._faiss = faiss
+        self._gpu = None
+        if device == "cuda":
+            if not has_cuda() or faiss.get_num_gpus() < 1:
+                raise FaissError(
+                    "search.device is cuda, but the installed FAISS sees no GPU here: "
+                    "pip install 'raydr[gpu]' on a machine with one, or set search.device=cpu"
+                )
+            self._gpu = faiss.StandardGpuResources()
+        self._num_threads = num_threads
+        self._first_rows = [int(index.starts[shard]) for shard in shards]
+        self._indexes = [self._prepare(index.load(shard), config) for shard in shards]
+
+    def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
+        configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
+        return loaded if self._gpu is None else self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
+
+    def search(self, vectors: NDArray[np.floating[Any]], top_k: int) -> Found:
+        """The best passages of these shards for each query; rows are rows of the corpus.
+
+        Args:
+            vectors: Query vectors, shape (N, dim), any float type.
+        """
+        # Other libraries in the process change the number of OpenMP threads.
+        self._faiss.omp_set_num_threads(self._num_threads)
+        queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        parts = []
+        for index, first_row in zip(self._indexes, self._first_rows, strict=True):
+            found = search_one(index, queries, top_k)
+            parts.append(Found(found.scores, np.where(found.rows < 0, -1, found.rows + first_row)))
+        return merge(parts, top_k)

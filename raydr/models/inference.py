@@ -1,0 +1,66 @@
+"""Encoding tokens into vectors, the same way in a notebook, a Ray actor and a benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raydr.models.batching import padded_batches
+from raydr.models.config import Side
+from raydr.models.dual_encoder import load_tokenizer, load_tower
+from raydr.models.precision import torch_dtype
+from raydr.models.tokens import Tokens
+from raydr.models.tower import Tower
+
+
+@torch.inference_mode()
+def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float32]:
+    """Vectors (N, dim) of N texts, rows in the order given.
+
+    Texts are batched by length within the token budget; the tower must be in eval mode.
+    """
+    vectors_ND = np.zeros((tokens.num_rows, tower.dim), dtype=np.float32)
+    device = next(tower.parameters()).device
+    pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
+    for rows, batch in padded_batches(tokens, token_budget, pad_id):
+        if device.type == "cuda":
+            batch = {key: value.pin_memory().to(device, non_blocking=True) for key, value in batch.items()}
+        pending.append((rows, tower(**batch)))
+        # One batch behind: the copy of a finished batch overlaps with the computation of the next.
+        if len(pending) > 1:
+            done_rows, done = pending.pop(0)
+            vectors_ND[done_rows] = done.float().cpu().numpy()
+    for rows, vectors in pending:
+        vectors_ND[rows] = vectors.float().cpu().numpy()
+    return vectors_ND
+
+
+class InferenceEncoder:
+    """One side of a saved model, ready to encode.
+
+    >>> encoder = InferenceEncoder("MODEL_FOLDER", "passage", "bfloat16", "cpu", 16384)  # doctest: +SKIP
+    >>> vectors = encoder.encode(tokenizer(titles, texts))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        side: Side,
+        dtype: str,
+        device: str,
+        token_budget: int,
+        num_threads: int | None = None,
+    ) -> None:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self.token_budget = token_budget
+        self.tower = load_tower(model, side).to(device=device, dtype=torch_dtype(dtype)).eval()
+        self.pad_id = load_tokenizer(model, side).pad_id
+        self.dim = self.tower.dim
+
+    def encode(self, tokens: Tokens) -> NDArray[np.float16]:
+        """Vectors (N, dim) in float16, rows in the order given, unit length if the similarity is cosine."""
+        return encode_tokens(self.tower, tokens, self.token_budget, self.pad_id).astype(np.float16)

@@ -1,0 +1,51 @@
+"""Which arithmetic to use, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from raydr.errors import ModelError
+from raydr.models.config import Dtype
+
+_TORCH = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    return _TORCH[name]
+
+
+def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
+    """The arithmetic for a device and the reason for it; ``auto`` takes bfloat16 where the hardware has it.
+
+    Raises:
+        ModelError: float16 was asked for on a CPU, or bfloat16 on a GPU without it.
+
+    >>> resolve_dtype("float32", "cpu")
+    ('float32', 'as configured')
+    """
+    if device.startswith("cuda"):
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        what = torch.cuda.get_device_name()
+    else:
+        has_bf16 = cpu_has_bfloat16()
+        what = "this processor"
+    if dtype == "auto":
+        if has_bf16:
+            return "bfloat16", f"{what} multiplies bfloat16 natively"
+        return "float32", f"{what} has no bfloat16 arithmetic"
+    if dtype == "float16" and device == "cpu":
+        raise ModelError("dtype float16 is for GPUs; on a CPU use bfloat16, float32 or auto")
+    if dtype == "bfloat16" and device.startswith("cuda") and not has_bf16:
+        raise ModelError(f"dtype bfloat16 is not supported by {what}; use float16, float32 or auto")
+    return dtype, "as configured"
+
+
+def cpu_has_bfloat16() -> bool:
+    """True if the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX or Arm's BF16)."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return False
+    flags = cpuinfo.read_text()
+    return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16"))

@@ -1,0 +1,100 @@
+"""One encoder: a Hugging Face model, pooling, an optional projection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raydr.errors import ModelError
+from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.config import ModelConfig
+
+
+class Tower(nn.Module):
+    """Texts to vectors: last hidden states → pooling → projection → unit length if the similarity is cosine."""
+
+    def __init__(self, backbone: nn.Module, config: ModelConfig) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.pooling = config.pooling
+        self.normalize = config.similarity == "cosine"
+        hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.projection = nn.Linear(hidden, config.projection) if config.projection else None
+        self.dim = config.projection or hidden
+        # Models without segment embeddings (DistilBERT, ModernBERT) take no token types.
+        self.uses_token_types = int(getattr(backbone.config, "type_vocab_size", 0) or 0) > 1
+
+    @classmethod
+    def from_checkpoint(cls, name: str, config: ModelConfig) -> Tower:
+        """Load the backbone, cut it to ``num_layers``, set its dropout.
+
+        Raises:
+            ModelError: the checkpoint cannot be loaded, or has fewer layers than asked for.
+        """
+        from transformers import AutoModel
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()
+        resolved = resolve_checkpoint(name)
+        extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
+        try:
+            backbone = AutoModel.from_pretrained(resolved, dtype=torch.float32, **extra)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot load model.checkpoint {name!r}: {str(error).splitlines()[0]}") from None
+        # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.
+        for wrapper in ("question_encoder", "ctx_encoder"):
+            backbone = getattr(backbone, wrapper, backbone)
+        backbone = getattr(backbone, "bert_model", backbone)
+        if getattr(backbone, "pooler", None) is not None:
+            # The pooler's output is never used; left in, its weights would get no gradient and break DDP.
+            backbone.pooler = None
+        _keep_layers(backbone, config.num_layers, name)
+        if config.dropout is not None:
+            for module in backbone.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = config.dropout
+            for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
+                if hasattr(backbone.config, field):
+                    setattr(backbone.config, field, config.dropout)
+            for module in backbone.modules():
+                if isinstance(getattr(module, "dropout", None), float):
+                    module.dropout = config.dropout
+        return cls(backbone, config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Vectors (N, dim) in float32 of N padded texts (N, L)."""
+        extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
+        hidden_NLD = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **extra).last_hidden_state
+        return self.pool(hidden_NLD, attention_mask)
+
+    def pool(self, hidden_NLD: Tensor, attention_mask: Tensor) -> Tensor:
+        """Pooling, projection and normalisation of hidden states."""
+        if self.pooling == "cls":
+            pooled_ND = hidden_NLD[:, 0].float()
+        else:
+            mask_NL1 = attention_mask.unsqueeze(-1).to(torch.float32)
+            pooled_ND = (hidden_NLD.float() * mask_NL1).sum(1) / mask_NL1.sum(1).clamp(min=1)
+        if self.projection is not None:
+            pooled_ND = self.projection(pooled_ND.to(self.projection.weight.dtype)).float()
+        return nn.functional.normalize(pooled_ND, dim=-1) if self.normalize else pooled_ND
+
+
+def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
+    if num_layers is None:
+        return
+    available = int(backbone.config.num_hidden_layers)
+    if num_layers > available:
+        raise ModelError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
+    holder = next(
+        (module for module in backbone.modules() for child in module.children()
+         if isinstance(child, nn.ModuleList) and len(child) == available),
+        None,
+    )
+    if holder is None:
+        raise ModelError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
+    for attribute, child in list(holder.named_children()):
+        if isinstance(child, nn.ModuleList) and len(child) == available:
+            setattr(holder, attribute, child[:num_layers])
+    backbone.config.num_hidden_layers = num_layers

@@ -1,0 +1,214 @@
+"""BM25 over bm25s: text to terms, terms to an index that is memory-mapped, queries to ranked passages.
+
+The scores are those of Lucene's BM25. The index is bm25s' own (``bm25s.BM25.load`` opens it); document numbers are
+row numbers of the corpus.
+
+Building needs some 30 bytes a token in the memory of one process, and a search one float32 a passage: this is for
+corpora up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
+import its run with :func:`raydr.stages.runs.import_trec_run`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.errors import DataError
+from raydr.negatives.config import BM25Config
+
+#: The files of a saved index.
+INDEX_FILES = (
+    "data.csc.index.npy",
+    "indices.csc.index.npy",
+    "indptr.csc.index.npy",
+    "params.index.json",
+    "vocab.index.json",
+)
+
+_WORD = re.compile(r"\w+")
+_IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Texts as term numbers of a vocabulary of their own.
+
+    Args:
+        vocabulary: the terms, by number.
+        tokens: int32, the term numbers of all texts one after the other.
+        lengths: int32, the number of terms of each text.
+    """
+
+    vocabulary: list[str]
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Row numbers and scores of the passages found for one query, best first; those with a score of 0 are left out."""
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+class Analyzer:
+    """Text to terms: lower case, stop words out, stemmed.
+
+    >>> Analyzer(BM25Config()).terms("The cats were running in 1999")
+    ['cat', 'were', 'run', '1999']
+    >>> Analyzer(BM25Config(stemmer="none", split_identifiers=True)).terms("getUserName(user_id)")
+    ['getusername', 'get', 'user', 'name', 'user_id', 'user', 'id']
+    """
+
+    def __init__(self, config: BM25Config) -> None:
+        self.config = config
+        self._stopwords = _stopwords(config)
+        self._stem = _stemmer(config)
+        #: Most words come again and again; the stem of each is computed once. None: not a term.
+        self._known: dict[str, str | None] = {}
+
+    def terms(self, text: str) -> list[str]:
+        found = (self._term(word) for word in self._words(text))
+        return [term for term in found if term is not None]
+
+    def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
+        numbers: dict[str, int] = {}
+        tokens: list[NDArray[np.int32]] = []
+        for text in texts:
+            terms = self.terms(text)
+            tokens.append(np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int32))
+        lengths = np.array([len(one) for one in tokens], dtype=np.int32)
+        flat = np.concatenate(tokens) if tokens else np.empty(0, dtype=np.int32)
+        return TokenizedTexts(list(numbers), flat, lengths)
+
+    def _words(self, text: str) -> Iterable[str]:
+        for word in _WORD.findall(text):
+            yield word.lower()
+            if self.config.split_identifiers:
+                parts = _IDENTIFIER_PART.findall(word)
+                if len(parts) > 1:
+                    yield from (part.lower() for part in parts)
+
+    def _term(self, word: str) -> str | None:
+        if word not in self._known:
+            self._known[word] = None if word in self._stopwords else self._stem(word)
+        return self._known[word]
+
+
+def join_passage(title: str, text: str) -> str:
+    """What of a passage is indexed: its title, then its text."""
+    return f"{title} {text}" if title else text
+
+
+def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: str | Path) -> int:
+    """Build an index over passages given in parts, and save it.
+
+    Args:
+        parts: the passages in row order; each part is let go before the next is taken.
+        config: the weights.
+        save_dir: folder for the files in :data:`INDEX_FILES`; made if needed.
+
+    Returns:
+        The number of terms in the vocabulary.
+
+    Raises:
+        DataError: there is no passage, or none with a term.
+    """
+    import bm25s
+
+    numbers: dict[str, int] = {}
+    passages: list[NDArray[np.int32]] = []
+    for part in parts:
+        mapping = np.array([numbers.setdefault(term, len(numbers)) for term in part.vocabulary], dtype=np.int32)
+        tokens = mapping[part.tokens] if len(part.tokens) else part.tokens
+        passages.extend(np.split(tokens, np.cumsum(part.lengths)[:-1]) if len(part.lengths) else [])
+    if not numbers:
+        raise DataError(
+            f"BM25 found no term in {len(passages)} passages; expected at least one that is not a stop word. "
+            "Look at the corpus with raydr inspect."
+        )
+    index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene", backend="numba")
+    index.scores = index.build_index_from_ids(
+        unique_token_ids=list(range(len(numbers))), corpus_token_ids=passages, show_progress=False
+    )
+    index.vocab_dict = numbers
+    index.save(save_dir, show_progress=False)
+    return len(numbers)
+
+
+class BM25Index:
+    """A saved index, memory-mapped; ready for :meth:`search`.
+
+    Args:
+        paths: local paths of the :data:`INDEX_FILES`, by name.
+        config: the settings that the index was built with; queries are cut into terms in the same way.
+    """
+
+    def __init__(self, paths: dict[str, str], config: BM25Config) -> None:
+        import bm25s
+
+        params = json.loads(Path(paths["params.index.json"]).read_text(encoding="utf-8"))
+        self.num_passages = int(params["num_docs"])
+        self._vocabulary: dict[str, int] = json.loads(Path(paths["vocab.index.json"]).read_text(encoding="utf-8"))
+        self._analyzer = Analyzer(config)
+        self._index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene", backend="numba")
+        self._index.scores = {
+            name: np.load(paths[f"{name}.csc.index.npy"], mmap_mode="r", allow_pickle=False)
+            for name in ("data", "indices", "indptr")
+        }
+        self._index.scores["num_docs"] = self.num_passages
+        self._index.nonoccurrence_array = None
+        self._index.unique_token_ids_set = set(self._vocabulary.values())
+
+    @classmethod
+    def load(cls, save_dir: str | Path, config: BM25Config) -> BM25Index:
+        return cls({name: str(Path(save_dir) / name) for name in INDEX_FILES}, config)
+
+    def search(self, queries: Sequence[str], top_k: int) -> list[Hits]:
+        """The best passages of each query, at most ``top_k``; none if the query has no term that the corpus has.
+
+        Passages with equal scores are in order of their row number.
+        """
+        tokens = [self._numbers(query) for query in queries]
+        known = [at for at, one in enumerate(tokens) if one]
+        hits = [Hits(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)) for _ in queries]
+        if not known:
+            return hits
+        rows_QK, scores_QK = self._index.retrieve(
+            [tokens[at] for at in known], k=min(top_k, self.num_passages), show_progress=False, n_threads=1
+        )
+        for at, rows, scores in zip(known, rows_QK, scores_QK, strict=True):
+            found = scores > 0
+            rows, scores = rows[found].astype(np.int64), scores[found]
+            order = np.lexsort((rows, -scores))
+            hits[at] = Hits(rows[order], scores[order])
+        return hits
+
+    def _numbers(self, query: str) -> list[int]:
+        found = (self._vocabulary.get(term) for term in self._analyzer.terms(query))
+        return [number for number in found if number is not None]
+
+
+def _stopwords(config: BM25Config) -> frozenset[str]:
+    if config.stopwords == "none":
+        return frozenset()
+    from bm25s.stopwords import STOPWORDS_EN
+
+    return frozenset(STOPWORDS_EN)
+
+
+def _stemmer(config: BM25Config) -> Callable[[str], str]:
+    if config.stemmer == "none":
+        return str
+    import Stemmer
+
+    stem: Any = Stemmer.Stemmer("english").stemWord
+    return stem  # type: ignore[no-any-return]

@@ -1,0 +1,81 @@
+"""From ranked passages and known positives to hard negatives.
+
+A candidate is dropped if it is a known positive of the query, or says the same as one (equal title and text, after
+folding case and white space): training on it would push the query away from its own answer. Of what is left, in the
+order of the ranks, a window is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Positions of the candidates kept for one query, and how many were dropped for which reason."""
+
+    positions: NDArray[np.int64]
+    dropped_positive: int
+    dropped_identical: int
+
+
+def keep_negatives(
+    passage_ids: Sequence[str],
+    content_hashes: NDArray[np.uint64],
+    positive_ids: Collection[str],
+    positive_hashes: NDArray[np.uint64],
+    first_rank: int,
+    depth: int,
+) -> Kept:
+    """Choose the hard negatives of one query.
+
+    Args:
+        passage_ids: the candidates, best first.
+        content_hashes: uint64, shape (candidates,); equal for passages with the same content.
+        positive_ids: the query's known positives.
+        positive_hashes: uint64, the content of those.
+        first_rank: first of the remaining candidates that is taken, from 1.
+        depth: how many are taken, at most.
+
+    >>> hashes = np.array([1, 2, 3, 2, 4], dtype=np.uint64)
+    >>> kept = keep_negatives(["a", "b", "c", "d", "e"], hashes, {"b"}, hashes[1:2], first_rank=2, depth=2)
+    >>> kept.positions.tolist(), kept.dropped_positive, kept.dropped_identical
+    ([2, 4], 1, 1)
+    """
+    positive = np.fromiter((one in positive_ids for one in passage_ids), dtype=bool, count=len(passage_ids))
+    identical = np.isin(content_hashes, positive_hashes) & ~positive
+    left = np.flatnonzero(~positive & ~identical)
+    return Kept(left[first_rank - 1 : first_rank - 1 + depth], int(positive.sum()), int(identical.sum()))
+
+
+@dataclass
+class MiningCounts:
+    """What happened, over many queries."""
+
+    #: Queries of the split.
+    queries: int = 0
+    #: Queries that no candidate was left for (or that had none to begin with).
+    queries_without_negatives: int = 0
+    #: Queries with some negatives, but fewer than asked for.
+    queries_short: int = 0
+    negatives: int = 0
+    dropped_positive: int = 0
+    dropped_identical: int = 0
+
+    def count(self, kept: Kept, depth: int) -> None:
+        """Add one query."""
+        num = len(kept.positions)
+        self.queries += 1
+        self.queries_without_negatives += num == 0
+        self.queries_short += 0 < num < depth
+        self.negatives += num
+        self.dropped_positive += kept.dropped_positive
+        self.dropped_identical += kept.dropped_identical
+
+    def add(self, other: MiningCounts) -> None:
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)

@@ -1,0 +1,128 @@
+"""How well a detector or judge finds noise whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from raydr.errors import DataError
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Predictions with a probability of noise in [low, high) (the last bin includes 1).
+
+    Args:
+        low, high: bounds of the bin.
+        count: predictions in it.
+        mean_probability: what was predicted on average; None for an empty bin.
+        noise_share: the share that truly was noise; None for an empty bin.
+    """
+
+    low: float
+    high: float
+    count: int
+    mean_probability: float | None
+    noise_share: float | None
+
+
+@dataclass(frozen=True)
+class DetectionReport:
+    """Quality of a detection; a figure that is not defined is None, never 0.
+
+    Args:
+        count, num_noisy, num_flagged: pairs judged, truly noisy, flagged.
+        precision: share of the flagged that are noisy; None if nothing is flagged.
+        recall: share of the noisy that are flagged; None if nothing is noisy.
+        f1: harmonic mean of the two, 2·hits / (flagged + noisy).
+        auroc, average_precision: of the suspicion; None unless both kinds occur.
+        bins: reliability of the probabilities; empty if none were given.
+        calibration_error: mean |mean_probability − noise_share| over predictions; None without probabilities.
+    """
+
+    count: int
+    num_noisy: int
+    num_flagged: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    auroc: float | None
+    average_precision: float | None
+    bins: tuple[ReliabilityBin, ...] = ()
+    calibration_error: float | None = None
+
+
+def report_detection(
+    noisy: npt.ArrayLike,
+    flagged: npt.ArrayLike,
+    suspicion: npt.ArrayLike,
+    probability: npt.ArrayLike | None = None,
+    num_bins: int = 10,
+) -> DetectionReport:
+    """Compare flags and suspicions with the truth; noise is the positive class.
+
+    Args:
+        noisy: bool, shape (N,), the truth.
+        flagged: bool, shape (N,), what the detector calls noise.
+        suspicion: float, shape (N,), any scale; higher means more likely noise.
+        probability: float in [0, 1], shape (N,), of being noise, if the detector gives one.
+        num_bins: reliability bins of equal width.
+
+    >>> report = report_detection([True, True, False, False], [True, False, True, False], [4.0, 3.0, 3.5, 1.0])
+    >>> report.precision, report.recall, report.auroc
+    (0.5, 0.5, 0.75)
+    """
+    truth_N = np.asarray(noisy, dtype=np.bool_)
+    flagged_N = np.asarray(flagged, dtype=np.bool_)
+    suspicion_N = np.asarray(suspicion, dtype=np.float64)
+    if truth_N.ndim != 1 or not truth_N.shape == flagged_N.shape == suspicion_N.shape:
+        raise DataError(
+            f"truth, flags and suspicions must have one shape (N,): {truth_N.shape}, {flagged_N.shape}, "
+            f"{suspicion_N.shape}"
+        )
+    hits, num_noisy, num_flagged = int((truth_N & flagged_N).sum()), int(truth_N.sum()), int(flagged_N.sum())
+    both = 0 < num_noisy < len(truth_N)
+    bins = () if probability is None else _reliability(truth_N, np.asarray(probability, np.float64), num_bins)
+    gaps = [
+        part.count * abs(part.mean_probability - part.noise_share)
+        for part in bins
+        if part.mean_probability is not None and part.noise_share is not None
+    ]
+    return DetectionReport(
+        count=len(truth_N),
+        num_noisy=num_noisy,
+        num_flagged=num_flagged,
+        precision=hits / num_flagged if num_flagged else None,
+        recall=hits / num_noisy if num_noisy else None,
+        f1=2 * hits / (num_flagged + num_noisy) if num_flagged + num_noisy else None,
+        auroc=float(roc_auc_score(truth_N, suspicion_N)) if both else None,
+        average_precision=float(average_precision_score(truth_N, suspicion_N)) if both else None,
+        bins=bins,
+        calibration_error=sum(gaps) / len(truth_N) if gaps else None,
+    )
+
+
+def _reliability(
+    truth_N: npt.NDArray[np.bool_], probability_N: npt.NDArray[np.float64], num_bins: int
+) -> tuple[ReliabilityBin, ...]:
+    if probability_N.shape != truth_N.shape or not ((probability_N >= 0.0) & (probability_N <= 1.0)).all():
+        raise DataError(f"probabilities must lie in [0, 1] and have shape {truth_N.shape}, got {probability_N.shape}")
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    bin_N = np.clip(np.digitize(probability_N, edges) - 1, 0, num_bins - 1)
+    bins = []
+    for number in range(num_bins):
+        inside_N = bin_N == number
+        count = int(inside_N.sum())
+        bins.append(
+            ReliabilityBin(
+                low=float(edges[number]),
+                high=float(edges[number + 1]),
+                count=count,
+                mean_probability=float(probability_N[inside_N].mean()) if count else None,
+                noise_share=float(truth_N[inside_N].mean()) if count else None,
+            )
+        )
+    return tuple(bins)

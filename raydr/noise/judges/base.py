@@ -1,0 +1,137 @@
+"""What a judge sees and returns.
+
+A judge gives each candidate of a batch of queries a verdict, from scores alone: which model made the scores is the
+caller's business (``reads`` says which kind the rule is meant for). The candidates of all queries lie in one flat
+array, those of query i at ``offsets[i]:offsets[i + 1]``, so that whole shards are judged without a Python loop.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from raydr.component import Component
+from raydr.errors import DataError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: keep: stays a negative; drop: never a negative of that query; down_weight: its exp(score) counts by a weight;
+#: relabel: becomes a further positive.
+Action = Literal["keep", "drop", "down_weight", "relabel"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+
+
+@dataclass(frozen=True)
+class ScoredCandidates:
+    """Scores of the candidates of Q queries, M candidates in all.
+
+    Args:
+        scores_M: float64, of the candidates, query after query.
+        offsets: int64, shape (Q + 1,), from 0 to M, never falling; a query may have no candidate.
+        positive_scores_Q: float64, of each query's annotated positive under the same model; None if no judge needs it.
+    """
+
+    scores_M: FloatArray
+    offsets: IntArray
+    positive_scores_Q: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        offsets, num_scores = np.asarray(self.offsets), len(self.scores_M)
+        if (
+            offsets.ndim != 1
+            or not offsets.size
+            or offsets[0]
+            or offsets[-1] != num_scores
+            or (np.diff(offsets) < 0).any()
+        ):
+            raise DataError(f"offsets must rise from 0 to the number of scores, {num_scores}; got {offsets}")
+        if not np.isfinite(self.scores_M).all():
+            raise DataError(f"score {int((~np.isfinite(self.scores_M)).argmax())} of the candidates is not finite")
+        if self.positive_scores_Q is None:
+            return
+        if len(self.positive_scores_Q) != self.num_queries:
+            raise DataError(f"{len(self.positive_scores_Q)} positive scores for {self.num_queries} queries")
+        if not np.isfinite(self.positive_scores_Q).all():
+            query = int((~np.isfinite(self.positive_scores_Q)).argmax())
+            raise DataError(f"the positive of query {query} of the batch has no finite score; score it first")
+
+    @classmethod
+    def of_one(cls, scores: npt.ArrayLike, positive_score: float | None = None) -> ScoredCandidates:
+        """The candidates of a single query."""
+        scores_M = np.asarray(scores, dtype=np.float64)
+        positive = None if positive_score is None else np.array([positive_score], dtype=np.float64)
+        return cls(scores_M, np.array([0, len(scores_M)]), positive)
+
+    @property
+    def num_queries(self) -> int:
+        return len(self.offsets) - 1
+
+    def query_M(self) -> IntArray:
+        """The number of the query that each candidate belongs to."""
+        return np.repeat(np.arange(self.num_queries), np.diff(self.offsets))
+
+    def positives(self, judge: str) -> FloatArray:
+        """The positives' scores, or an error that names the judge that needs them."""
+        if self.positive_scores_Q is None:
+            raise DataError(f"judge {judge} needs the score of each query's annotated positive")
+        return self.positive_scores_Q
+
+    def sum_Q(self, values_M: FloatArray) -> FloatArray:
+        """Sum of the values of each query's candidates; 0 for a query without any."""
+        # np.add.reduceat would return a neighbour's value for an empty query.
+        return np.bincount(self.query_M(), weights=values_M, minlength=self.num_queries).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """One verdict a candidate, in the order of the scores (or one a query, for judges of pairs).
+
+    Args:
+        score: float64, how suspicious it is: the higher, the more likely a false negative (or a mismatched pair).
+        action: str array of :data:`ACTIONS`.
+        weight: float64, weight of exp(score) in the softmax: 1 keep, 0 drop and relabel, between for down_weight.
+    """
+
+    score: FloatArray
+    action: npt.NDArray[np.str_]
+    weight: FloatArray
+
+
+class Judge(Component):
+    """Base of the judges; subclasses implement :meth:`judge`."""
+
+    package: ClassVar[str] = "raydr.noise.judges"
+    kind: ClassVar[str] = "judge"
+    #: ``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive.
+    subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
+    #: What made the scores: the retriever, another embedding model, a cross-encoder's probability, or the retriever on
+    #: a random sample of passages.
+    reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
+
+    @abstractmethod
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        """Verdicts on the candidates of a batch of queries; each query is judged by its own scores only."""
+
+
+class SuspicionJudge(Judge):
+    """Base of the judges with one rule: a candidate whose suspicion is above 0 is dropped or weighs less.
+
+    Args:
+        action: what happens to suspicious candidates.
+        weight: their weight with ``down_weight``.
+    """
+
+    action: Literal["drop", "down_weight"] = "drop"
+    weight: float = Field(default=0.1, gt=0.0, lt=1.0)
+
+    def verdicts(self, suspicion_M: FloatArray, suspicious_M: BoolArray) -> Verdicts:
+        """The verdicts that follow from who is suspicious."""
+        reduced = 0.0 if self.action == "drop" else self.weight
+        return Verdicts(suspicion_M, np.where(suspicious_M, self.action, "keep"), np.where(suspicious_M, reduced, 1.0))

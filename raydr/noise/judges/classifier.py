@@ -1,0 +1,58 @@
+"""A cross-encoder's probability of relevance decides."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from raydr.errors import DataError
+from raydr.noise.judges.base import Judge, ScoredCandidates, Verdicts
+
+
+class Classifier(Judge):
+    """Drops or relabels what a cross-encoder takes for relevant; optionally keeps only sure negatives.
+
+    p > ``positive_above``: a false negative, dropped (the Korean paper) or relabelled as a positive (RocketQA);
+    p < ``negative_below``: kept as a negative; between the two: dropped. With ``negative_below`` None all up to
+    ``positive_above`` are kept. RocketQA is ``negative_below`` 0.1, ``positive_above`` 0.9, ``positives`` relabel.
+
+    Source: Park et al. (HCLT 2023) and RocketQA; PAPERS.md §6.
+
+    Args:
+        positive_above: probability above which a candidate counts as relevant.
+        negative_below: probability below which a candidate is a sure negative.
+        positives: what happens to those that count as relevant.
+
+    >>> rocketqa = Classifier(negative_below=0.1, positives="relabel")
+    >>> rocketqa.judge(ScoredCandidates.of_one([0.05, 0.5, 0.95])).action.tolist()
+    ['keep', 'drop', 'relabel']
+    """
+
+    reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
+
+    name: Literal["classifier"] = "classifier"
+    positive_above: float = Field(default=0.9, ge=0.0, le=1.0)
+    negative_below: float | None = Field(default=None, ge=0.0, le=1.0)
+    positives: Literal["drop", "relabel"] = "drop"
+
+    @model_validator(mode="after")
+    def _thresholds_in_order(self) -> Classifier:
+        if self.negative_below is not None and self.negative_below > self.positive_above:
+            raise ValueError(f"negative_below={self.negative_below} is above positive_above={self.positive_above}")
+        return self
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        probability_M = candidates.scores_M
+        outside_M = (probability_M < 0.0) | (probability_M > 1.0)
+        if outside_M.any():
+            raise DataError(
+                f"judge classifier reads probabilities; score {int(outside_M.argmax())} is "
+                f"{probability_M[outside_M.argmax()]}: apply the cross-encoder's sigmoid or softmax first"
+            )
+        keep_M = probability_M <= self.positive_above
+        if self.negative_below is not None:
+            keep_M &= probability_M < self.negative_below
+        action_M = np.where(keep_M, "keep", np.where(probability_M > self.positive_above, self.positives, "drop"))
+        return Verdicts(probability_M, action_M, keep_M.astype(np.float64))

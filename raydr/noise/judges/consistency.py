@@ -1,0 +1,41 @@
+"""Consistency filter: an annotated pair must be found again among random passages."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from raydr.noise.judges.base import Judge, ScoredCandidates, Verdicts
+
+
+class Consistency(Judge):
+    """Keeps a training pair iff its passage ranks in the top k among a random sample of passages.
+
+    rank = 1 + number of sampled passages that score strictly above the positive: copies of the positive in the sample
+    do not count against it. Judges pairs: the candidates of a query are its random sample, the verdict is on the
+    annotated positive, and its score is the rank.
+
+    Source: E5 (Wang et al., 2022; k 2, a sample of one million); PEERS.md §7.5 (CTR).
+
+    Args:
+        top_k: largest rank that is kept.
+
+    >>> judge = Consistency(top_k=2)
+    >>> judge.judge(ScoredCandidates.of_one([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
+    ['drop']
+    """
+
+    subject: ClassVar[Literal["pairs"]] = "pairs"
+    reads: ClassVar[Literal["random_sample"]] = "random_sample"
+
+    name: Literal["consistency"] = "consistency"
+    top_k: int = Field(default=2, ge=1)
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        positive_Q = candidates.positives(self.name)
+        above_M = candidates.scores_M > positive_Q[candidates.query_M()]
+        rank_Q = 1.0 + candidates.sum_Q(above_M.astype(np.float64))
+        keep_Q = rank_Q <= self.top_k
+        return Verdicts(rank_Q, np.where(keep_Q, "keep", "drop"), keep_Q.astype(np.float64))

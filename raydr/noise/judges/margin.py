@@ -1,0 +1,59 @@
+"""Negatives that score about as high as the positive are taken for false ones."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import model_validator
+
+from raydr.noise.judges.base import FloatArray, ScoredCandidates, SuspicionJudge, Verdicts
+
+MarginMode = Literal["absolute", "relative"]
+
+
+def margin_limits(positive_scores_Q: FloatArray, mode: MarginMode, margin: float) -> FloatArray:
+    """The score above which a negative is suspicious, for each query.
+
+    absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for a positive s⁺. The absolute
+    value keeps the limit below s⁺ when scores are negative, as dot products may be.
+    """
+    return positive_scores_Q - margin * (1.0 if mode == "absolute" else np.abs(positive_scores_Q))
+
+
+def check_margin(mode: MarginMode, margin: float) -> None:
+    """A ratio outside [−1, 1] is a mistaken absolute margin."""
+    if mode == "relative" and abs(margin) > 1.0:
+        raise ValueError(f"margin={margin} with mode 'relative' is a share of the positive's score; allowed: -1 to 1")
+
+
+class Margin(SuspicionJudge):
+    """Drops a negative that the retriever scores above the positive's score less a margin.
+
+    Suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of the positive's
+    score" is margin 0.05). The verdict's score is by how much.
+
+    Source: PEERS.md §7.5 (CTR, NEM).
+
+    Args:
+        mode: what the margin is measured in.
+        margin: 0 drops what scores above the positive; negative margins only what scores well above.
+
+    >>> judge = Margin(mode="absolute", margin=0.5)
+    >>> judge.judge(ScoredCandidates.of_one([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()
+    ['drop', 'drop', 'keep']
+    """
+
+    name: Literal["margin"] = "margin"
+    mode: MarginMode = "relative"
+    margin: float = 0.05
+
+    @model_validator(mode="after")
+    def _margin_in_range(self) -> Margin:
+        check_margin(self.mode, self.margin)
+        return self
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        limits_Q = margin_limits(candidates.positives(self.name), self.mode, self.margin)
+        excess_M = candidates.scores_M - limits_Q[candidates.query_M()]
+        return self.verdicts(excess_M, excess_M > 0.0)

@@ -1,0 +1,80 @@
+"""The passage sieve: keeps the hard negatives that the model is confident are negative."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SuspicionJudge, Verdicts
+
+
+class Sieve(SuspicionJudge):
+    """Keeps a negative iff its ℓ_NCE is at least a threshold of its query.
+
+    ℓ_j = −log( exp(s_j) / Σ_{c ∈ C_q} exp(s_c) ) with C_q the query's own negatives and its positive; keep iff
+    ℓ_j ≥ th_q. th_q is the mean of ℓ over C_q (the paper), the mean + k·standard deviation, or a quantile. Lemma 1:
+    with the mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped. The
+    judgment does not depend on the scores' scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, k·std and quantiles scale along.
+
+    Source: Wang et al. (AAAI 2024) algorithm 1 step 3, PAPERS.md §3. The scores are those of the throw-away model that
+    was trained with RCL; give it all candidates of a query, not a sample.
+
+    Args:
+        rule: how th_q is found.
+        num_std: k of ``mean_std``; positive values drop more.
+        quantile: of ℓ over C_q, for ``quantile``; what lies below it is dropped.
+        keep_minimum: this many of a query's negatives, the least suspicious, are kept whatever the threshold says.
+
+    >>> Sieve().judge(ScoredCandidates.of_one([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
+    ['drop', 'keep', 'keep']
+    """
+
+    name: Literal["sieve"] = "sieve"
+    rule: Literal["mean", "mean_std", "quantile"] = "mean"
+    num_std: float = 0.0
+    quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    keep_minimum: int = Field(default=0, ge=0)
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        positive_Q = candidates.positives(self.name)
+        query_M = candidates.query_M()
+        # ℓ and −s differ by a constant of the query, which the threshold shares: −(s − s⁺) serves as ℓ.
+        losses_M = positive_Q[query_M] - candidates.scores_M
+        suspicion_M = self._thresholds(candidates, losses_M)[query_M] - losses_M
+        suspicious_M = (suspicion_M > 0.0) & (_ranks(losses_M, query_M, candidates.offsets) >= self.keep_minimum)
+        return self.verdicts(suspicion_M, suspicious_M)
+
+    def _thresholds(self, candidates: ScoredCandidates, losses_M: FloatArray) -> FloatArray:
+        """th_q over each query's candidates and its positive, whose shifted loss is 0, shape (Q,)."""
+        num_candidates_Q = np.diff(candidates.offsets) + 1
+        if self.rule == "quantile":
+            return self._quantiles(candidates, losses_M, num_candidates_Q)
+        mean_Q: FloatArray = candidates.sum_Q(losses_M) / num_candidates_Q
+        if self.rule == "mean":
+            return mean_Q
+        squares_M = (losses_M - mean_Q[candidates.query_M()]) ** 2
+        variance_Q = (candidates.sum_Q(squares_M) + mean_Q**2) / num_candidates_Q
+        return np.asarray(mean_Q + self.num_std * np.sqrt(variance_Q))
+
+    def _quantiles(self, candidates: ScoredCandidates, losses_M: FloatArray, num_candidates_Q: IntArray) -> FloatArray:
+        """As numpy's quantile with linear interpolation, of each query."""
+        num_queries = candidates.num_queries
+        losses = np.concatenate([losses_M, np.zeros(num_queries)])
+        query = np.concatenate([candidates.query_M(), np.arange(num_queries)])
+        ordered = losses[np.lexsort((losses, query))]
+        first_Q = np.cumsum(num_candidates_Q) - num_candidates_Q
+        place_Q = self.quantile * (num_candidates_Q - 1)
+        below_Q = np.floor(place_Q).astype(np.int64)
+        above_Q = np.minimum(below_Q + 1, num_candidates_Q - 1)
+        low_Q, high_Q = ordered[first_Q + below_Q], ordered[first_Q + above_Q]
+        return np.asarray(low_Q + (place_Q - below_Q) * (high_Q - low_Q))
+
+
+def _ranks(losses_M: FloatArray, query_M: IntArray, offsets: IntArray) -> IntArray:
+    """Rank of each negative among its query's, 0 for the largest loss; ties in list order."""
+    order = np.lexsort((-losses_M, query_M))
+    ranks = np.empty(len(losses_M), dtype=np.int64)
+    ranks[order] = np.arange(len(losses_M)) - np.asarray(offsets)[query_M[order]]
+    return ranks

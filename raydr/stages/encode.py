@@ -1,0 +1,377 @@
+"""Encode passages and queries with Ray Data: tokenising tasks feed a pool of encoder actors.
+
+The unit of work is a part of the corpus (or of a split's queries): one task tokenises it, one actor encodes it
+and writes one file. Which worker does it changes nothing, so an interrupted encoding goes on where it was and
+ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from raydr.artifacts import Artifact, Building, Identity, begin, record_part
+from raydr.config import RunConfig
+from raydr.console import progress_bar, say
+from raydr.errors import ConfigError, ModelError
+from raydr.models.config import Dtype, Side
+from raydr.models.encode_config import EncodeConfig
+from raydr.stages.failures import worker_errors
+from raydr.stages.resources import cluster_capacity
+from raydr.storage import Folder, write_part
+
+#: ``module:callable`` that makes the tokenizer from (model folder, side).
+TOKENIZER = "raydr.models.dual_encoder:load_tokenizer"
+#: ``module:callable`` that makes the encoder, as :class:`raydr.models.inference.InferenceEncoder` does.
+ENCODER = "raydr.models.inference:InferenceEncoder"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker of one encoding knows; small and picklable."""
+
+    model: Folder
+    model_fingerprint: str
+    #: The corpus or data set.
+    source: Folder
+    source_kind: Literal["corpus", "dataset"]
+    #: Names of the parts to encode, in order; output part i comes from part i.
+    parts: tuple[str, ...]
+    output: Folder
+    side: Side
+    dtype: str
+    device: str
+    token_budget: int
+    num_threads: int
+    tokenizer: str = TOKENIZER
+    encoder: str = ENCODER
+
+    def load_part(self, part: int) -> Any:
+        """The table of one input part, memory-mapped."""
+        from raydr.data.schema import read_arrow
+
+        return read_arrow(_open(self.source, self.source_kind).local(self.parts[part]))
+
+
+@functools.lru_cache(maxsize=4)
+def _open(folder: Folder, kind: str) -> Artifact:
+    return Artifact.open(folder, kind)
+
+
+@functools.lru_cache(maxsize=2)
+def _load_tokenizer(factory: str, model: Folder, fingerprint: str, side: Side) -> Any:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return _resolve(factory)(model.localize_all(fingerprint), side)
+
+
+def _resolve(factory: str) -> Any:
+    module, _, name = factory.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def output_name(part: int) -> str:
+    """
+    >>> output_name(3)
+    'part-00003.arrow'
+    """
+    return f"part-{part:05d}.arrow"
+
+
+def tokenize_part(batch: dict[str, Any], job: Job) -> dict[str, Any]:
+    """The part named in the batch as one row of flat token arrays."""
+    part = int(batch["part"][0])
+    table = job.load_part(part)
+    tokenizer = _load_tokenizer(job.tokenizer, job.model, job.model_fingerprint, job.side)
+    titles = table.column("title").to_pylist() if job.side == "passage" else None
+    tokens = tokenizer(titles, table.column("text").to_pylist())
+    return {"part": batch["part"], **tokens.to_arrow()}
+
+
+class EncodeParts:
+    """An actor that holds the encoder; every call encodes one part and writes it."""
+
+    def __init__(self, job: Job) -> None:
+        require_device(job.device)
+        self.job = job
+        model = job.model.localize_all(job.model_fingerprint)
+        self.encoder = _resolve(job.encoder)(
+            model, job.side, job.dtype, job.device, job.token_budget, job.num_threads
+        )
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        import numpy as np
+
+        from raydr.data.embeddings import to_embedding_table
+        from raydr.data.schema import write_arrow
+        from raydr.models.tokens import Tokens
+
+        part = int(batch["part"][0])
+        started = time.perf_counter()
+        tokens = Tokens.from_arrow(batch)
+        ids = self.job.load_part(part).column(0).combine_chunks()
+        vectors = self.encoder.encode(tokens)
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise ModelError(
+                f"{self.job.parts[part]} of {self.job.source}: the vector of {ids[row].as_py()!r} (row {row}) is not "
+                f"finite, and so are {int((~finite).sum())} of {len(finite)}; expected numbers within ±65504. The "
+                f"model at {self.job.model} is broken, or its scores overflow float16: try encode.dtype=float32 or "
+                "similarity cosine"
+            )
+        table = to_embedding_table(ids, vectors)
+        name = output_name(part)
+        record = write_part(self.job.output, name, len(ids), lambda path: write_arrow(table, path))
+        record_part(self.job.output, name, record)
+        return {
+            "part": [part],
+            **{key: [value] for key, value in record.items()},
+            "tokens": [tokens.num_tokens],
+            "truncated": [tokens.num_truncated],
+            "seconds": [time.perf_counter() - started],
+        }
+
+
+def require_device(device: str) -> None:
+    """Fail if CUDA is asked for in a process that has none.
+
+    Raises:
+        ModelError: there is no CUDA device here; raydr never goes on with the CPU by itself.
+    """
+    if device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModelError(
+            f"the encoder was given a GPU by Ray, but torch {torch.__version__} sees no CUDA device there: install a "
+            "CUDA build of torch and a driver, or set encode.gpus_per_actor=0"
+        )
+
+
+def encode_passages(
+    config: RunConfig,
+    model: Folder,
+    corpus: Folder,
+    output: Folder,
+    overwrite: bool = False,
+    *,
+    tokenizer: str = TOKENIZER,
+    encoder: str = ENCODER,
+) -> Artifact:
+    """Encode every passage of a corpus.
+
+    Args:
+        model: A model saved by raydr.
+        output: Where the ``embeddings`` artefact goes.
+
+    Raises:
+        ConfigError: the cluster cannot hold one encoder and one tokenising task.
+        ModelError: a vector is not finite, or a worker cannot do what was resolved.
+    """
+    return _encode(config, model, corpus, "corpus", "passages", "passage", {}, output, overwrite, tokenizer, encoder)
+
+
+def encode_queries(
+    config: RunConfig,
+    model: Folder,
+    dataset: Folder,
+    split: str,
+    output: Folder,
+    overwrite: bool = False,
+    *,
+    tokenizer: str = TOKENIZER,
+    encoder: str = ENCODER,
+) -> Artifact:
+    """Encode the queries of one split; otherwise like :func:`encode_passages`."""
+    return _encode(
+        config, model, dataset, "dataset", f"queries/{split}", "query", {"split": split}, output, overwrite, tokenizer,
+        encoder,
+    )  # fmt: skip
+
+
+def _encode(
+    config: RunConfig,
+    model: Folder,
+    source: Folder,
+    source_kind: Literal["corpus", "dataset"],
+    under: str,
+    side: Side,
+    of: dict[str, Any],
+    output: Folder,
+    overwrite: bool,
+    tokenizer: str,
+    encoder: str,
+) -> Artifact:
+    model_fingerprint = Artifact.open(model, "model").fingerprint
+    texts = Artifact.open(source, source_kind)
+    parts = texts.parts(under)
+    if not parts:
+        raise ConfigError(
+            f"the {source_kind} at {source} has no {under}; it has "
+            + ", ".join(sorted({name.rpartition("/")[0] for name in texts.parts()}))
+        )
+    settings = config.encode
+    device = choose_device(settings)
+    num_actors = plan_actors(settings)
+    dtype, reason = _resolve_dtype(settings, device)
+    identity = Identity(
+        kind="embeddings",
+        config={"side": side, **of, "dtype": dtype, "token_budget": settings.token_budget, "encoder": encoder},
+        inputs={"model": model_fingerprint, source_kind: texts.fingerprint},
+    )
+    with begin(output, identity, overwrite) as building:
+        if isinstance(building, Artifact):
+            say(f"encode: the embeddings at {output} are complete and of the same model and texts: reused")
+            return building
+        say(f"encode: dtype {dtype} on {device} ({reason})")
+        job = Job(
+            model=model, model_fingerprint=model_fingerprint, source=source, source_kind=source_kind,
+            parts=tuple(parts), output=output, side=side, dtype=dtype, device=device,
+            token_budget=settings.token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
+            tokenizer=tokenizer, encoder=encoder,
+        )  # fmt: skip
+        rows = [texts.manifest.parts[name].rows for name in parts]
+        with worker_errors():
+            _run(job, building, rows, settings, num_actors)
+        info = {
+            "dim": _dim(output),
+            "num_rows": sum(rows),
+            "side": side,
+            "dtype": dtype,
+            "dtype_reason": reason,
+            "device": device,
+        }
+        return building.finish(info, run_config=config.model_dump(mode="json"))
+
+
+def choose_device(settings: EncodeConfig) -> str:
+    """``cuda`` if every actor is given (a share of) a GPU, else ``cpu``.
+
+    Raises:
+        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+    """
+    gpus = settings.gpus_per_actor
+    if settings.device == "cuda" and gpus == 0:
+        raise ConfigError("encode.device is cuda but encode.gpus_per_actor is 0: set it to 1, or to a share of a GPU")
+    if settings.device == "cpu" and gpus > 0:
+        raise ConfigError(f"encode.device is cpu but encode.gpus_per_actor is {gpus:g}: set one of them otherwise")
+    if gpus > 0 and cluster_capacity()["GPU"] < gpus:
+        raise ConfigError(
+            f"encode.gpus_per_actor is {gpus:g}, but the cluster has {cluster_capacity()['GPU']:g} GPUs: "
+            "add a node with one, or set encode.gpus_per_actor=0 to encode on CPUs"
+        )
+    return "cuda" if gpus > 0 else "cpu"
+
+
+def plan_actors(settings: EncodeConfig) -> tuple[int, int]:
+    """How many encoder actors to start with and at most, such that one tokenising task always fits beside them.
+
+    Raises:
+        ConfigError: ``min_actors`` do not fit.
+    """
+    if settings.max_actors < settings.min_actors:
+        raise ConfigError(f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}")
+    capacity = cluster_capacity()
+    # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
+    fit = int((capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor + 1e-6)
+    if settings.gpus_per_actor:
+        fit = min(fit, int(capacity["GPU"] / settings.gpus_per_actor + 1e-6))
+    if fit < settings.min_actors:
+        raise ConfigError(
+            f"the cluster has {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs: not enough for encode.min_actors "
+            f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
+            f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings"
+        )
+    most = min(settings.max_actors, fit)
+    say(
+        f"encode: {settings.min_actors} to {most} encoders of {settings.cpus_per_actor:g} CPUs and "
+        f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
+        f"in a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
+        + (f" (encode.max_actors {settings.max_actors} do not fit)" if most < settings.max_actors else "")
+    )
+    return settings.min_actors, most
+
+
+def _resolve_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:
+    """Resolve ``auto`` where the encoders will run, since the driver may be another kind of machine."""
+    import ray
+
+    def resolve(dtype: Dtype, device: str) -> tuple[str, str]:
+        from raydr.models.precision import resolve_dtype
+
+        require_device(device)
+        return resolve_dtype(dtype, device)
+
+    task = ray.remote(num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor)(resolve)
+    with worker_errors():
+        resolved: tuple[str, str] = ray.get(task.remote(settings.dtype, device))
+        return resolved
+
+
+def _run(job: Job, building: Building, rows: list[int], settings: EncodeConfig, num_actors: tuple[int, int]) -> None:
+    import ray
+    from ray.data import ActorPoolStrategy, DataContext
+
+    todo = [part for part in range(len(job.parts)) if output_name(part) not in building.done]
+    if len(todo) < len(rows):
+        say(f"encode: {len(rows) - len(todo)} of {len(rows)} parts are there already, {len(todo)} to do")
+    if not todo:
+        return
+    fewest, most = (min(count, len(todo)) for count in num_actors)
+    context = DataContext.get_current().copy()
+    context.use_datasource_v2 = False
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    unit = "passages" if job.side == "passage" else "queries"
+    tokens = truncated = 0
+    started = time.perf_counter()
+    with (
+        DataContext.current(context),
+        progress_bar(f"encode {unit}", total=sum(rows[part] for part in todo), unit=unit) as bar,
+    ):
+        records = (
+            ray.data.from_items([{"part": part} for part in todo], override_num_blocks=len(todo))
+            .map_batches(
+                tokenize_part, batch_size=1, batch_format="numpy", fn_kwargs={"job": job},
+                num_cpus=settings.cpus_per_tokenizer,
+            )
+            .map_batches(
+                EncodeParts, batch_size=1, batch_format="numpy", fn_constructor_kwargs={"job": job},
+                compute=ActorPoolStrategy(min_size=fewest, max_size=most),
+                num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor,
+            )
+        )  # fmt: skip
+        for record in records.iter_rows():
+            part = {key: record[key] for key in ("rows", "bytes", "checksum")}
+            # The worker has recorded the part on disk already.
+            building.done[output_name(int(record["part"]))] = _part(part)
+            tokens += int(record["tokens"])
+            truncated += int(record["truncated"])
+            bar.advance(int(record["rows"]))
+    missing = [job.parts[part] for part in todo if output_name(part) not in building.done]
+    if missing:
+        raise ModelError(f"encoding ended without {len(missing)} parts, the first is {missing[0]}: run it again")
+    seconds = time.perf_counter() - started
+    encoded = sum(rows[part] for part in todo)
+    say(
+        f"encode: {encoded:,} {unit}, {tokens:,} tokens in {seconds:.1f} s ({encoded / seconds:,.0f} {unit}/s with "
+        f"start-up); {truncated:,} were cut at the maximum length"
+    )
+
+
+def _part(record: dict[str, Any]) -> Any:
+    from raydr.artifacts import Part
+
+    return Part(rows=int(record["rows"]), bytes=int(record["bytes"]), checksum=str(record["checksum"]))
+
+
+def _dim(output: Folder) -> int:
+    from raydr.data.schema import read_arrow
+
+    return int(read_arrow(output.localize(output_name(0))).schema.field("vector").type.list_size)

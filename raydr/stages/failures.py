@@ -1,0 +1,30 @@
+"""Errors of workers, raised on the driver as themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raydr.errors import RaydrError
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Raise a :class:`~raydr.errors.RaydrError` of a Ray worker here, without Ray's wrapping and stack trace.
+
+    Anything else that a worker raised is a bug and stays as Ray reports it.
+    """
+    from ray.exceptions import ActorDiedError, RayError
+
+    try:
+        yield
+    except RayError as error:
+        found: BaseException | None = error
+        while found is not None:
+            cause = getattr(found, "cause", None)
+            if isinstance(cause, RaydrError):
+                raise cause from None
+            found = cause if isinstance(cause, BaseException) else found.__cause__
+        if isinstance(error, ActorDiedError):
+            raise RaydrError(f"a worker died: {error}") from error
+        raise

@@ -1,0 +1,238 @@
+"""Runs: ranked passages for queries, as an artefact of Parquet parts, and from and to TREC files.
+
+Artefact ``run``::
+
+    part-*.parquet    runs(query_id, passage_id, rank, score)
+
+All rows of a query are in one part, best first. Ranks follow trec_eval's rule (score descending, equal scores by
+passage id descending, compared as bytes), so that trec_eval ranks an exported file in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artifacts import Artifact, Identity, begin
+from raydr.console import say
+from raydr.data.schema import RUNS, read_parquet, write_parquet
+from raydr.errors import DataError
+from raydr.storage import Folder, write_part
+
+KIND = "run"
+#: Rows that a part of an imported run has, about.
+_IMPORT_ROWS = 500_000
+
+
+def part_name(number: int) -> str:
+    """
+    >>> part_name(3)
+    'part-00003.parquet'
+    """
+    return f"part-{number:05d}.parquet"
+
+
+def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> pa.Table:
+    """One row a (query, passage) as a table of the runs schema, ranked as trec_eval does.
+
+    Queries keep the order in which they first appear.
+
+    Raises:
+        DataError: a passage is there twice for a query, or a score is not finite.
+
+    >>> ranked = rank_rows(pa.array(["q", "q", "q"]), pa.array(["a", "b", "c"]), pa.array([1.0, 1.0, 2.0]))
+    >>> ranked["passage_id"].to_pylist(), ranked["rank"].to_pylist()
+    (['c', 'b', 'a'], [1, 2, 3])
+    """
+    scores = pc.cast(scores, pa.float32())
+    values = scores.to_numpy(zero_copy_only=False)
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise DataError(
+            f"query {query_ids[at].as_py()!r}, passage {passage_ids[at].as_py()!r}: the score is {values[at]}, "
+            "expected a finite number"
+        )
+    query_codes = query_ids.dictionary_encode().indices
+    passage_codes = passage_ids.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = query_codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    _check_unique(query_ids, passage_ids, codes, passage_codes)
+    table = pa.table({"query": query_codes, "query_id": query_ids, "passage_id": passage_ids, "score": scores})
+    table = table.sort_by([("query", "ascending"), ("score", "descending"), ("passage_id", "descending")])
+    sorted_codes = table["query"].to_numpy().astype(np.int64)
+    first = np.searchsorted(sorted_codes, sorted_codes, side="left")
+    ranks = pa.array(np.arange(len(sorted_codes)) - first + 1, type=pa.int32())
+    return pa.Table.from_arrays([table["query_id"], table["passage_id"], ranks, table["score"]], schema=RUNS)
+
+
+def write_run_part(folder: Folder, name: str, ranked: pa.Table) -> dict[str, Any]:
+    """Write one part (as from :func:`rank_rows`) atomically; returns its record for the manifest."""
+    return write_part(folder, name, ranked.num_rows, lambda path: write_parquet(ranked, path))
+
+
+class Run:
+    """Read access to a ``run`` artefact, part by part."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.part_names = [name for name in artifact.parts() if name.endswith(".parquet")]
+
+    @classmethod
+    def open(cls, path: str | Folder) -> Run:
+        return cls(Artifact.open(path, KIND))
+
+    @property
+    def fingerprint(self) -> str:
+        return self.artifact.fingerprint
+
+    def part(self, name: str) -> pa.Table:
+        return read_parquet(self.artifact.local(name))
+
+    def parts(self) -> Iterator[pa.Table]:
+        for name in self.part_names:
+            yield self.part(name)
+
+
+def by_query(part: pa.Table) -> dict[str, pa.Table]:
+    """The rows of each query of a part, best first."""
+    codes = part["query_id"].combine_chunks().dictionary_encode()
+    if isinstance(codes, pa.ChunkedArray):
+        codes = codes.combine_chunks()
+    found: dict[str, pa.Table] = {}
+    indices = codes.indices.to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.diff(indices, prepend=-1)) if len(indices) else np.empty(0, dtype=np.int64)
+    for start, stop in zip(starts, [*starts[1:], len(indices)], strict=True):
+        found[codes.dictionary[int(indices[start])].as_py()] = part.slice(int(start), int(stop - start))
+    return found
+
+
+def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
+    """Write a run as a TREC file (``query_id Q0 passage_id rank score tag``) and return the number of lines.
+
+    Scores are written such that they read back as the same float32.
+
+    Raises:
+        DataError: an id is empty or contains white space, which the format cannot hold.
+    """
+    lines = 0
+    with output.publish(name) as path, open(path, "w", encoding="utf-8") as file:
+        for part in run.parts():
+            columns = (part[column].to_pylist() for column in ("query_id", "passage_id", "rank"))
+            scores = part["score"].to_numpy().astype(np.float32)
+            for query_id, passage_id, rank, score in zip(*columns, scores, strict=True):
+                for one in (query_id, passage_id):
+                    if len(one.split()) != 1 or one != one.strip():
+                        raise DataError(
+                            f"id {one!r} is empty or has white space in it; a TREC file separates its columns by "
+                            "white space and cannot hold it. Use the Parquet parts instead."
+                        )
+                file.write(f"{query_id} Q0 {passage_id} {rank} {score!s} {tag}\n")
+                lines += 1
+    return lines
+
+
+def import_trec_run(path: str, output: Folder, overwrite: bool = False) -> Artifact:
+    """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
+
+    The file is streamed; the lines of a query must follow one another. As in trec_eval, the order is that of the
+    scores, and the rank column is not looked at.
+
+    Raises:
+        DataError: a line is malformed, a query comes back later in the file, a passage is there twice for a query, or
+            the file is empty; names file and line.
+    """
+    parent, _, name = path.rpartition("/")
+    source = Folder(parent or ".")
+    if not source.exists(name):
+        raise DataError(f"there is no run file {path}; expected lines 'query_id Q0 passage_id rank score tag'")
+    identity = Identity(kind=KIND, config={"source": "trec"}, inputs={"file": source.checksum(name)})
+    with begin(output, identity, overwrite) as state:
+        if isinstance(state, Artifact):
+            say(f"run {output}: already there with the same content, reused")
+            return state
+        num_queries = 0
+        for number, (queries, ranked) in enumerate(_read_trec(path)):
+            num_queries += queries
+            if part_name(number) not in state.done:
+                state.record(part_name(number), write_run_part(output, part_name(number), ranked))
+        if not num_queries:
+            raise DataError(f"{path} is empty; expected lines 'query_id Q0 passage_id rank score tag'")
+        return state.finish({"system": Path(name).name, "num_queries": num_queries})
+
+
+def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
+    """(number of queries, ranked rows) in bounded portions, cut between queries."""
+    rows: list[tuple[str, str, float]] = []
+    seen: set[str] = set()
+    before, current = 0, ""
+    for number, query_id, passage_id, score in _trec_lines(path):
+        if query_id != current:
+            if query_id in seen:
+                raise DataError(
+                    f"{path}:{number}: query {query_id!r} was there before, with other queries between; "
+                    "the lines of a query must follow one another: sort the file by its first column"
+                )
+            if len(rows) >= _IMPORT_ROWS:
+                yield len(seen) - before, _ranked(rows, path, number)
+                rows, before = [], len(seen)
+            seen.add(query_id)
+            current = query_id
+        rows.append((query_id, passage_id, score))
+    if rows:
+        yield len(seen) - before, _ranked(rows, path, number)
+
+
+def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
+    expected = "expected 6 columns: query_id Q0 passage_id rank score tag"
+    number = 0
+    try:
+        with fsspec.open(path, "rb", compression="infer") as file:
+            for number, raw in enumerate(file, start=1):
+                columns = raw.decode("utf-8").split()
+                if not columns:
+                    continue
+                if len(columns) != 6:
+                    raise DataError(f"{path}:{number}: found {len(columns)} columns, {expected}")
+                try:
+                    score = float(columns[4])
+                except ValueError:
+                    score = math.nan
+                if not math.isfinite(score):
+                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number")
+                yield number, columns[0], columns[2], score
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None
+    except EOFError as error:
+        raise DataError(f"{path}: the compressed file ends after line {number} ({error}): copy it again") from None
+
+
+def _ranked(rows: list[tuple[str, str, float]], path: str, line: int) -> pa.Table:
+    query_ids, passage_ids, scores = zip(*rows, strict=True)
+    try:
+        return rank_rows(
+            pa.array(query_ids, pa.string()), pa.array(passage_ids, pa.string()), pa.array(scores, pa.float64())
+        )
+    except DataError as error:
+        raise DataError(f"{path}, within the {len(rows)} lines up to line {line}: {error}") from None
+
+
+def _check_unique(
+    query_ids: pa.Array, passage_ids: pa.Array, query_codes: np.ndarray, passage_codes: np.ndarray
+) -> None:
+    if not len(query_codes):
+        return
+    pairs = query_codes * (passage_codes.max() + 1) + passage_codes
+    order = np.argsort(pairs, kind="stable")
+    repeated = np.flatnonzero(np.diff(pairs[order]) == 0)
+    if len(repeated):
+        at = int(order[repeated[0] + 1])
+        raise DataError(
+            f"query {query_ids[at].as_py()!r}: passage {passage_ids[at].as_py()!r} is there twice "
+            f"({len(repeated)} such rows); a run names each passage once"
+        )

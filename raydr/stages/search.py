@@ -1,0 +1,226 @@
+"""Search an index for many queries: actors hold the shards, tasks merge what they find and write the run.
+
+A batch of queries goes to every actor; what comes back stays in Ray's object store until a task merges it and
+writes one part of the run. The driver sees counters only, and keeps a bounded number of batches on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
+from raydr.config import RunConfig
+from raydr.console import progress_bar, say
+from raydr.data.embeddings import Embeddings
+from raydr.errors import ConfigError, DataError, FingerprintError
+from raydr.index.backend import has_cuda
+from raydr.index.config import SearchConfig
+from raydr.index.factory import make_index, uses
+from raydr.index.merge import Found, merge
+from raydr.index.search import ShardSearcher
+from raydr.index.shards import IndexShards
+from raydr.stages.failures import worker_errors
+from raydr.stages.resources import cluster_capacity, smallest_node_cpus
+from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
+from raydr.storage import Folder
+
+#: Batches that are being searched or merged at a time, so that no actor waits for work.
+_BATCHES_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True)
+class QueryBatch:
+    """Consecutive queries of one part of the embeddings; becomes one part of the run."""
+
+    number: int
+    part: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the shards are spread: each actor holds the shards of one group."""
+
+    groups: tuple[tuple[int, ...], ...]
+    cpus: int
+    gpus: int
+    device: str
+
+
+def search(
+    config: RunConfig,
+    index: Folder,
+    queries: Folder,
+    output: Folder,
+    overwrite: bool = False,
+    *,
+    top_k: int | None = None,
+    system: str = "dense",
+) -> Artifact:
+    """Find the best passages for every query.
+
+    Args:
+        queries: Encoded queries, of the model that encoded the passages.
+        output: Where the ``run`` artefact goes.
+        top_k: Passages a query; ``search.top_k`` if None.
+        system: What the run is called in tables.
+
+    Raises:
+        FingerprintError: queries and passages were encoded by different models.
+        ConfigError: the cluster cannot hold one search actor, or has no GPU that is asked for.
+    """
+    shards, encoded = IndexShards.open(index), Embeddings.open(queries)
+    if encoded.side != "query":
+        raise DataError(f"{queries} holds encoded {encoded.side} texts, expected encoded queries")
+    if encoded.model_fingerprint != shards.model_fingerprint:
+        raise FingerprintError(
+            f"the queries at {queries} were encoded by model {encoded.model_fingerprint}, the passages of the index "
+            f"at {index} by model {shards.model_fingerprint}: their vectors cannot be compared. Encode the queries "
+            "with the index's model, or encode and index the passages again with the new one"
+        )
+    settings = config.search
+    top_k = top_k or settings.top_k
+    # Only what changes the result of this kind of index is part of its identity.
+    relevant = {name: getattr(settings, name) for name in sorted(uses(make_index(shards.factory, shards.dim)))}
+    identity = Identity(
+        kind=KIND,
+        config={"top_k": top_k, "batch_queries": settings.batch_queries, **relevant},
+        inputs={"index": shards.fingerprint, "queries": encoded.fingerprint},
+    )
+    with begin(output, identity, overwrite) as building:
+        if isinstance(building, Artifact):
+            say(f"search: the run at {output} is complete and of the same index and queries: reused")
+            return building
+        batches = plan_batches(encoded, settings.batch_queries)
+        with worker_errors():
+            _search(building, index, queries, batches, plan_layout(settings, shards.num_shards), settings, top_k)
+        info = {
+            "system": system,
+            "num_queries": len(encoded),
+            "top_k": top_k,
+            "factory": shards.factory,
+            "num_passages": len(shards),
+            "split": encoded.artifact.manifest.identity.config["split"],
+        }
+        return building.finish(info, run_config=config.model_dump(mode="json"))
+
+
+def plan_batches(queries: Embeddings, batch_queries: int) -> list[QueryBatch]:
+    """Cut the parts of the queries into batches of at most ``batch_queries``."""
+    batches: list[QueryBatch] = []
+    for part in range(len(queries.part_names)):
+        rows = int(queries.starts[part + 1] - queries.starts[part])
+        for start in range(0, rows, batch_queries):
+            batches.append(QueryBatch(len(batches), part, start, min(start + batch_queries, rows)))
+    return batches
+
+
+def plan_layout(settings: SearchConfig, num_shards: int) -> Layout:
+    """Group the shards so that all actors fit the cluster at once, and say how.
+
+    Raises:
+        ConfigError: one actor does not fit, or CUDA is asked for and missing.
+    """
+    capacity = cluster_capacity()
+    device, reason = _choose_device(settings, capacity["GPU"])
+    wanted = settings.cpus_per_actor or 1
+    fit = int(capacity["CPU"]) // wanted
+    if device == "cuda":
+        fit = min(fit, int(capacity["GPU"]))
+    if fit < 1:
+        raise ConfigError(
+            f"a search actor needs {wanted} CPUs, the cluster has {capacity['CPU']:g}: set search.cpus_per_actor lower"
+        )
+    num_actors = min(num_shards, fit)
+    bounds = [num_shards * actor // num_actors for actor in range(num_actors + 1)]
+    groups = tuple(tuple(range(first, end)) for first, end in zip(bounds, bounds[1:], strict=False))
+    cpus = settings.cpus_per_actor or max(1, int(min(capacity["CPU"] / num_actors, smallest_node_cpus())))
+    say(f"search: {num_shards} shards in {num_actors} actors of {cpus} CPUs each, on {device} ({reason})")
+    return Layout(groups, cpus, 1 if device == "cuda" else 0, device)
+
+
+def _choose_device(settings: SearchConfig, gpus: float) -> tuple[str, str]:
+    if settings.device == "cuda" and not (has_cuda() and gpus >= 1):
+        raise ConfigError(
+            f"search.device is cuda, but {'the cluster has no GPU' if has_cuda() else 'faiss-cpu is installed'}: "
+            "set search.device=cpu, or use raydr[gpu] on nodes with a GPU"
+        )
+    if settings.device != "auto":
+        return settings.device, "as configured"
+    if not has_cuda():
+        return "cpu", "faiss-cpu is installed"
+    return ("cuda", "FAISS and the cluster have it") if gpus >= 1 else ("cpu", "the cluster has no GPU")
+
+
+class SearchActor:
+    """Holds some shards; a Ray actor."""
+
+    def __init__(self, index: Folder, shards: tuple[int, ...], queries: Folder, config: SearchConfig, layout: Layout):
+        self.searcher = ShardSearcher(IndexShards.open(index), shards, config, layout.cpus, layout.device)
+        self.queries = Embeddings.open(queries)
+
+    def search(self, batch: QueryBatch, top_k: int) -> Found:
+        """The best passages of these shards for the queries of one batch."""
+        return self.searcher.search(self.queries.vectors(batch.part)[batch.start : batch.stop], top_k)
+
+
+def _merge_and_write(
+    index: Folder, queries: Folder, output: Folder, batch: QueryBatch, top_k: int, *parts: Found
+) -> dict[str, Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    found = merge(parts, top_k)
+    query_ids = Embeddings.open(queries).ids(batch.part).slice(batch.start, batch.stop - batch.start).combine_chunks()
+    filled = found.rows >= 0
+    owner = np.broadcast_to(np.arange(len(query_ids))[:, None], found.rows.shape)[filled]
+    ranked = rank_rows(
+        query_ids.take(pa.array(owner)),
+        IndexShards.open(index).passage_ids(found.rows[filled]),
+        pa.array(found.scores[filled]),
+    )
+    record = write_run_part(output, part_name(batch.number), ranked)
+    record_part(output, part_name(batch.number), record)
+    return record
+
+
+def _search(
+    building: Building,
+    index: Folder,
+    queries: Folder,
+    batches: list[QueryBatch],
+    layout: Layout,
+    settings: SearchConfig,
+    top_k: int,
+) -> None:
+    import ray
+
+    todo = [batch for batch in batches if part_name(batch.number) not in building.done]
+    if len(todo) < len(batches):
+        say(f"search: {len(batches) - len(todo)} of {len(batches)} parts are there already, {len(todo)} to do")
+    if not todo:
+        return
+    # An actor that dies is started again and asked again: what it does depends on its arguments only.
+    make = ray.remote(
+        num_cpus=layout.cpus, num_gpus=layout.gpus, scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3
+    )(SearchActor)
+    actors = [make.remote(index, group, queries, settings, layout) for group in layout.groups]
+    # Merging is light and must never wait for CPUs that the actors hold while they wait for it.
+    merge_task = ray.remote(num_cpus=0)(_merge_and_write)
+    waiting, pending = list(reversed(todo)), {}
+    try:
+        with progress_bar("search", total=sum(batch.stop - batch.start for batch in todo), unit="queries") as bar:
+            while waiting or pending:
+                while waiting and len(pending) < _BATCHES_IN_FLIGHT:
+                    batch = waiting.pop()
+                    parts = [actor.search.remote(batch, top_k) for actor in actors]
+                    pending[merge_task.remote(index, queries, building.folder, batch, top_k, *parts)] = batch
+                (done,), _ = ray.wait(list(pending), num_returns=1)
+                batch = pending.pop(done)
+                building.done[part_name(batch.number)] = Part.model_validate(ray.get(done))
+                bar.advance(batch.stop - batch.start)
+    finally:
+        for actor in actors:
+            ray.kill(actor)

@@ -1,0 +1,76 @@
+"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+from raydr.console import ProgressBar, progress_bar, say
+from raydr.training.config import TrainConfig
+
+
+class _Board:
+    """Ray actor that rank 0 writes to and the driver reads from."""
+
+    def __init__(self) -> None:
+        self.messages: deque[str] = deque()
+        self.steps = 0
+        self.total = 0
+
+    def tell(self, message: str) -> None:
+        self.messages.append(message)
+
+    def step(self, epoch: int, step: int, num_steps: int, metrics: dict[str, float]) -> None:
+        self.steps = epoch * num_steps + step
+        self.total = num_steps
+
+    def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
+        shown = {key: value for key, value in metrics.items() if key not in ("seconds", "grad_norm")}
+        self.messages.append(f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items()))
+
+    def read(self) -> tuple[list[str], int, int]:
+        messages = list(self.messages)
+        self.messages.clear()
+        return messages, self.steps, self.total
+
+
+class TrainingView:
+    """Shows training's progress on the driver while the trainer blocks it."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        import ray
+
+        self.config = config
+        self.actor: Any = ray.remote(num_cpus=0)(_Board).remote()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> TrainingView:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        self._stop.set()
+        self._thread.join()
+        ray.kill(self.actor)
+
+    def _follow(self) -> None:
+        with progress_bar("training", total=1, unit="steps") as bar:
+            while not self._stop.wait(0.5):
+                self._show(bar)
+            self._show(bar)
+
+    def _show(self, bar: ProgressBar) -> None:
+        import ray
+
+        messages, steps, num_steps = ray.get(self.actor.read.remote())
+        if num_steps:
+            bar.set(steps, num_steps * self.config.num_epochs)
+        for message in messages:
+            say(message)

@@ -1,0 +1,430 @@
+"""Tracking with MLflow: one parent run, a nested run a stage. The only file that imports mlflow.
+
+Tracking never stops the work. Whatever goes wrong in MLflow (the server is away, the disk is full) leads to one
+warning; then nothing is sent until :data:`RETRY_AFTER_S` have passed. Metrics, settings and tags wait in memory
+meanwhile; files logged in that time are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from raydr.artifacts import fingerprint_of, flatten
+from raydr.console import say, warn
+from raydr.errors import ArtifactError, ConfigError
+from raydr.storage import Folder
+from raydr.tracking_config import TrackingConfig
+
+#: File in the working folder that remembers which MLflow run belongs to which run and stage.
+RUN_IDS = "mlflow-runs.json"
+#: Seconds without a call to a server that did not answer.
+RETRY_AFTER_S = 300.0
+
+#: Metrics are sent when so many wait, or so many seconds after the last time.
+_FLUSH_ROWS, _FLUSH_S = 500, 10.0
+#: Metrics kept while the server is away; the oldest go first.
+_KEPT_ROWS = 100_000
+#: MLflow's limits of one call and of one value.
+_METRICS_A_CALL, _PARAMS_A_CALL, _PARAM_LENGTH = 1000, 100, 6000
+
+T = TypeVar("T")
+
+
+class _Monitor(Protocol):
+    def finish(self) -> None: ...
+
+
+def metric_name(name: str) -> str:
+    """A name that MLflow accepts: letters, digits, ``_ - . : /`` and space.
+
+    >>> metric_name("recall@20 (qrels)"), metric_name("RR@10"), metric_name("loss")
+    ('recall_qrels/20', 'RR/10', 'loss')
+    """
+    found = re.fullmatch(r"(.+)@(\d+) \((\w+)\)", name)
+    if found:
+        name = f"{found[1]}_{found[3]}/{found[2]}"
+    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "/"), flags=re.ASCII)
+
+
+def tracking_uri(config: TrackingConfig, workdir: Folder) -> str:
+    """The URI that results are tracked at: the configured one, else a SQLite file in the working folder.
+
+    Raises:
+        ConfigError: the working folder is not local, so it cannot hold a SQLite file.
+
+    >>> tracking_uri(TrackingConfig(), Folder("/data/work"))
+    'sqlite:////data/work/mlflow.db'
+    """
+    if config.uri:
+        return config.uri
+    if not workdir.is_local:
+        raise ConfigError(
+            f"tracking.uri is empty and the working folder {workdir} is not local: a SQLite file cannot live there. "
+            "Set tracking.uri to an MLflow server, or tracking.enabled: false"
+        )
+    return f"sqlite:///{workdir.path('mlflow.db')}"
+
+
+class Tracker(ABC):
+    """A run that results are logged to; see :func:`open_run`."""
+
+    @abstractmethod
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Log settings; nested mappings become dotted keys. MLflow never changes a setting that a run has."""
+
+    @abstractmethod
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
+
+    @abstractmethod
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Log facts that may change, for example fingerprints."""
+
+    @abstractmethod
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        """Log a local file.
+
+        Raises:
+            ArtifactError: it does not exist.
+        """
+
+    @abstractmethod
+    def log_text(self, text: str, name: str) -> None:
+        """Log a text as a file of this name."""
+
+    @abstractmethod
+    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
+        """A nested run for the duration of the block; FAILED if it ends with an exception.
+
+        The same name and tags (put fingerprints there) resume the same MLflow run.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what is waiting."""
+
+    @abstractmethod
+    def handle(self) -> TrackerHandle:
+        """What a worker needs to log into the same run; picklable."""
+
+
+@contextmanager
+def open_run(
+    config: TrackingConfig, name: str, workdir: Folder, tags: Mapping[str, str] | None = None
+) -> Iterator[Tracker]:
+    """The parent run for the duration of the block; FAILED if it ends with an exception, KILLED if by Ctrl-C.
+
+    Args:
+        config: where to; a tracker that does nothing if tracking is switched off.
+        name: of the run. The same name and tags in the same working folder resume the same MLflow run.
+        workdir: the working folder, which remembers the run's id.
+        tags: what identifies the run, for example the fingerprint of its config.
+    """
+    if not config.enabled:
+        yield NullTracker()
+        return
+    connection = _Connection(tracking_uri(config, workdir))
+    place = _Place(config.experiment, workdir, (workdir / "mlflow-artifacts") if not config.uri else None)
+    run = MlflowTracker(connection, _RunMaker(connection, place, name, dict(tags or {})), config.system_metrics)
+    with run.running():
+        yield run
+
+
+class NullTracker(Tracker):
+    """Does nothing: tracking is switched off."""
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        pass
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        pass
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        pass
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        pass
+
+    def log_text(self, text: str, name: str) -> None:
+        pass
+
+    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
+        return nullcontext(self)
+
+    def flush(self) -> None:
+        pass
+
+    def handle(self) -> TrackerHandle:
+        return TrackerHandle("", "", "")
+
+
+@dataclass(frozen=True)
+class TrackerHandle:
+    """A run by its address; ``open`` it in the worker that logs (rank 0 only)."""
+
+    uri: str
+    run_id: str
+    host: str
+
+    @contextmanager
+    def open(self) -> Iterator[Tracker]:
+        """The run, for logging from another process; its state stays with the process that started it."""
+        if not self.run_id:
+            yield NullTracker()
+            return
+        if self.uri.startswith("sqlite:") and self.host != socket.gethostname():
+            warn(
+                f"tracking is at {self.uri} on {self.host}, which {socket.gethostname()} cannot write to: this worker "
+                "logs nothing. Set tracking.uri to an MLflow server."
+            )
+            yield NullTracker()
+            return
+        tracker = MlflowTracker(_Connection(self.uri), lambda: self.run_id, system_metrics=False)
+        try:
+            yield tracker
+        finally:
+            tracker.flush()
+
+
+class MlflowTracker(Tracker):
+    """One MLflow run. Everything but files is kept here first and sent by :meth:`flush`.
+
+    Args:
+        connection: to the server.
+        make_run: returns the run's id, creating the run if needed; may fail as long as the server is away.
+        system_metrics: sample the machine while nested stages run.
+    """
+
+    def __init__(self, connection: _Connection, make_run: Callable[[], str], system_metrics: bool) -> None:
+        self._connection = connection
+        self._make_run = make_run
+        self._system_metrics = system_metrics
+        self._run_id: str | None = None
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
+        self._metrics: list[tuple[str, float, int, int]] = []
+        self._flushed_at = time.monotonic()
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        self._params.update((key, str(value)[:_PARAM_LENGTH]) for key, value in flatten(params).items() if key)
+        self.flush()
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        now = int(time.time() * 1000)
+        self._metrics.extend((metric_name(name), float(value), now, step) for name, value in metrics.items())
+        del self._metrics[:-_KEPT_ROWS]
+        if len(self._metrics) >= _FLUSH_ROWS or time.monotonic() - self._flushed_at >= _FLUSH_S:
+            self.flush()
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        self._tags.update(tags)
+        self.flush()
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        if not Path(path).is_file():
+            raise ArtifactError(f"there is no file {path} to log; expected one that is written before")
+        self._send(lambda client, run_id: client.log_artifact(run_id, str(path), folder or None))
+
+    def log_text(self, text: str, name: str) -> None:
+        self._send(lambda client, run_id: client.log_text(run_id, text, name))
+
+    @contextmanager
+    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
+        parent = self._make_run
+        if not isinstance(parent, _RunMaker):
+            raise TypeError("a run opened from a handle has no stages of its own: open them where the run was started")
+        self.flush()
+        maker = _RunMaker(self._connection, parent.place, name, dict(tags or {}), parent)
+        stage = MlflowTracker(self._connection, maker, self._system_metrics)
+        with stage.running(), stage.sampled():
+            yield stage
+
+    def flush(self) -> None:
+        self._flushed_at = time.monotonic()
+        self._send(self._send_waiting)
+
+    def handle(self) -> TrackerHandle:
+        self.flush()
+        return TrackerHandle(self._connection.uri, self._run_id or "", socket.gethostname())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Mark the run as running, and how it ended."""
+        self._send(lambda client, run_id: client.update_run(run_id, status="RUNNING"))
+        status = "FAILED"
+        try:
+            yield
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        finally:
+            self.flush()
+            self._send(lambda client, run_id: client.set_terminated(run_id, status))
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Sample CPU, memory, disk, network and GPU of this node for the duration of the block."""
+        monitor = self._send(self._start_monitor) if self._system_metrics else None
+        try:
+            yield
+        finally:
+            if monitor is not None:
+                monitor.finish()
+
+    def _start_monitor(self, client: Any, run_id: str) -> _Monitor:
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self._connection.uri)
+        monitor.start()
+        started: _Monitor = monitor
+        return started
+
+    def _send(self, action: Callable[[Any, str], T]) -> T | None:
+        def send(client: Any) -> T:
+            if self._run_id is None:
+                self._run_id = self._make_run()
+            return action(client, self._run_id)
+
+        return self._connection.call(send)
+
+    def _send_waiting(self, client: Any, run_id: str) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        if self._tags:
+            client.log_batch(run_id, tags=[RunTag(key, value) for key, value in self._tags.items()])
+            self._tags.clear()
+        if self._params:
+            params = [Param(key, value) for key, value in self._new_params(client, run_id).items()]
+            for start in range(0, len(params), _PARAMS_A_CALL):
+                client.log_batch(run_id, params=params[start : start + _PARAMS_A_CALL])
+            self._params.clear()
+        while self._metrics:
+            batch = self._metrics[:_METRICS_A_CALL]
+            client.log_batch(run_id, metrics=[Metric(*row) for row in batch])
+            del self._metrics[: len(batch)]
+
+    def _new_params(self, client: Any, run_id: str) -> dict[str, str]:
+        there = client.get_run(run_id).data.params
+        changed = sorted(key for key, value in self._params.items() if there.get(key, value) != value)
+        if changed:
+            say(f"tracking: the resumed MLflow run keeps its first value of {', '.join(changed)}")
+        return {key: value for key, value in self._params.items() if key not in there}
+
+
+class _Connection:
+    """Calls to one MLflow server; pauses after a failure."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._client: Any = None
+        self._away_until = 0.0
+        self._warned = False
+
+    def client(self) -> Any:
+        if self._client is None:
+            # MLflow waits for 120 s, seven times, by default; a training step must not.
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+            os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+            for name in ("mlflow", "alembic", "urllib3"):
+                logging.getLogger(name).setLevel(logging.ERROR)
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=self.uri)
+        return self._client
+
+    def call(self, action: Callable[[Any], T]) -> T | None:
+        """What ``action`` returns, None if the server is away."""
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if time.monotonic() < self._away_until:
+            return None
+        try:
+            return action(self.client())
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            self._away_until = time.monotonic() + RETRY_AFTER_S
+            if not self._warned:
+                self._warned = True
+                first_line = str(error).strip().splitlines()[0][:300]
+                warn(
+                    f"tracking at {self.uri} does not work ({first_line}). The work goes on; metrics are kept, and "
+                    f"sending them is tried again every {RETRY_AFTER_S:.0f} s. "
+                    "Check tracking.uri, or set tracking.enabled: false"
+                )
+            return None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where runs are made: an experiment, and the working folder that remembers their ids."""
+
+    experiment: str
+    workdir: Folder
+    #: Folder for files, where raydr and not a server decides about it.
+    artifacts: Folder | None
+
+    def experiment_id(self, client: Any) -> str:
+        found = client.get_experiment_by_name(self.experiment)
+        if found is not None:
+            return str(found.experiment_id)
+        location = Path(self.artifacts.root).as_uri() if self.artifacts is not None else None
+        return str(client.create_experiment(self.experiment, artifact_location=location))
+
+
+class _RunMaker:
+    """Finds the MLflow run of a name and tags in the working folder's record, or creates it."""
+
+    def __init__(
+        self,
+        connection: _Connection,
+        place: _Place,
+        name: str,
+        tags: dict[str, str],
+        parent: _RunMaker | None = None,
+    ) -> None:
+        self.place = place
+        self._connection = connection
+        self._name = name
+        self._tags = tags
+        self._parent = parent
+        self._key = f"{parent._key}/{name}" if parent else name
+        self._key += f"@{fingerprint_of(tags)[:12]}" if tags else ""
+        self._run_id = ""
+
+    def __call__(self) -> str:
+        if not self._run_id:
+            client = self._connection.client()
+            self._run_id = self._resumed(client) or self._created(client)
+        return self._run_id
+
+    def _resumed(self, client: Any) -> str:
+        if not self.place.workdir.exists(RUN_IDS):
+            return ""
+        run_id = str(self.place.workdir.read_json(RUN_IDS).get(f"{self._connection.uri} {self._key}", ""))
+        if not run_id:
+            return ""
+        # The store may have been deleted, or the run: then a new one is made.
+        known = client.search_runs([self.place.experiment_id(client)], f"attributes.run_id = '{run_id}'")
+        return run_id if known else ""
+
+    def _created(self, client: Any) -> str:
+        tags = {"mlflow.runName": self._name, **self._tags}
+        if self._parent is not None:
+            tags["mlflow.parentRunId"] = self._parent()
+        run_id = str(client.create_run(self.place.experiment_id(client), tags=tags).info.run_id)
+        workdir = self.place.workdir
+        ids = workdir.read_json(RUN_IDS) if workdir.exists(RUN_IDS) else {}
+        workdir.write_json(RUN_IDS, ids | {f"{self._connection.uri} {self._key}": run_id})
+        return run_id

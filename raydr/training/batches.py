@@ -1,0 +1,198 @@
+"""Training batches whose content depends on (seed, epoch, step) and never on the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydr.data.corpus import Corpus
+from raydr.data.examples import Examples
+from raydr.errors import ConfigError
+from raydr.models.batching import pad
+from raydr.models.config import Side
+from raydr.models.tokens import TextTokenizer
+from raydr.negatives.samplers.base import CandidateList
+from raydr.seeding import query_rng, stable_hash64
+from raydr.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One rank's share of a global (micro-)batch: b queries, each followed by its 1 + n passages.
+
+    Args:
+        query_rows: positions of the queries in the examples.
+        queries: padded query tokens.
+        passages: padded tokens of b·(1+n) passages: positive, then its negatives, query after query.
+        passage_hash_P: int64, content hash of each passage.
+        forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
+            the query's own positive.
+        log_weight_P: float32, log weight of each passage for its own query (0 for positives).
+        log_draw_prob_P: float32, log-probability with which each negative was drawn (NaN if unknown), or None.
+        num_filled: negatives drawn at random from the corpus because a candidate list was too short.
+    """
+
+    query_rows: NDArray[np.int64]
+    queries: dict[str, Tensor]
+    passages: dict[str, Tensor]
+    passage_hash_P: Tensor
+    forbidden_QF: Tensor
+    log_weight_P: Tensor
+    log_draw_prob_P: Tensor | None
+    num_filled: int
+
+    def to(self, device: torch.device) -> Batch:
+        if device.type == "cpu":
+            return self
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        return Batch(
+            self.query_rows,
+            {key: move(value) for key, value in self.queries.items()},
+            {key: move(value) for key, value in self.passages.items()},
+            move(self.passage_hash_P),
+            move(self.forbidden_QF),
+            move(self.log_weight_P),
+            None if self.log_draw_prob_P is None else move(self.log_draw_prob_P),
+            self.num_filled,
+        )
+
+
+def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order of the examples in one epoch."""
+    return np.random.default_rng(stable_hash64("order", seed, epoch)).permutation(num_examples)
+
+
+def steps_per_epoch(num_examples: int, batch_size: int) -> int:
+    """Whole batches in an epoch; the rest of the epoch's order is left out of it.
+
+    Raises:
+        ConfigError: there are fewer examples than one batch holds.
+    """
+    if num_examples < batch_size:
+        raise ConfigError(
+            f"train.batch_size is {batch_size}, but there are only {num_examples} training queries with a positive"
+        )
+    return num_examples // batch_size
+
+
+class BatchMaker:
+    """Builds the batches of one rank."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        corpus: Corpus,
+        tokenizers: dict[Side, TextTokenizer],
+        config: TrainConfig,
+        seed: int,
+        rank: int,
+        num_ranks: int,
+    ) -> None:
+        self.examples = examples
+        self.corpus = corpus
+        self.tokenizers = tokenizers
+        self.config = config
+        self.seed = seed
+        self.rank = rank
+        self.num_ranks = num_ranks
+        self.num_steps = steps_per_epoch(len(examples), config.batch_size)
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
+        """The micro-batches of each step of an epoch, made one step ahead in a thread."""
+        order = epoch_order(len(self.examples), self.seed, epoch)
+        with ThreadPoolExecutor(max_workers=1) as ahead:
+            pending = ahead.submit(self._step, order, epoch, first_step) if first_step < self.num_steps else None
+            for step in range(first_step, self.num_steps):
+                assert pending is not None
+                batches = pending.result()
+                if step + 1 < self.num_steps:
+                    pending = ahead.submit(self._step, order, epoch, step + 1)
+                yield batches
+
+    def _step(self, order: NDArray[np.int64], epoch: int, step: int) -> list[Batch]:
+        size = self.config.batch_size
+        batch = order[step * size : (step + 1) * size]
+        micro = np.split(batch, self.config.accumulation_steps)
+        return [self.make(np.split(rows, self.num_ranks)[self.rank], epoch) for rows in micro]
+
+    def make(self, query_rows: NDArray[np.int64], epoch: int) -> Batch:
+        """One batch of the given queries, drawn for the given epoch."""
+        examples = self.examples
+        drawn = [self._draw(int(at), epoch) for at in query_rows]
+        rows = np.concatenate([draw.rows for draw in drawn])
+        texts = self.corpus.texts(rows)
+        query_tokens = self.tokenizers["query"](None, [examples.texts[at] for at in query_rows])
+        passage_tokens = self.tokenizers["passage"](texts.titles, texts.texts)
+        forbidden = [np.asarray(examples.forbidden[int(at)], dtype=np.int64) for at in query_rows]
+        width = max(len(hashes) for hashes in forbidden)
+        padded = np.stack([np.pad(hashes, (0, width - len(hashes)), mode="edge") for hashes in forbidden])
+        log_probs = np.concatenate([draw.log_probs for draw in drawn])
+        return Batch(
+            query_rows=query_rows,
+            queries=pad(query_tokens, np.arange(query_tokens.num_rows), self.tokenizers["query"].pad_id),
+            passages=pad(passage_tokens, np.arange(passage_tokens.num_rows), self.tokenizers["passage"].pad_id),
+            passage_hash_P=torch.from_numpy(self.corpus.content_hashes(rows).view(np.int64).copy()),
+            forbidden_QF=torch.from_numpy(padded),
+            log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),
+            log_draw_prob_P=torch.from_numpy(log_probs) if any(draw.has_probs for draw in drawn) else None,
+            num_filled=sum(draw.num_missing for draw in drawn),
+        )
+
+    def _draw(self, at: int, epoch: int) -> _Draw:
+        examples, num = self.examples, self.config.num_hard_negatives
+        query_id = examples.query_ids[at]
+        rows = np.full(1 + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
+        log_weights = np.zeros(1 + num, np.float32)
+        log_probs = np.full(1 + num, np.nan, np.float32)
+        if not num:
+            return _Draw(rows, log_weights, log_probs, has_probs=False, num_missing=0)
+        rng = query_rng(self.seed, epoch, query_id, "negatives")
+        positive_score = float(examples.positive_scores[at])
+        known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
+        drawn = self.config.sampler.sample(known, num, rng)
+        end = 1 + len(drawn.indices)
+        rows[1:end] = examples.negatives[at][drawn.indices]
+        rows[end:] = self._random_rows(at, 1 + num - end, rng)
+        log_weights[1:end] = np.log(examples.weights[at][drawn.indices])
+        log_probs[end:] = -np.log(len(self.corpus))
+        if drawn.log_draw_prob is not None:
+            log_probs[1:end] = drawn.log_draw_prob
+        return _Draw(rows, log_weights, log_probs, drawn.log_draw_prob is not None, drawn.num_missing)
+
+    def _random_rows(self, at: int, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Corpus rows drawn uniformly, none of them forbidden for the query."""
+        rows = np.zeros(0, dtype=np.int64)
+        forbidden = np.asarray(self.examples.forbidden[at], dtype=np.int64)
+        while len(rows) < num:
+            drawn = rng.integers(len(self.corpus), size=num - len(rows))
+            allowed = ~np.isin(self.corpus.content_hashes(drawn).view(np.int64), forbidden)
+            rows = np.concatenate([rows, drawn[allowed]])
+        return rows
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """One query's passages: corpus rows (positive first), log weights, log draw probabilities."""
+
+    rows: NDArray[np.int64]
+    log_weights: NDArray[np.float32]
+    log_probs: NDArray[np.float32]
+    has_probs: bool
+    num_missing: int
+
+
+def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) -> int:
+    """Corpus row of the positive that a query uses in an epoch: its first, or one drawn for (seed, epoch, query)."""
+    positives = examples.positives[at]
+    if rule == "first" or len(positives) == 1:
+        return int(positives[0])
+    return int(positives[query_rng(seed, epoch, examples.query_ids[at], "positive").integers(len(positives))])

@@ -1,0 +1,90 @@
+"""Collectives that also work in a single process, gradients included.
+
+The global batch is laid out rank after rank, so one worker with the whole batch and several workers with its
+slices see the same matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def num_ranks() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+class _GatherWithGrad(torch.autograd.Function):
+    """all_gather whose backward sums every rank's gradient of this rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, local_ND: Tensor) -> Tensor:
+        gathered = [torch.empty_like(local_ND) for _ in range(num_ranks())]
+        dist.all_gather(gathered, local_ND.contiguous())
+        ctx.num_rows = local_ND.shape[0]
+        return torch.cat(gathered)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0].contiguous()
+        dist.all_reduce(grad)
+        start = rank() * ctx.num_rows
+        return grad[start : start + ctx.num_rows]
+
+
+def gather_with_grad(local_ND: Tensor) -> Tensor:
+    """Rows of all ranks (R·N, D), each rank giving N; gradients flow back to every rank.
+
+    With a loss that is the mean over a rank's own queries and DDP's average over ranks, the gradients are those
+    of the mean over the global batch.
+    """
+    if num_ranks() == 1:
+        return local_ND
+    gathered: Tensor = _GatherWithGrad.apply(local_ND)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+def gather(local: Tensor) -> Tensor:
+    """Rows of all ranks without gradient, each rank giving the same number."""
+    if num_ranks() == 1:
+        return local
+    gathered = [torch.empty_like(local) for _ in range(num_ranks())]
+    dist.all_gather(gathered, local.contiguous())
+    return torch.cat(gathered)
+
+
+def gather_uneven(local: Tensor) -> list[Tensor]:
+    """One tensor a rank, which may have different numbers of rows."""
+    if num_ranks() == 1:
+        return [local]
+    sizes = gather(torch.tensor([local.shape[0]], device=local.device)).tolist()
+    padded = local.new_zeros((max(sizes), *local.shape[1:]))
+    padded[: local.shape[0]] = local
+    gathered = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(gathered, padded)
+    return [rows[:size] for rows, size in zip(gathered, sizes, strict=True)]
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """Element-wise mean over all ranks."""
+    if num_ranks() == 1:
+        return values
+    values = values.clone()
+    dist.all_reduce(values)
+    return values / num_ranks()
+
+
+def broadcast_object(value: Any) -> Any:
+    """Rank 0's value, on every rank; for small results such as a decision or a metric."""
+    if num_ranks() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]

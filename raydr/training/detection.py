@@ -1,0 +1,152 @@
+"""Detection of mismatched training pairs with the retriever that is being trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydr.data.corpus import Corpus
+from raydr.data.examples import Examples
+from raydr.models.config import Side
+from raydr.models.dual_encoder import DualEncoder
+from raydr.models.inference import encode_tokens
+from raydr.models.tokens import TextTokenizer
+from raydr.noise.detector import Detection
+from raydr.noise.perplexity import perplexities
+from raydr.seeding import query_rng
+from raydr.training.batches import positive_row
+from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
+from raydr.training.config import PairDetectionConfig, TrainConfig
+
+TOKEN_BUDGET = 8192
+
+
+@dataclass(frozen=True)
+class PairFlags:
+    """What a detection found, the same on every rank."""
+
+    perplexities: NDArray[np.float64]
+    detection: Detection
+
+    @property
+    def clean(self) -> NDArray[np.bool_]:
+        return self.detection.clean
+
+
+class PairDetector:
+    """Measures the perplexity of all training pairs and flags the mismatched ones.
+
+    One forward pass over the queries and their positives, shared among the ranks. The random passages of a query
+    are positives of other pairs, drawn for (seed, epoch, query id): their number does not depend on the batch size,
+    and the flags not on the number of workers.
+    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        corpus: Corpus,
+        tokenizers: dict[Side, TextTokenizer],
+        config: PairDetectionConfig,
+        train: TrainConfig,
+        seed: int,
+    ) -> None:
+        self.examples = examples
+        self.corpus = corpus
+        self.tokenizers = tokenizers
+        self.config = config
+        self.positive_rule = train.positive
+        self.seed = seed
+
+    def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> PairFlags:
+        """Flags for the coming epoch."""
+        examples = self.examples
+        rows = np.array(
+            [positive_row(examples, at, epoch, self.seed, self.positive_rule) for at in range(len(examples))]
+        )
+        if self.config.against == "hard":
+            pool, column = np.unique(np.concatenate([rows, np.asarray(examples.negatives.values)]), return_inverse=True)
+        else:
+            pool, column = np.unique(rows, return_inverse=True)
+        was_training = model.training
+        model.eval()
+        device = next(model.parameters()).device
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            passages = self._encode_passages(model, pool, device)
+            mine = np.arange(rank(), len(examples), num_ranks())
+            queries = self._encode_queries(model, mine, device)
+        model.train(was_training)
+        values = self._perplexities(queries, passages, mine, column, pool, epoch, scale)
+        shares = gather_uneven(torch.from_numpy(values).to(device))
+        merged = np.empty(len(examples), dtype=np.float64)
+        for at, share in enumerate(shares):
+            merged[at :: len(shares)] = share.cpu().numpy()
+        detection = self.config.detector.detect(merged) if rank() == 0 else None
+        return PairFlags(merged, broadcast_object(detection))
+
+    def _encode_passages(self, model: DualEncoder, pool: NDArray[np.int64], device: torch.device) -> Tensor:
+        mine = pool[rank() :: num_ranks()]
+        texts = self.corpus.texts(mine)
+        tokenizer = self.tokenizers["passage"]
+        vectors = encode_tokens(
+            model.tower("passage"), tokenizer(texts.titles, texts.texts), TOKEN_BUDGET, tokenizer.pad_id
+        )
+        shares = gather_uneven(torch.from_numpy(vectors).to(device))
+        merged = torch.empty((len(pool), shares[0].shape[1]), device=device)
+        for at, share in enumerate(shares):
+            merged[at :: len(shares)] = share
+        return merged
+
+    def _encode_queries(self, model: DualEncoder, mine: NDArray[np.int64], device: torch.device) -> Tensor:
+        tokenizer = self.tokenizers["query"]
+        tokens = tokenizer(None, [self.examples.texts[at] for at in mine])
+        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET, tokenizer.pad_id)
+        return torch.from_numpy(vectors).to(device)
+
+    def _perplexities(
+        self,
+        queries_ND: Tensor,
+        passages_PD: Tensor,
+        mine: NDArray[np.int64],
+        column: NDArray[np.int64],
+        pool: NDArray[np.int64],
+        epoch: int,
+        scale: float,
+    ) -> NDArray[np.float64]:
+        values = np.empty(len(mine), dtype=np.float64)
+        for start in range(0, len(mine), 1024):
+            share = mine[start : start + 1024]
+            against = np.stack([self._against(int(at), epoch, column, pool) for at in share])
+            query_ND = queries_ND[start : start + len(share)]
+            random_NMD = passages_PD[torch.from_numpy(np.maximum(against, 0)).to(passages_PD.device)]
+            random_NM = scale * torch.einsum("nd,nmd->nm", query_ND, random_NMD)
+            random_NM = random_NM.cpu().numpy()
+            random_NM[against < 0] = -np.inf
+            positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
+            positive_N = scale * (query_ND * positive_ND).sum(dim=1).cpu().numpy()
+            values[start : start + len(share)] = perplexities(positive_N, random_NM)
+        return values
+
+    def _against(
+        self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Columns of the pool that one pair is measured against; −1 where a passage must not count for it."""
+        num = self.config.num_random
+        if self.config.against == "hard":
+            hard = np.searchsorted(pool, np.asarray(self.examples.negatives[at])[:num])
+            filled = self._random_columns(at, num - len(hard), epoch, column)
+            drawn = np.concatenate([hard, filled])
+        else:
+            drawn = self._random_columns(at, num, epoch, column)
+        hashes = self.corpus.content_hashes(pool[drawn]).view(np.int64)
+        return np.where(np.isin(hashes, self.examples.forbidden[at]), -1, drawn)
+
+    def _random_columns(
+        self, at: int, num: int, epoch: int, column: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        rng = query_rng(self.seed, epoch, self.examples.query_ids[at], "perplexity")
+        return column[rng.integers(len(self.examples), size=num)]

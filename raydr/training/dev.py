@@ -1,0 +1,107 @@
+"""Retrieval on dev queries while training, against a part of the corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydr.data.corpus import Corpus
+from raydr.data.subset import choose_queries
+from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.models.config import Side
+from raydr.models.dual_encoder import DualEncoder
+from raydr.models.inference import encode_tokens
+from raydr.models.tokens import Tokens, TextTokenizer
+from raydr.seeding import stable_hash64
+from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
+from raydr.training.config import DevConfig
+
+#: Tokens a batch in dev retrieval; small, since the training step's memory is still held.
+TOKEN_BUDGET = 8192
+
+
+@dataclass(frozen=True)
+class DevSet:
+    """Dev queries, their judgments, and the passages they are searched in."""
+
+    query_ids: list[str]
+    query_texts: list[str]
+    qrels: dict[str, dict[str, int]]
+    passage_ids: list[str]
+    passage_rows: NDArray[np.int64]
+
+
+def build_dev_set(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig,
+                  seed: int) -> DevSet:
+    """Choose dev queries by (seed, query_id), and put their judged passages, their negatives and random passages
+    together as the corpus to search. The same for every worker."""
+    chosen = set(choose_queries(queries["query_id"].to_pylist(), config.max_queries, seed))
+    queries = queries.filter(pc.is_in(queries["query_id"], pa.array(sorted(chosen), pa.string()))).sort_by("query_id")
+    qrels = qrels.filter(pc.is_in(qrels["query_id"], queries["query_id"]))
+    negatives = negatives.filter(pc.is_in(negatives["query_id"], queries["query_id"]))
+    judged = sorted(set(qrels["passage_id"].to_pylist()) | set(negatives["passage_id"].to_pylist()))
+    rng = np.random.default_rng(stable_hash64("dev passages", seed))
+    random_rows = rng.choice(len(corpus), size=min(config.random_passages, len(corpus)), replace=False)
+    rows = np.unique(np.concatenate([corpus.rows_of(judged), random_rows.astype(np.int64)]))
+    by_query: dict[str, dict[str, int]] = {}
+    for row in qrels.to_pylist():
+        by_query.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
+    return DevSet(queries["query_id"].to_pylist(), queries["text"].to_pylist(), by_query, corpus.ids(rows), rows)
+
+
+class DevRetrieval:
+    """Measures the model on a dev set; each rank encodes a share, rank 0 scores."""
+
+    def __init__(self, dev: DevSet, corpus: Corpus, tokenizers: dict[Side, TextTokenizer], config: DevConfig) -> None:
+        self.dev = dev
+        self.config = config
+        self.pad_ids = {side: tokenizer.pad_id for side, tokenizer in tokenizers.items()}
+        mine = slice(rank(), None, num_ranks())
+        texts = corpus.texts(dev.passage_rows[mine])
+        self.tokens: dict[Side, Tokens] = {
+            "query": tokenizers["query"](None, dev.query_texts[mine]),
+            "passage": tokenizers["passage"](texts.titles, texts.texts),
+        }
+
+    def measure(self, model: DualEncoder, dtype: torch.dtype, depth: int = 100) -> dict[str, float]:
+        """Mean of the configured measure over the dev queries, the same on every rank.
+
+        Args:
+            model: the unwrapped model, so that ranks may have different numbers of batches.
+            dtype: arithmetic of the encoder.
+            depth: passages ranked for each query.
+        """
+        device = next(model.parameters()).device
+        was_training = model.training
+        model.eval()
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            vectors = {side: self._encode(model, side, device) for side in ("query", "passage")}  # type: ignore[arg-type]
+        model.train(was_training)
+        value = None
+        if rank() == 0:
+            value = self._score(vectors["query"], vectors["passage"], depth)
+        return {f"dev {self.config.measure}": float(broadcast_object(value))}
+
+    def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
+        vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET, self.pad_ids[side])
+        shares = gather_uneven(torch.from_numpy(vectors).to(device))
+        total = sum(len(share) for share in shares)
+        merged = torch.empty((total, shares[0].shape[1]), device=device)
+        for at, share in enumerate(shares):
+            merged[at :: len(shares)] = share
+        return merged
+
+    def _score(self, query_QD: Tensor, passage_PD: Tensor, depth: int) -> float:
+        _, top_QK = (query_QD @ passage_PD.T).topk(min(depth, passage_PD.shape[0]), dim=1)
+        ranking = {
+            query_id: [self.dev.passage_ids[at] for at in top]
+            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
+        }
+        values = score_queries(parse_measures([self.config.measure]), self.dev.qrels, ranking)
+        return float(np.mean([value for by_query in values.values() for value in by_query.values()]))

@@ -1,0 +1,70 @@
+"""From tables to a trainer: the part of training that is the same under Ray Train, torchrun or in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import torch
+from torch import nn
+
+from raydr.data.corpus import Corpus
+from raydr.data.examples import load_examples
+from raydr.models.config import Side
+from raydr.models.dual_encoder import DualEncoder
+from raydr.models.tokens import TextTokenizer
+from raydr.training.batches import BatchMaker
+from raydr.training.collectives import num_ranks, rank
+from raydr.training.config import TrainConfig
+from raydr.training.detection import PairDetector
+from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.trainer import Listener, Setup
+
+#: Queries, judgments and negatives of one split.
+SplitTables = tuple[pa.Table, pa.Table, pa.Table]
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """What is trained on."""
+
+    corpus: Corpus
+    train: SplitTables
+    dev: SplitTables | None
+
+
+def build_setup(
+    config: TrainConfig,
+    seed: int,
+    model: DualEncoder,
+    tokenizers: dict[Side, TextTokenizer],
+    inputs: TrainingInputs,
+    dtype: torch.dtype,
+    listener: Listener,
+    wrap: Callable[[nn.Module], nn.Module] | None = None,
+) -> Setup:
+    """Put together what a :class:`~raydr.training.trainer.Trainer` needs.
+
+    Args:
+        config: settings of training.
+        seed: the run's seed.
+        model: the student, on its device.
+        tokenizers: one a side.
+        inputs: corpus and tables.
+        dtype: arithmetic of the forward pass.
+        listener: what happens outside.
+        wrap: makes a module data-parallel, for example ``DistributedDataParallel``; None for a single process.
+    """
+    corpus = inputs.corpus
+    examples = load_examples(*inputs.train, corpus)
+    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks())
+    dev = None
+    if inputs.dev is not None:
+        dev_set = build_dev_set(*inputs.dev, corpus, config.dev, seed)
+        dev = DevRetrieval(dev_set, corpus, tokenizers, config.dev)
+    detector = None
+    if config.pair_detection is not None:
+        detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
+    wrapped = wrap(model) if wrap is not None else model
+    return Setup(config, model, wrapped, batches, dev, detector, dtype, seed, listener)

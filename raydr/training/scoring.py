@@ -1,0 +1,65 @@
+"""From a batch to the score matrix that the losses work on."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from raydr.losses.base import Candidates
+from raydr.training.batches import Batch
+from raydr.training.collectives import gather, gather_with_grad, rank
+
+
+def score_candidates(
+    query_QD: Tensor, passage_PD: Tensor, batch: Batch, scale: float, in_batch_negatives: bool = True
+) -> Candidates:
+    """Scores of this rank's queries against the passages of all ranks.
+
+    Args:
+        query_QD: this rank's query vectors.
+        passage_PD: this rank's passage vectors, 1 + n for each query, positives first.
+        batch: where they came from.
+        scale: τ; scores are τ · q·p.
+        in_batch_negatives: if False, only a query's own hard negatives count.
+
+    Returns:
+        The candidates with known positives, passages identical to one, and dropped passages excluded for each
+        query, in-batch and cross-rank ones included.
+    """
+    num_queries = query_QD.shape[0]
+    group = passage_PD.shape[0] // num_queries
+    all_passages_CD = gather_with_grad(passage_PD)
+    all_hashes_C = gather(batch.passage_hash_P)
+    scores_QC = scale * (query_QD.float() @ all_passages_CD.float().T)
+
+    num_candidates = all_passages_CD.shape[0]
+    first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group
+    column_C = torch.arange(num_candidates, device=query_QD.device)
+    offset_QC = column_C.unsqueeze(0) - first_Q.unsqueeze(1)
+    hard_QC = (offset_QC > 0) & (offset_QC < group)
+    excluded_QC = torch.zeros_like(hard_QC)
+    for forbidden_Q in batch.forbidden_QF.unbind(dim=1):
+        excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
+    if not in_batch_negatives:
+        excluded_QC |= ~hard_QC
+    excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
+
+    own_P = batch.log_weight_P.view(num_queries, group)[:, 1:]
+    log_weight_QC = None
+    if group > 1 and bool((own_P != 0).any()):
+        log_weight_QC = torch.zeros_like(scores_QC)
+        log_weight_QC[hard_QC] = own_P.reshape(-1)
+    log_draw_prob_QC = None
+    if batch.log_draw_prob_P is not None:
+        log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
+        log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, 1:].reshape(-1)
+    return Candidates(
+        scores_QC=scores_QC,
+        positive_Q=first_Q,
+        excluded_QC=excluded_QC,
+        hard_QC=hard_QC,
+        log_weight_QC=log_weight_QC,
+        log_draw_prob_QC=log_draw_prob_QC,
+    )

@@ -1,0 +1,38 @@
+"""The EMA teacher."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from raydr.losses.base import Candidates
+from raydr.models.dual_encoder import DualEncoder
+from raydr.training.batches import Batch
+from raydr.training.scoring import score_candidates
+
+
+class Teacher:
+    """A copy of the student that follows it slowly: θ* ← α·θ* + (1−α)·θ after every optimiser step.
+
+    Every rank keeps the same copy: students are equal after each step, so nothing needs to be sent.
+    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4.
+    """
+
+    def __init__(self, student: DualEncoder, momentum: float) -> None:
+        self.model = copy.deepcopy(student).eval().requires_grad_(False)
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def follow(self, student: DualEncoder) -> None:
+        """One step towards the student."""
+        mine, theirs = list(self.model.parameters()), list(student.parameters())
+        torch._foreach_lerp_(mine, [p.detach() for p in theirs], 1.0 - self.momentum)
+        for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
+            buffer.copy_(source)
+
+    @torch.no_grad()
+    def score(self, batch: Batch, scale: float, in_batch_negatives: bool) -> Candidates:
+        """The teacher's scores of the candidates that the student sees."""
+        query_QD, passage_PD = self.model(batch.queries, batch.passages)
+        return score_candidates(query_QD, passage_PD, batch, scale, in_batch_negatives)

@@ -1,0 +1,39 @@
+"""Random candidates with masks, for the tests of the losses."""
+
+from dataclasses import replace
+
+import torch
+
+from raydr.losses.base import Candidates
+
+
+def random_candidates(seed: int = 0, num_queries: int = 5, num_candidates: int = 9, excluded: bool = True) -> Candidates:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (num_queries, num_candidates)
+    positive_Q = torch.randperm(num_candidates, generator=generator)[:num_queries]
+    excluded_QC = torch.rand(shape, generator=generator) < (0.3 if excluded else 0.0)
+    hard_QC = torch.rand(shape, generator=generator) < 0.4
+    for mask_QC in (excluded_QC, hard_QC):
+        mask_QC[torch.arange(num_queries), positive_Q] = False
+    return Candidates(
+        scores_QC=(3 * torch.randn(shape, generator=generator)).requires_grad_(),
+        positive_Q=positive_Q,
+        excluded_QC=excluded_QC,
+        hard_QC=hard_QC,
+        log_draw_prob_QC=torch.where(hard_QC, -torch.rand(shape, generator=generator) * 4, float("nan")),
+        teacher_scores_QC=3 * torch.randn(shape, generator=generator),
+        clean_Q=torch.rand(num_queries, generator=generator) < 0.5,
+    )
+
+
+def with_weights(candidates: Candidates, seed: int = 1) -> Candidates:
+    generator = torch.Generator().manual_seed(seed)
+    log_weight_QC = -torch.rand(candidates.scores_QC.shape, generator=generator)
+    log_weight_QC[torch.arange(len(candidates.positive_Q)), candidates.positive_Q] = 0.0
+    return replace(candidates, log_weight_QC=log_weight_QC)
+
+
+def gradient(candidates: Candidates, per_query_Q: torch.Tensor) -> torch.Tensor:
+    """The gradient of the batch's mean loss at the scores."""
+    (gradient_QC,) = torch.autograd.grad(per_query_Q.mean(), candidates.scores_QC)
+    return gradient_QC

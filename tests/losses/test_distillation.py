@@ -1,0 +1,67 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from raydr.errors import ConfigError
+from raydr.losses.distillation import Distillation
+from tests.losses.batches import gradient, random_candidates, with_weights
+
+
+def reference_loop(candidates, direction, temperature):
+    values = []
+    for query in range(len(candidates.positive_Q)):
+        counted = [c for c in range(candidates.scores_QC.shape[1]) if not candidates.excluded_QC[query, c]]
+        distributions = []
+        for matrix in (candidates.scores_QC, candidates.teacher_scores_QC):
+            powers = [math.exp(matrix[query, c].item() / temperature) for c in counted]
+            distributions.append([power / sum(powers) for power in powers])
+        if direction == "teacher_student":
+            distributions.reverse()
+        values.append(sum(p * math.log(p / r) for p, r in zip(*distributions, strict=True)))
+    return values
+
+
+@pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_equals_reference_loop(direction, temperature):
+    candidates = random_candidates()
+    got = Distillation(direction=direction, temperature=temperature).compute(candidates, 0).per_query_Q
+    assert got.tolist() == pytest.approx(reference_loop(candidates, direction, temperature), abs=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
+def test_gradient_is_finite_with_masks_and_does_not_reach_the_teacher(direction):
+    candidates = with_weights(random_candidates())
+    teacher_scores_QC = candidates.teacher_scores_QC.clone().requires_grad_()
+    output = Distillation(direction=direction).compute(replace(candidates, teacher_scores_QC=teacher_scores_QC), 0)
+    output.per_query_Q.mean().backward()
+    assert teacher_scores_QC.grad is None
+    gradient_QC = candidates.scores_QC.grad
+    assert torch.isfinite(gradient_QC).all() and (gradient_QC[candidates.excluded_QC] == 0).all()
+    assert (gradient_QC[~candidates.excluded_QC] != 0).any()
+
+
+@pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
+def test_zero_at_the_teacher_and_shift_invariant(direction):
+    candidates = random_candidates()
+    same = replace(candidates, teacher_scores_QC=candidates.scores_QC.detach() + 7.0)
+    output = Distillation(direction=direction).compute(same, 0).per_query_Q
+    torch.testing.assert_close(output, torch.zeros_like(output), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        gradient(candidates, output), torch.zeros_like(candidates.scores_QC), atol=1e-5, rtol=0
+    )
+
+
+def test_extreme_scores_stay_finite():
+    candidates = random_candidates()
+    extreme = replace(candidates, teacher_scores_QC=-300.0 * candidates.scores_QC.detach())
+    for direction in ("student_teacher", "teacher_student"):
+        output = Distillation(direction=direction).compute(extreme, 0).per_query_Q
+        assert torch.isfinite(output).all() and torch.isfinite(gradient(candidates, output)).all()
+
+
+def test_no_teacher_is_an_error():
+    with pytest.raises(ConfigError, match="teacher"):
+        Distillation().compute(replace(random_candidates(), teacher_scores_QC=None), 0)

@@ -1,0 +1,69 @@
+"""Small artefacts written directly, so that a test of one stage does not need the stages before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artifacts import Artifact, Building, Identity, begin
+from raydr.data.embeddings import to_embedding_table
+from raydr.data.schema import to_table, write_arrow
+from raydr.storage import Folder, write_part
+
+
+def _make(path: Path, identity: Identity, tables: dict[str, pa.Table], info: dict[str, object] | None = None) -> Artifact:
+    with begin(str(path), identity) as building:
+        assert isinstance(building, Building)
+        for name, table in tables.items():
+            building.record(name, write_part(building.folder, name, table.num_rows, lambda out, t=table: write_arrow(t, out)))
+        return building.finish(dict(info or {}))
+
+
+def make_model(path: Path, seed: int = 0) -> Folder:
+    """A ``model`` artefact without files, for encoders that are stubs."""
+    return _make(path, Identity(kind="model", config={"seed": seed}), {}).folder
+
+
+def make_corpus(path: Path, texts: list[str], part_rows: int) -> Folder:
+    """A ``corpus`` artefact of passages p0, p1, ... (without its lookup)."""
+    tables = {}
+    for part, start in enumerate(range(0, len(texts), part_rows)):
+        rows = [
+            {"passage_id": f"p{at}", "title": f"title {at}", "text": texts[at]}
+            for at in range(start, min(start + part_rows, len(texts)))
+        ]
+        tables[f"passages/part-{part:05d}.arrow"] = to_table("passages", rows)
+    return _make(path, Identity(kind="corpus", config={"texts": texts}), tables).folder
+
+
+def make_dataset(path: Path, split: str, texts: list[str], part_rows: int) -> Folder:
+    """A ``dataset`` artefact with queries q0, q1, ... in one split."""
+    tables = {}
+    for part, start in enumerate(range(0, len(texts), part_rows)):
+        rows = [{"query_id": f"q{at}", "text": texts[at]} for at in range(start, min(start + part_rows, len(texts)))]
+        tables[f"queries/{split}/part-{part:05d}.arrow"] = to_table("queries", rows)
+    return _make(path, Identity(kind="dataset", config={"texts": texts}), tables).folder
+
+
+def make_embeddings(
+    path: Path, vectors: NDArray[np.float16], part_rows: int, side: str = "passage", model: str = "model-0"
+) -> Folder:
+    """An ``embeddings`` artefact of p0, p1, ... or q0, q1, ... with the given vectors."""
+    tables = {}
+    for part, start in enumerate(range(0, len(vectors), part_rows)):
+        end = min(start + part_rows, len(vectors))
+        tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side[0]}{at}" for at in range(start, end)], vectors[start:end])
+    source = {"corpus": "corpus-0"} if side == "passage" else {"dataset": "dataset-0"}
+    config = {"side": side, "sum": float(vectors.astype(np.float64).sum())}
+    if side == "query":
+        config["split"] = "test"
+    identity = Identity(kind="embeddings", config=config, inputs={"model": model, **source})
+    return _make(path, identity, tables, {"dim": vectors.shape[1], "num_rows": len(vectors)}).folder
+
+
+def integer_vectors(num: int, dim: int, seed: int) -> NDArray[np.float16]:
+    """Vectors of small integers: their inner products are exact in float32, and many are equal."""
+    return np.random.default_rng(seed).integers(-2, 3, size=(num, dim)).astype(np.float16)

@@ -1,0 +1,99 @@
+"""Runs the trainer on the tiny data, alone or as several gloo processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.training.checkpoint import Progress
+from raydr.training.config import TrainConfig
+from raydr.training.detection import PairFlags
+from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.trainer import Trainer
+
+
+@dataclass
+class Recorder:
+    """A listener that keeps what it hears, and can stop training at a step or keep checkpoints."""
+
+    keep_at: int | None = None
+    folder: Path | None = None
+    steps: list[dict[str, float]] = field(default_factory=list)
+    flags: list[PairFlags] = field(default_factory=list)
+
+    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
+        self.steps.append(metrics)
+
+    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        self.flags.append(flags)
+
+    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+        if self.folder is not None and progress.global_step == self.keep_at:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save(self.folder)
+
+
+def model_config(checkpoint: str, **changes: Any) -> ModelConfig:
+    sides = {"query": SideConfig(max_length=24), "passage": SideConfig(max_length=32)}
+    return ModelConfig.model_validate({"checkpoint": checkpoint, **sides, **changes})
+
+
+def make_trainer(
+    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
+) -> Trainer:
+    config = TrainConfig.model_validate(
+        {"dtype": "float32", "log_steps": 1, "dev": {"random_passages": 30}} | train
+    )
+    dataset = Dataset.open(data[1])
+    tables = {split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits}
+    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"])
+    student = DualEncoder.from_config(model, seed=0)
+    wrap = DistributedDataParallel if dist.is_initialized() else None
+    setup = build_setup(
+        config, 0, student, build_tokenizers(model), inputs, torch.float32, recorder or Recorder(), wrap
+    )
+    return Trainer(setup)
+
+
+def run_alone(
+    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
+) -> tuple[Progress, dict[str, torch.Tensor]]:
+    trainer = make_trainer(data, model, train, recorder)
+    return trainer.run(), dict(trainer.model.state_dict())
+
+
+def run_with_ranks(
+    num_ranks: int, tmp_path: Path, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]
+) -> tuple[Progress, dict[str, torch.Tensor]]:
+    """The same training as ``num_ranks`` gloo processes; returns rank 0's result."""
+    tmp_path.mkdir(parents=True, exist_ok=True)
+    mp.spawn(_rank, args=(num_ranks, str(tmp_path), data, model, train), nprocs=num_ranks)
+    progress = Progress.model_validate_json((tmp_path / "progress.json").read_text())
+    return progress, torch.load(tmp_path / "weights.pt", weights_only=True)
+
+
+def _rank(
+    rank: int, num_ranks: int, folder: str, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]
+) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", num_ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
+    trainer = make_trainer(data, model, train)
+    progress = trainer.run()
+    if rank == 0:
+        Path(folder, "progress.json").write_text(progress.model_dump_json())
+        torch.save(dict(trainer.model.state_dict()), f"{folder}/weights.pt")
+    dist.destroy_process_group()

@@ -1,0 +1,141 @@
+"""The training loop's promises: worker count, resumption, masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from raydr.errors import ConfigError, TrainingError
+from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
+
+TRAIN: dict[str, Any] = {
+    "num_epochs": 2,
+    "batch_size": 8,
+    "num_hard_negatives": 2,
+    "optimizer": {"learning_rate": 1e-3},
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "nce": {},
+    "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5}}},
+    "npc": {"loss": {"name": "npc", "warmup_epochs": 1}, "pair_detection": {"num_random": 20}},
+    "accumulated": {"accumulation_steps": 2},
+    "own negatives": {"in_batch_negatives": False},
+}
+
+
+def test_training_lowers_the_loss_and_improves_dev(tiny_data, tiny_checkpoint):
+    progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"num_epochs": 6})
+    losses = [row.metrics["loss"] for row in progress.history]
+    measures = [row.metrics["dev RR@10"] for row in progress.history]
+    assert losses[-1] < 0.7 * losses[0]
+    assert max(measures) > measures[0]
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
+    train = TRAIN | VARIANTS[variant]
+    config = model_config(tiny_checkpoint)
+    alone, weights = run_alone(tiny_data, config, train)
+    together, shared = run_with_ranks(2, tmp_path, tiny_data, config, train)
+    assert together.clean == alone.clean
+    for one, two in zip(alone.history, together.history, strict=True):
+        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
+        assert two.metrics["dev RR@10"] == pytest.approx(one.metrics["dev RR@10"], abs=1e-6)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", ["nce", "npc"])
+@pytest.mark.parametrize("stop", [3, 5, 7])
+def test_resumed_equals_uninterrupted(variant, stop, tiny_data, tiny_checkpoint, tmp_path):
+    train = TRAIN | VARIANTS[variant] | {"checkpoint_steps": 1}
+    config = model_config(tiny_checkpoint, dropout=0.1)
+    recorder = Recorder(keep_at=stop, folder=tmp_path / "state")
+    whole, weights = run_alone(tiny_data, config, train, recorder)
+    resumed = make_trainer(tiny_data, config, train)
+    resumed.resume(tmp_path / "state")
+    assert resumed.progress.global_step == stop
+    progress = resumed.run()
+    assert progress.clean == whole.clean
+    for name, tensor in weights.items():
+        assert torch.equal(resumed.model.state_dict()[name], tensor), name
+    for one, two in zip(whole.history, progress.history, strict=True):
+        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-6)
+
+
+def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
+    config = model_config(tiny_checkpoint)
+    trainer = make_trainer(tiny_data, config, TRAIN | {"accumulation_steps": 2})
+    batches = next(iter(trainer.setup.batches.epoch(0)))
+    losses = []
+    for batch in batches:
+        candidates = trainer._candidates(*trainer.model(batch.queries, batch.passages), batch)
+        losses.append(trainer.config.loss.compute(candidates, 0).per_query_Q.mean().item())
+    assert trainer._step(batches)["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def test_batches_do_not_depend_on_the_number_of_ranks(tiny_data, tiny_checkpoint):
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
+    whole = trainer.setup.batches
+    [first] = next(iter(whole.epoch(1)))
+    halves = []
+    for rank in range(2):
+        half = type(whole)(whole.examples, whole.corpus, whole.tokenizers, whole.config, 0, rank, 2)
+        halves.append(next(iter(half.epoch(1)))[0])
+    assert [*halves[0].query_rows, *halves[1].query_rows] == list(first.query_rows)
+    joined = torch.cat([half.passage_hash_P for half in halves])
+    assert torch.equal(joined, first.passage_hash_P)
+
+
+@pytest.mark.invariant
+def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data, tiny_checkpoint):
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
+    [batch] = next(iter(trainer.setup.batches.epoch(0)))
+    # Make the second query's positive forbidden for the first, as if both were answered by the same passage.
+    batch.forbidden_QF[0] = batch.passage_hash_P[3]
+    candidates = trainer._candidates(*trainer.model(batch.queries, batch.passages), batch)
+    assert candidates.excluded_QC[0, 3]
+    assert not candidates.excluded_QC[1, 3]
+    assert not candidates.excluded_QC.gather(1, candidates.positive_Q.unsqueeze(1)).any()
+    assert candidates.logits_QC()[0, 3] == float("-inf")
+
+
+def test_not_finite_gradients_stop_training_and_name_the_queries(tiny_data, tiny_checkpoint):
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
+    with torch.no_grad():
+        next(trainer.model.parameters()).fill_(float("nan"))
+    with pytest.raises(TrainingError, match=r"not finite .* epoch 1, step 1 of 5; rank 0's queries: q\d\d"):
+        trainer.run()
+
+
+def test_a_batch_larger_than_the_data_is_refused(tiny_data, tiny_checkpoint):
+    with pytest.raises(ConfigError, match="batch_size is 64, but there are only 40"):
+        make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"batch_size": 64})
+
+
+def test_short_candidate_lists_are_filled_at_random_and_counted(tiny_data, tiny_checkpoint):
+    progress, _ = run_alone(
+        tiny_data, model_config(tiny_checkpoint), TRAIN | {"num_epochs": 1, "num_hard_negatives": 7}
+    )
+    assert progress.history[0].metrics["filled"] >= 40  # each list has at most 6
+
+
+def test_patience_ends_training(tiny_data, tiny_checkpoint):
+    train = TRAIN | {"num_epochs": 6, "optimizer": {"learning_rate": 1e-12}, "dev": {"patience": 2}}
+    progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), train)
+    assert len(progress.history) == 3
+    assert progress.best_epoch == 0
+
+
+def test_the_best_epoch_is_kept(tiny_data, tiny_checkpoint):
+    train = TRAIN | {"num_epochs": 3, "optimizer": {"learning_rate": 1e-3, "schedule": "constant"}}
+    kept, weights = run_alone(tiny_data, model_config(tiny_checkpoint), train)
+    last, last_weights = run_alone(tiny_data, model_config(tiny_checkpoint), train | {"keep": "last"})
+    assert kept.history == last.history or [r.metrics["loss"] for r in kept.history]
+    same = all(torch.equal(weights[name], last_weights[name]) for name in weights)
+    assert same == (kept.best_epoch == 2)

@@ -1,3 +1,54 @@
 """raydr: distributed training and evaluation of noise-robust dense retrievers on Ray."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from raydr.api import (
+        encode,
+        evaluate,
+        export,
+        index,
+        inject_noise,
+        inspect,
+        mine,
+        prepare,
+        quickstart,
+        search,
+        search_text,
+        train,
+    )
+    from raydr.config import RunConfig
+
+__all__ = [
+    "RunConfig",
+    "__version__",
+    "encode",
+    "evaluate",
+    "export",
+    "index",
+    "inject_noise",
+    "inspect",
+    "mine",
+    "prepare",
+    "quickstart",
+    "search",
+    "search_text",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the verbs when they are first used: ``import raydr`` and ``raydr --help`` stay fast."""
+    if name == "RunConfig":
+        return importlib.import_module("raydr.config").RunConfig
+    if name in __all__:
+        # Verbs share names with packages (raydr.index): the function is kept, whichever was imported last.
+        function = getattr(importlib.import_module("raydr.api"), name)
+        globals()[name] = function
+        return function
+    raise AttributeError(f"module 'raydr' has no attribute {name!r}")

@@ -118,8 +118,10 @@ class Artifact:
         """
         folder = path if isinstance(path, Folder) else Folder(path)
         if not folder.exists(MANIFEST):
-            state = "is not complete (no manifest): run the command that makes it again" if folder.exists() else (
-                "does not exist: make it first"
+            state = (
+                "is not complete (no manifest): run the command that makes it again"
+                if folder.exists()
+                else ("does not exist: make it first")
             )
             raise ArtifactError(f"the {kind} at {folder} {state}")
         try:
@@ -299,7 +301,8 @@ def _only_writer(folder: Folder) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise ArtifactError(
-                f"another raydr process ({file.read().strip() or 'unknown'}) is writing {folder}: wait for it or stop it"
+                f"another raydr process ({file.read().strip() or 'unknown'}) "
+                f"is writing {folder}: wait for it, or stop it"
             ) from None
         file.truncate(0)
         file.write(f"pid {os.getpid()}")

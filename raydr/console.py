@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Task as ProgressTask
-from rich.progress import TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from raydr.index.searcher import Hit
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -94,3 +105,15 @@ def progress_bar(description: str, total: float, unit: str) -> Iterator[Progress
     )
     with progress:
         yield ProgressBar(progress, progress.add_task(description, total=total))
+
+
+def show_hits(query: str, hits: Sequence[Hit]) -> None:
+    """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
+    console.print(Text(query, style="bold"))
+    for hit in hits:
+        head = Text.assemble(
+            (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", hit.title
+        )
+        console.print(head)
+        shown = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
+        console.print(Padding(Text(shown), (0, 0, 1, 5)))

@@ -52,6 +52,10 @@ class Folder:
     def is_local(self) -> bool:
         return isinstance(self.filesystem, LocalFileSystem)
 
+    def absolute(self) -> Folder:
+        """The same folder by a path that holds in every process: workers have another working folder."""
+        return Folder(self.root) if self.is_local else self
+
     def __truediv__(self, name: str) -> Folder:
         return Folder(f"{self.url.rstrip('/')}/{name}")
 

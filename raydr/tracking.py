@@ -399,8 +399,8 @@ class _RunMaker:
         self._name = name
         self._tags = tags
         self._parent = parent
-        self._key = f"{parent._key}/{name}" if parent else name
-        self._key += f"@{fingerprint_of(tags)[:12]}" if tags else ""
+        own_key = f"{name}@{fingerprint_of(tags)[:12]}" if tags else name
+        self._key: str = f"{parent._key}/{own_key}" if parent else own_key
         self._run_id = ""
 
     def __call__(self) -> str:

@@ -2,7 +2,7 @@
 
 ::
 
-    WORKDIR/corpus  dataset  dataset-noisy  negatives/NAME  models/NAME
+    WORKDIR/corpus  dataset  dataset-noisy  bm25  negatives/NAME  models/NAME
             embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT
 """
 
@@ -35,6 +35,10 @@ class Workspace:
     @property
     def noisy_dataset(self) -> Folder:
         return self.root / "dataset-noisy"
+
+    @property
+    def bm25(self) -> Folder:
+        return self.root / "bm25"
 
     def negatives(self, name: str) -> Folder:
         return self.root / "negatives" / name

@@ -15,13 +15,13 @@ os.environ.setdefault("CI", "1")
 
 import pytest
 
-WORDS = (
-    "the a of and to in is was on for river city mountain ocean forest desert island valley bridge castle "
-    "red blue green black white old new large small deep high long short fast slow north south east west "
-    "king queen doctor teacher writer painter soldier farmer singer builder book song film play poem map "
-    "lies flows stands rises ends begins holds keeps makes finds who what where when which how many first last "
-    "alpha beta gamma delta one two three four five six seven eight nine ten"
-).split()
+WORDS = """
+the a of and to in is was on for river city mountain ocean forest desert island valley bridge castle
+red blue green black white old new large small deep high long short fast slow north south east west
+king queen doctor teacher writer painter soldier farmer singer builder book song film play poem map
+lies flows stands rises ends begins holds keeps makes finds who what where when which how many first
+last alpha beta gamma delta one two three four five six seven eight nine ten
+""".split()
 
 
 @pytest.fixture(scope="session")
@@ -57,14 +57,24 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
         special_tokens=[("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])],
     )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=128,
+        tokenizer_object=core,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=128,
     )
     torch.manual_seed(0)
     model = BertModel(
         BertConfig(
-            vocab_size=len(vocab), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=64, max_position_embeddings=128, hidden_dropout_prob=0.0,
+            vocab_size=len(vocab),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=128,
+            hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
     )
@@ -93,8 +103,11 @@ def beir_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for at in range(120)
     ]
     queries = [
-        {"_id": f"q{at:02d}", "text": " ".join(passages[at]["text"].split()[:6]),
-         "metadata": {"answers": [" ".join(passages[at]["text"].split()[2:4])]}}
+        {
+            "_id": f"q{at:02d}",
+            "text": " ".join(passages[at]["text"].split()[:6]),
+            "metadata": {"answers": [" ".join(passages[at]["text"].split()[2:4])]},
+        }
         for at in range(60)
     ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
@@ -112,7 +125,8 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
     folder = tmp_path_factory.mktemp("tiny-data")
     passages = [
-        {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, 14)} for at in range(120)
+        {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, 14)}
+        for at in range(120)
     ]
     corpus = make_corpus(folder / "corpus", passages)
     tables: dict[str, dict[str, list[dict[str, object]]]] = {"queries": {}, "qrels": {}, "negatives": {}}
@@ -122,8 +136,14 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         ]
         tables["qrels"][split] = [{"query_id": f"q{at:02d}", "passage_id": f"p{at:03d}"} for at in numbers]
         tables["negatives"][split] = [
-            {"query_id": f"q{at:02d}", "passage_id": f"p{(at * 7 + 13 * rank) % 120:03d}", "miner": "test",
-             "rank": rank, "score": 10.0 - rank, "positive_score": 11.0}
+            {
+                "query_id": f"q{at:02d}",
+                "passage_id": f"p{(at * 7 + 13 * rank) % 120:03d}",
+                "miner": "test",
+                "rank": rank,
+                "score": 10.0 - rank,
+                "positive_score": 11.0,
+            }
             for at in numbers
             for rank in range(1, 7)
             if (at * 7 + 13 * rank) % 120 != at

@@ -14,11 +14,15 @@ from raydr.data.schema import to_table, write_arrow
 from raydr.storage import Folder, write_part
 
 
-def _make(path: Path, identity: Identity, tables: dict[str, pa.Table], info: dict[str, object] | None = None) -> Artifact:
+def _make(
+    path: Path, identity: Identity, tables: dict[str, pa.Table], info: dict[str, object] | None = None
+) -> Artifact:
     with begin(str(path), identity) as building:
         assert isinstance(building, Building)
         for name, table in tables.items():
-            building.record(name, write_part(building.folder, name, table.num_rows, lambda out, t=table: write_arrow(t, out)))
+            building.record(
+                name, write_part(building.folder, name, table.num_rows, lambda out, t=table: write_arrow(t, out))
+            )
         return building.finish(dict(info or {}))
 
 
@@ -55,7 +59,9 @@ def make_embeddings(
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
         end = min(start + part_rows, len(vectors))
-        tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side[0]}{at}" for at in range(start, end)], vectors[start:end])
+        tables[f"part-{part:05d}.arrow"] = to_embedding_table(
+            [f"{side[0]}{at}" for at in range(start, end)], vectors[start:end]
+        )
     source = {"corpus": "corpus-0"} if side == "passage" else {"dataset": "dataset-0"}
     config = {"side": side, "sum": float(vectors.astype(np.float64).sum())}
     if side == "query":

@@ -1,0 +1,74 @@
+"""The command line: ``raydr VERB CONFIG``. Each verb is one small file that imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import typer
+
+#: The verbs in the order in which a run uses them; each is a module of this package with a function ``run``.
+VERBS = (
+    "quickstart",
+    "prepare",
+    "inspect",
+    "inject-noise",
+    "mine",
+    "train",
+    "encode",
+    "index",
+    "search",
+    "evaluate",
+    "export",
+)
+
+app = typer.Typer(
+    name="raydr",
+    help="Train, apply and evaluate noise-robust dense retrievers on Ray.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from raydr import __version__
+
+        typer.echo(f"raydr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Train, apply and evaluate noise-robust dense retrievers on Ray."""
+
+
+for _verb in VERBS:
+    _module = importlib.import_module(f"raydr.cli.{_verb.replace('-', '_')}")
+    app.command(_verb)(_module.run)
+
+
+def main() -> None:
+    """Entry point; raydr's own errors become one message and an exit code."""
+    # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from raydr.errors import RaydrError
+
+    try:
+        app()
+    except RaydrError as error:
+        from raydr.console import console
+
+        console.print(f"error: {error}", style="red", markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        from raydr.console import console
+
+        console.print("interrupted: what is finished is kept; the same command goes on from there", style="yellow")
+        sys.exit(130)

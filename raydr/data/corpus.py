@@ -96,7 +96,7 @@ class Corpus:
         """
         rows = self.find(passage_ids)
         if (rows < 0).any():
-            missing = [passage_ids[at] for at in np.flatnonzero(rows < 0)]
+            missing = [passage_ids[at] for at in np.flatnonzero(rows < 0).tolist()]
             raise DataError(
                 f"{len(missing)} of {len(passage_ids)} passage ids are not in the corpus at {self.artifact.folder}, "
                 f"the first is {missing[0]!r}: were they made with another corpus?"
@@ -114,7 +114,7 @@ class Corpus:
         hit[inside] = id_hash[at[inside]] == wanted[inside]
         rows[hit] = row[at[hit]]
         found_ids = self.ids(rows[hit])
-        for position, found in zip(np.flatnonzero(hit), found_ids, strict=True):
+        for position, found in zip(np.flatnonzero(hit).tolist(), found_ids, strict=True):
             if found != passage_ids[position]:
                 rows[position] = self._resolve_collision(int(at[position]), wanted[position], passage_ids[position])
         return rows

@@ -7,6 +7,7 @@ memory-mapped corpus when a batch is made.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,10 @@ from raydr.errors import DataError
 class Ragged:
     """Rows of different lengths in one flat array."""
 
-    values: NDArray[np.generic]
+    values: NDArray[Any]
     offsets: NDArray[np.int64]
 
-    def __getitem__(self, at: int) -> NDArray[np.generic]:
+    def __getitem__(self, at: int) -> NDArray[Any]:
         return self.values[self.offsets[at] : self.offsets[at + 1]]
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any, cast
@@ -110,20 +110,17 @@ def read_tsv(
         path: the file.
         columns: what the columns are called, for messages; their number is checked.
         bad_rows: receives the lines with another number of columns.
-        quoted: fields may be in double quotes, as in DPR's files; a quoted field ends on its line.
+        quoted: fields may be in double quotes, as in DPR's files, and then span lines.
     """
-    for number, line in read_lines(path, bad_rows):
-        if not line.strip():
-            continue
-        try:
-            fields = next(csv.reader([line], delimiter="\t", strict=True)) if quoted else line.split("\t")
-        except csv.Error as error:
-            bad_rows.add(number, f"broken quoting: {error}", line)
-            continue
+    if quoted:
+        records = _csv_records(path, "\t", bad_rows)
+    else:
+        records = ((number, line.split("\t")) for number, line in read_lines(path, bad_rows) if line.strip())
+    for number, fields in records:
         if len(fields) == len(columns):
             yield number, fields
         else:
-            bad_rows.add(number, f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}", line)
+            bad_rows.add(number, _wrong_count(columns, fields), "\t".join(fields))
 
 
 def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
@@ -132,6 +129,24 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
     The number of a record is the line it starts on. Raises like :func:`read_lines`, and DataError if the header
     names a column twice.
     """
+    header: list[str] | None = None
+    for number, fields in _csv_records(path, delimiter, bad_rows):
+        if header is None:
+            header = fields
+            if len(set(header)) != len(header):
+                raise DataError(f"{path}:{number}: the header names a column twice: {', '.join(header)}. Rename one.")
+        elif len(fields) == len(header):
+            yield number, dict(zip(header, fields, strict=True))
+        else:
+            bad_rows.add(number, _wrong_count(header, fields), fields)
+
+
+def _wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
+    return f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
+
+
+def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
+    """Records with the line each starts on; blank lines are skipped."""
     current = 0
 
     def physical_lines() -> Iterator[str]:
@@ -141,7 +156,6 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
             yield line + "\n"
 
     reader = csv.reader(physical_lines(), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
     while True:
         consumed = reader.line_num
         try:
@@ -149,14 +163,8 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
         except StopIteration:
             return
         except csv.Error as error:
-            bad_rows.add(current - (reader.line_num - consumed) + 1, f"broken quoting: {error}")
+            start = current - (reader.line_num - consumed) + 1
+            bad_rows.add(start, f"broken quoting, found in line {current}: {error}")
             continue
-        line = current - (reader.line_num - consumed) + 1
-        if header is None:
-            header = fields
-            if len(set(header)) != len(header):
-                raise DataError(f"{path}:1: the header names a column twice: {', '.join(header)}. Rename one.")
-        elif len(fields) == len(header):
-            yield line, dict(zip(header, fields, strict=True))
-        elif fields:
-            bad_rows.add(line, f"expected {len(header)} columns ({', '.join(header)}), found {len(fields)}", fields)
+        if fields and any(field.strip() for field in fields):
+            yield current - (reader.line_num - consumed) + 1, fields

@@ -27,6 +27,8 @@ FALSE_NEGATIVE = "false_negative"
 #: Miner of the negatives that were positives.
 PLANTED = "planted"
 
+_PURPOSE = "inject noise"
+
 
 @dataclass(frozen=True)
 class Injected:
@@ -61,7 +63,7 @@ def inject_mismatched(
     """
     _check_clean(qrels, negatives)
     positives = _positives(qrels)
-    chosen = choose_queries(positives, round(share * len(positives)), seed)
+    chosen = choose_queries(positives, round(share * len(positives)), seed, _PURPOSE)
     excluded: defaultdict[str, set[str]] = defaultdict(set)
     for table in (qrels, negatives):
         for query_id, passage_id in zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True):
@@ -107,7 +109,7 @@ def inject_false_negatives(
             "planted: use inject_noise.kind mismatched, or a data set with several positives a query"
         )
     moved: list[tuple[str, str]] = []
-    chosen = choose_queries(eligible, round(share * len(eligible)), seed)
+    chosen = choose_queries(eligible, round(share * len(eligible)), seed, _PURPOSE)
     for query_id in sorted(chosen):
         ids = sorted(positives[query_id])
         kept = ids[int(query_rng(seed, 0, query_id, "inject false negatives").integers(len(ids)))]

@@ -92,7 +92,9 @@ class IndexShards:
         try:
             return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         except RuntimeError as error:
-            raise ArtifactError(f"FAISS {faiss.__version__} cannot read {path}: {error}. Build the index again") from error
+            raise ArtifactError(
+                f"FAISS {faiss.__version__} cannot read {path}: {error}. Build the index again"
+            ) from error
 
     def passage_ids(self, rows: NDArray[np.int64]) -> pa.Array:
         """The passage ids of some corpus rows, in the order asked for."""

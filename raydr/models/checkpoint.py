@@ -70,6 +70,7 @@ def _fingerprint(resolved: str) -> str:
     except (OSError, ValueError) as error:
         raise ModelError(
             f"model.checkpoint {resolved!r} is neither a local folder nor a model that could be loaded from the hub "
-            f"({str(error).splitlines()[0]}). Give a folder, a hub name that this machine can reach, or {OFFLINE_CHECKPOINT}."
+            f"({str(error).splitlines()[0]}). Give a folder, a hub name that this machine can reach, or "
+            f"{OFFLINE_CHECKPOINT}."
         ) from None
     return f"{resolved}@{config._commit_hash or 'unknown'}"

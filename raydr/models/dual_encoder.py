@@ -156,36 +156,54 @@ def _save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextT
     tokenizer.tokenizer.save_pretrained(place)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     hidden = int(tower.backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
-    _write(place / "1_Pooling" / "config.json", {
-        "word_embedding_dimension": hidden,
-        "pooling_mode_cls_token": config.pooling == "cls",
-        "pooling_mode_mean_tokens": config.pooling == "mean",
-        "include_prompt": True,
-    })
+    _write(
+        place / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": hidden,
+            "pooling_mode_cls_token": config.pooling == "cls",
+            "pooling_mode_mean_tokens": config.pooling == "mean",
+            "include_prompt": True,
+        },
+    )
     if tower.projection is not None:
         modules.append(("2_Dense", "Dense"))
-        _write(place / "2_Dense" / "config.json", {
-            "in_features": hidden, "out_features": tower.dim, "bias": True,
-            "activation_function": "torch.nn.modules.linear.Identity",
-        })
-        weights = {f"linear.{key}": value.detach().float().cpu() for key, value in tower.projection.state_dict().items()}
+        _write(
+            place / "2_Dense" / "config.json",
+            {
+                "in_features": hidden,
+                "out_features": tower.dim,
+                "bias": True,
+                "activation_function": "torch.nn.modules.linear.Identity",
+            },
+        )
+        weights = {
+            f"linear.{key}": value.detach().float().cpu() for key, value in tower.projection.state_dict().items()
+        }
         save_file(weights, place / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
     if tower.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
         (place / modules[-1][0]).mkdir(exist_ok=True)
-    _write(place / "modules.json", [
-        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for at, (path, kind) in enumerate(modules)
-    ])
-    longest = max(config.query.max_length, config.passage.max_length) if config.towers == "shared" else (
-        config.side(side).max_length
+    _write(
+        place / "modules.json",
+        [
+            {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for at, (path, kind) in enumerate(modules)
+        ],
+    )
+    longest = (
+        max(config.query.max_length, config.passage.max_length)
+        if config.towers == "shared"
+        else (config.side(side).max_length)
     )
     _write(place / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-    _write(place / "config_sentence_transformers.json", {
-        "prompts": {"query": config.query.prefix, "passage": config.passage.prefix},
-        "default_prompt_name": side if config.towers == "two" and config.side(side).prefix else None,
-        "similarity_fn_name": config.similarity,
-    })
+    _write(
+        place / "config_sentence_transformers.json",
+        {
+            "prompts": {"query": config.query.prefix, "passage": config.passage.prefix},
+            "default_prompt_name": side if config.towers == "two" and config.side(side).prefix else None,
+            "similarity_fn_name": config.similarity,
+        },
+    )
 
 
 def _write(path: Path, value: Any) -> None:

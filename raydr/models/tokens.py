@@ -122,8 +122,7 @@ class TextTokenizer:
             return [prefix + title for title in titles], texts
         separator = self.config.title_separator
         return [
-            prefix + (f"{title}{separator}{text}" if title else text)
-            for title, text in zip(titles, texts, strict=True)
+            prefix + (f"{title}{separator}{text}" if title else text) for title, text in zip(titles, texts, strict=True)
         ], None
 
 

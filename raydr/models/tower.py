@@ -88,8 +88,12 @@ def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
     if num_layers > available:
         raise ModelError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
     holder = next(
-        (module for module in backbone.modules() for child in module.children()
-         if isinstance(child, nn.ModuleList) and len(child) == available),
+        (
+            module
+            for module in backbone.modules()
+            for child in module.children()
+            if isinstance(child, nn.ModuleList) and len(child) == available
+        ),
         None,
     )
     if holder is None:

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,10 +64,11 @@ def metric_bars(bars: Sequence[Bar], title: str, confidence: float) -> bytes:
         axes.set_xticks(range(len(groups)), [_wrap(group) for group in groups])
         axes.set_ylim(0, 1)
         axes.set_ylabel(f"mean over queries, {confidence:.0%} interval")
+        axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.grid(axis="x", visible=False)
-        _legend(axes, len(series))
+        _legend(axes)
 
-    return _png(draw, title, width=max(6.0, 1.1 * len(groups) + 0.25 * len(bars) + 1))
+    return _png(draw, title, width=min(13.0, max(6.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
 
 
 def curves(
@@ -94,7 +95,7 @@ def curves(
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
-        _legend(axes, len(series))
+        _legend(axes)
 
     return _png(draw, title)
 
@@ -138,7 +139,7 @@ def mixture_histogram(
             axes.axvline(threshold, color="#333333", linestyle="--", linewidth=1, label=f"threshold {threshold:.3g}")
         axes.set_xlabel(xlabel)
         axes.set_ylabel("density")
-        _legend(axes, 2)
+        _legend(axes)
 
     return _png(draw, title)
 
@@ -164,7 +165,7 @@ def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_
                 axes.plot([], [], color=color, label=named)
         axes.set_xlabel(xlabel)
         axes.set_ylabel("density")
-        _legend(axes, 1)
+        _legend(axes)
 
     return _png(draw, title)
 
@@ -174,7 +175,7 @@ def _png(draw: Callable[[Axes], None], title: str, width: float = 7.0, height: f
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    style = {
+    style: Any = {
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
         "axes.axisbelow": True, "font.size": 9, "axes.titlesize": 11, "legend.frameon": False, "savefig.dpi": 130,
     }  # fmt: skip
@@ -190,9 +191,9 @@ def _png(draw: Callable[[Axes], None], title: str, width: float = 7.0, height: f
     return buffer.getvalue()
 
 
-def _legend(axes: Axes, num_series: int) -> None:
+def _legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0) if num_series else None)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _wrap(text: str) -> str:

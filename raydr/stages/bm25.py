@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,16 @@ def _build(tokenized: list[Any], config: BM25Config, output: Folder) -> dict[str
         parts = {}
         for file in INDEX_FILES:
             name, made = f"index/{file}", Path(scratch) / file
-            parts[name] = write_part(output, name, 0, lambda path, made=made: shutil.move(made, path))
+            parts[name] = write_part(output, name, 0, _mover(made))
             record_part(output, name, parts[name])
     return {"parts": parts, "num_terms": num_terms}
+
+
+def _mover(made: Path) -> Callable[[str], None]:
+    def move(path: str) -> None:
+        shutil.move(made, path)
+
+    return move
 
 
 #: The index that this worker process searched last: the next task of the same index finds it open and compiled.

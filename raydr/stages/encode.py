@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -98,9 +99,7 @@ class EncodeParts:
         require_device(job.device)
         self.job = job
         model = job.model.localize_all(job.model_fingerprint)
-        self.encoder = _resolve(job.encoder)(
-            model, job.side, job.dtype, job.device, job.token_budget, job.num_threads
-        )
+        self.encoder = _resolve(job.encoder)(model, job.side, job.dtype, job.device, job.token_budget, job.num_threads)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         import numpy as np
@@ -275,7 +274,9 @@ def plan_actors(settings: EncodeConfig) -> tuple[int, int]:
         ConfigError: ``min_actors`` do not fit.
     """
     if settings.max_actors < settings.min_actors:
-        raise ConfigError(f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}")
+        raise ConfigError(
+            f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}"
+        )
     capacity = cluster_capacity()
     # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
     fit = int((capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor + 1e-6)
@@ -317,6 +318,8 @@ def _run(job: Job, building: Building, rows: list[int], settings: EncodeConfig, 
     import ray
     from ray.data import ActorPoolStrategy, DataContext
 
+    # Importing Ray Data resets its log level; failures are raised, so they need not be logged as well.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     todo = [part for part in range(len(job.parts)) if output_name(part) not in building.done]
     if len(todo) < len(rows):
         say(f"encode: {len(rows) - len(todo)} of {len(rows)} parts are there already, {len(todo)} to do")

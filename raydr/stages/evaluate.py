@@ -102,6 +102,8 @@ def evaluate(
             say(f"evaluation {output}: already there with the same fingerprint, reused")
             show(load_result(state))
             return state
+        for system, run in opened.items():
+            _warn_if_shallow(settings, system, run)
         score = ray.remote(num_cpus=1, num_returns=2)(_score_part)
         values: dict[str, list[Any]] = {system: [] for system in runs}
         system_of: dict[Any, str] = {}
@@ -158,6 +160,20 @@ def show(result: EvaluationResult) -> None:
             warn(
                 f"{system}: {counts['without_results']} of {counts['judged']} judged queries have no result and score 0"
             )
+
+
+def _warn_if_shallow(settings: EvaluateConfig, system: str, run: Run) -> None:
+    """A run cut off before a measure's cut-off makes that measure too low."""
+    depth = run.artifact.info.get("top_k")
+    cutoffs = [
+        measure["cutoff"] for measure in parse_measures(settings.measures).values() if "cutoff" in measure.params
+    ]
+    wanted = max([*cutoffs, *settings.answer_cutoffs], default=0)
+    if depth is not None and depth < wanted:
+        warn(
+            f"{system}: the run holds {depth} passages a query, but a measure looks at the first {wanted} and will be "
+            f"too low; search with search.top_k: {wanted}"
+        )
 
 
 def _score_part(

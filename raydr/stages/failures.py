@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,13 +14,15 @@ from raydr.errors import RaydrError
 def worker_errors() -> Iterator[None]:
     """Raise a :class:`~raydr.errors.RaydrError` of a Ray worker here, without Ray's wrapping and stack trace.
 
-    Anything else that a worker raised is a bug and stays as Ray reports it.
+    Anything else that a worker raised is a bug and stays as Ray reports it. The caller may hold the error as long
+    as it likes: the frames behind it are cleared, since they keep Ray's actors alive and their CPUs taken.
     """
     from ray.exceptions import ActorDiedError, RayError
 
     try:
         yield
     except RayError as error:
+        _clear_frames(error)
         found: BaseException | None = error
         while found is not None:
             cause = getattr(found, "cause", None)
@@ -28,3 +32,11 @@ def worker_errors() -> Iterator[None]:
         if isinstance(error, ActorDiedError):
             raise RaydrError(f"a worker died: {error}") from error
         raise
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    # Ray Data's executor is part of reference cycles.
+    gc.collect()

@@ -86,9 +86,7 @@ def _build(
     if trained and TRAINED_NAME not in building.done:
         task = ray.remote(num_cpus=cpus)(_train)
         _take(building, ray.get(task.remote(embeddings, building.folder, factory, train_rows, cpus)))
-    todo = [
-        plan for plan in plans if not {shard_name(plan.shard), ids_name(plan.shard)} <= building.done.keys()
-    ]
+    todo = [plan for plan in plans if not {shard_name(plan.shard), ids_name(plan.shard)} <= building.done.keys()]
     task = ray.remote(num_cpus=cpus)(_build_shard)
     pending = {task.remote(embeddings, building.folder, factory, trained, plan, cpus): plan for plan in todo}
     with progress_bar("index", total=sum(plan.rows for plan in todo), unit="passages") as bar:

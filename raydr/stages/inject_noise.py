@@ -107,7 +107,7 @@ def _make(
     for name in data.artifact.parts():
         if name not in done and not name.startswith(changed):
             rows = data.artifact.manifest.parts[name].rows
-            parts[name] = _write(output, name, rows, partial(shutil.copyfile, data.artifact.local(name)))
+            parts[name] = _write(output, name, rows, partial(_copy, data.artifact.local(name)))
     for prefix, table in zip(changed, (injected.qrels, injected.negatives), strict=True):
         for at, start in enumerate(range(0, len(table), _PART_ROWS)):
             piece = table.slice(start, _PART_ROWS)
@@ -116,7 +116,11 @@ def _make(
     return _Made(parts, injected.num_eligible_queries, injected.num_noisy_queries, injected.num_noisy_rows)
 
 
-def _write(output: Folder, name: str, rows: int, write: Callable[[str], object]) -> Part:
+def _write(output: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
     part = Part.model_validate(write_part(output, name, rows, write))
     record_part(output, name, part)
     return part
+
+
+def _copy(source: str, path: str) -> None:
+    shutil.copyfile(source, path)

@@ -151,7 +151,9 @@ def _mine_part(
     positives = _positives(data, split, list(positions))
     passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
     hashes = passages.content_hashes(passages.rows_of(passage_ids))
-    counts, kept_rows, positive_scores = MiningCounts(), [], []
+    counts = MiningCounts()
+    kept_rows: list[int] = []
+    positive_scores: list[float | None] = []
     for query_id, rows in positions.items():
         known = positives.get(query_id, [])
         kept = _keep(passages, passage_ids, hashes, rows, known, settings)

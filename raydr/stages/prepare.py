@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,6 +19,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raydr.artifacts import MANIFEST, PLAN, Artifact, Building, Identity, Part, begin, fingerprint_of
+from raydr.cluster import quiet_ray_logs
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say, show_summary, show_table
 from raydr.data.corpus import Corpus
@@ -32,6 +34,8 @@ from raydr.errors import ConfigError, DataError, RaydrError
 from raydr.storage import Folder
 
 QUARANTINE = "quarantine.jsonl"
+#: Marks what an attempt left that the input made fail.
+_FAILED = f"{STAGING}/failed.json"
 
 
 def prepare(config: RunConfig, corpus: Folder, dataset: Folder, overwrite: bool = False) -> tuple[Artifact, Artifact]:
@@ -61,9 +65,15 @@ def prepare(config: RunConfig, corpus: Folder, dataset: Folder, overwrite: bool 
         begin(corpus, corpus_identity, overwrite) as making_corpus,
         begin(dataset, dataset_identity, overwrite) as making_dataset,
     ):
-        _read_sources(config, inputs, making_corpus, making_dataset)
-        made_corpus = _finish_corpus(config, inputs, making_corpus, making_dataset)
-        made_dataset = _finish_dataset(config, inputs, made_corpus, making_dataset)
+        try:
+            _read_sources(config, inputs, making_corpus, making_dataset)
+            made_corpus = _finish_corpus(config, inputs, making_corpus, making_dataset)
+            made_dataset = _finish_dataset(config, inputs, made_corpus, making_dataset)
+        except DataError:
+            for making in (making_corpus, making_dataset):
+                if not making.folder.exists(MANIFEST):
+                    making.folder.write_json(_FAILED, {})
+            raise
     _show(made_corpus, made_dataset, time.monotonic() - started)
     return made_corpus, made_dataset
 
@@ -128,8 +138,8 @@ def _identities(config: RunConfig, inputs: _Inputs) -> tuple[Identity, Identity]
 
 
 def _discard_failed(folder: Folder, identity: Identity) -> None:
-    """Remove what an attempt left that failed for its bad rows, if the input was mended since."""
-    if not folder.exists(MANIFEST) and folder.exists(PLAN) and folder.exists(QUARANTINE):
+    """Remove what an attempt left that failed for its input, if the input was mended since."""
+    if not folder.exists(MANIFEST) and folder.exists(PLAN) and folder.exists(_FAILED):
         begun = Identity.model_validate(folder.read_json(PLAN))
         if begun.kind == identity.kind and begun.fingerprint != identity.fingerprint:
             say(f"{folder}: the input changed since the attempt that failed; starting anew")
@@ -179,7 +189,12 @@ def _unread(making: Artifact | Building, indices: list[int]) -> set[int]:
 def _reports(items: list[dict[str, Any]], arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from ray.data import DataContext
 
-    context = DataContext.get_current().copy()
+    # Importing Ray Data sets the level of its log anew.
+    quiet_ray_logs()
+    with warnings.catch_warnings():
+        # The copy reads settings that Ray itself has deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = DataContext.get_current().copy()
     context.use_datasource_v2 = False
     context.enable_progress_bars = False
     # Each report is a block of its own, so that progress is seen while a source is being read.
@@ -264,7 +279,8 @@ def _finish_dataset(config: RunConfig, inputs: _Inputs, corpus: Artifact, making
     for check in checks:
         making.done.update(check.parts)
     num_bad = sum(record.num_bad for record in records) + sum(check.num_bad for check in checks)
-    examples = [row for found in (*records, *checks) for row in found.examples]
+    examples = [row for record in records for row in record.examples]
+    examples += [row for check in checks for row in check.examples]
     quarantines = [_write_quarantine(folder)]
     if corpus.info["num_bad"]:
         quarantines.append(corpus.folder.path(QUARANTINE))
@@ -339,8 +355,10 @@ def _get(references: Any) -> Any:
 
 
 def _show(corpus: Artifact, dataset: Artifact, seconds: float) -> None:
-    columns = ["queries", "judgments", "positives", "negatives", "queries_without_positive", "merged", "left_out"]
     splits = dataset.info["splits"]
+    optional = ("negatives", "queries_without_positive", "merged", "left_out")
+    columns = ["queries", "judgments", "positives"]
+    columns += [column for column in optional if any(counts[column] for counts in splits.values())]
     show_table(
         "splits",
         ["split", *(column.replace("_", " ") for column in columns)],

@@ -10,6 +10,7 @@ passage id descending, compared as bytes), so that trec_eval ranks an exported f
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,14 +103,12 @@ class Run:
 def by_query(part: pa.Table) -> dict[str, pa.Table]:
     """The rows of each query of a part, best first."""
     codes = part["query_id"].combine_chunks().dictionary_encode()
-    if isinstance(codes, pa.ChunkedArray):
-        codes = codes.combine_chunks()
-    found: dict[str, pa.Table] = {}
     indices = codes.indices.to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(np.diff(indices, prepend=-1)) if len(indices) else np.empty(0, dtype=np.int64)
-    for start, stop in zip(starts, [*starts[1:], len(indices)], strict=True):
-        found[codes.dictionary[int(indices[start])].as_py()] = part.slice(int(start), int(stop - start))
-    return found
+    bounds = [*np.flatnonzero(np.diff(indices, prepend=-1)), len(indices)]
+    return {
+        codes.dictionary[int(indices[start])].as_py(): part.slice(int(start), int(stop - start))
+        for start, stop in itertools.pairwise(bounds)
+    }
 
 
 def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from raydr.stages.train_progress import TrainingView
 from raydr.storage import Folder
 
 if TYPE_CHECKING:
-    from raydr.tracking import TrackerHandle
+    from raydr.tracking import Tracker, TrackerHandle
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
 
@@ -58,8 +59,11 @@ def train(
     opened = Dataset.open(dataset)
     _check_corpus(opened, corpus)
     dtype, reason = _resolve_dtype(config)
-    inputs = {"dataset": opened.fingerprint, "corpus": opened.corpus_fingerprint,
-              "checkpoint": checkpoint_fingerprint(config.model)}
+    inputs = {
+        "dataset": opened.fingerprint,
+        "corpus": opened.corpus_fingerprint,
+        "checkpoint": checkpoint_fingerprint(config.model),
+    }
     if negatives is not None:
         inputs["negatives"] = Artifact.open(negatives, "negatives").fingerprint
     identity = Identity(
@@ -115,7 +119,8 @@ def _fit(
     tracker: TrackerHandle | None,
 ) -> Artifact:
     import ray
-    from ray.train import CheckpointConfig, FailureConfig, RunConfig as TrainRun, ScalingConfig
+    from ray.train import CheckpointConfig, FailureConfig, ScalingConfig
+    from ray.train import RunConfig as TrainRun
     from ray.train.torch import TorchConfig, TorchTrainer
 
     settings = config.train
@@ -161,7 +166,9 @@ def _fit(
         raise TrainingError(outcome["error"])
     for name in making.folder.files():
         if not name.startswith((".done/", "plan.json")) and name not in making.done:
-            making.record(name, {"rows": 0, "bytes": making.folder.size(name), "checksum": making.folder.checksum(name)})
+            making.record(
+                name, {"rows": 0, "bytes": making.folder.size(name), "checksum": making.folder.checksum(name)}
+            )
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
     info |= {"dtype": dtype, "world_size": outcome["world_size"], "weights": fingerprint_of(outcome["weights"])}
     artifact = making.finish(info, config.model_dump(mode="json"))
@@ -212,8 +219,11 @@ def save_untrained(config: RunConfig, output: Folder, overwrite: bool = False) -
     identity = Identity(
         kind="model",
         version=VERSION,
-        config={"model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
-                "seed": config.seed, "trained": False},
+        config={
+            "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
+            "seed": config.seed,
+            "trained": False,
+        },
         inputs={"checkpoint": checkpoint_fingerprint(config.model)},
     )
     with begin(output, identity, overwrite) as making:
@@ -242,6 +252,15 @@ def _publish(folder: Folder, save: Callable[[Path], None]) -> None:
 def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     """What each Ray Train worker runs; returns the outcome, or an error that must not be retried."""
     import ray.train
+
+    handle = arguments["tracker"]
+    rank = ray.train.get_context().get_world_rank()
+    with handle.open() if handle is not None and rank == 0 else nullcontext() as tracker:
+        return _train(arguments, _RayListener(tracker, arguments["view"], rank))
+
+
+def _train(arguments: dict[str, Any], listener: _RayListener) -> dict[str, Any]:
+    import ray.train
     import torch
     from ray.train.torch import get_device, prepare_model
 
@@ -255,7 +274,6 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     if not config.train.use_gpu:
         torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
     data = Dataset.open(arguments["dataset"])
-    listener = _RayListener(arguments["tracker"], arguments["view"], context.get_world_rank())
     tokenizers = build_tokenizers(config.model)
     model = DualEncoder.from_config(config.model, config.seed).to(get_device())
     inputs = TrainingInputs(
@@ -266,7 +284,13 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
         else None,
     )
     setup = build_setup(
-        config.train, config.seed, model, tokenizers, inputs, torch_dtype(arguments["dtype"]), listener,
+        config.train,
+        config.seed,
+        model,
+        tokenizers,
+        inputs,
+        torch_dtype(arguments["dtype"]),
+        listener,
         wrap=prepare_model,
     )
     trainer = Trainer(setup)
@@ -274,9 +298,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.resume(Path(folder))
-        listener.tell(
-            f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}"
-        )
+        listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
     try:
         progress = trainer.run()
     except TrainingError as error:
@@ -307,10 +329,10 @@ def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table,
 class _RayListener:
     """Reports checkpoints to Ray Train, metrics to MLflow, progress to the driver. Rank 0 speaks."""
 
-    def __init__(self, tracker: TrackerHandle | None, view: Any, rank: int) -> None:
+    def __init__(self, tracker: Tracker | None, view: Any, rank: int) -> None:
         self.rank = rank
         self.view = view
-        self.tracker = tracker.connect() if tracker is not None and rank == 0 else None
+        self.tracker = tracker
 
     def tell(self, message: str) -> None:
         if self.rank == 0:

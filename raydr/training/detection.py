@@ -123,17 +123,14 @@ class PairDetector:
             against = np.stack([self._against(int(at), epoch, column, pool) for at in share])
             query_ND = queries_ND[start : start + len(share)]
             random_NMD = passages_PD[torch.from_numpy(np.maximum(against, 0)).to(passages_PD.device)]
-            random_NM = scale * torch.einsum("nd,nmd->nm", query_ND, random_NMD)
-            random_NM = random_NM.cpu().numpy()
+            random_NM = scale * torch.einsum("nd,nmd->nm", query_ND, random_NMD).cpu().numpy()
             random_NM[against < 0] = -np.inf
             positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
             positive_N = scale * (query_ND * positive_ND).sum(dim=1).cpu().numpy()
             values[start : start + len(share)] = perplexities(positive_N, random_NM)
         return values
 
-    def _against(
-        self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _against(self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
         """Columns of the pool that one pair is measured against; −1 where a passage must not count for it."""
         num = self.config.num_random
         if self.config.against == "hard":
@@ -145,8 +142,6 @@ class PairDetector:
         hashes = self.corpus.content_hashes(pool[drawn]).view(np.int64)
         return np.where(np.isin(hashes, self.examples.forbidden[at]), -1, drawn)
 
-    def _random_columns(
-        self, at: int, num: int, epoch: int, column: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _random_columns(self, at: int, num: int, epoch: int, column: NDArray[np.int64]) -> NDArray[np.int64]:
         rng = query_rng(self.seed, epoch, self.examples.query_ids[at], "perplexity")
         return column[rng.integers(len(self.examples), size=num)]

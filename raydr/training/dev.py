@@ -15,9 +15,9 @@ from raydr.data.corpus import Corpus
 from raydr.data.subset import choose_queries
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
-from raydr.models.dual_encoder import DualEncoder
+from raydr.models.dual_encoder import SIDES, DualEncoder
 from raydr.models.inference import encode_tokens
-from raydr.models.tokens import Tokens, TextTokenizer
+from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
 from raydr.training.config import DevConfig
@@ -37,8 +37,9 @@ class DevSet:
     passage_rows: NDArray[np.int64]
 
 
-def build_dev_set(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig,
-                  seed: int) -> DevSet:
+def build_dev_set(
+    queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig, seed: int
+) -> DevSet:
     """Choose dev queries by (seed, query_id), and put their judged passages, their negatives and random passages
     together as the corpus to search. The same for every worker."""
     chosen = set(choose_queries(queries["query_id"].to_pylist(), config.max_queries, seed))
@@ -81,7 +82,7 @@ class DevRetrieval:
         was_training = model.training
         model.eval()
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-            vectors = {side: self._encode(model, side, device) for side in ("query", "passage")}  # type: ignore[arg-type]
+            vectors = {side: self._encode(model, side, device) for side in SIDES}
         model.train(was_training)
         value = None
         if rank() == 0:

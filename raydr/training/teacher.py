@@ -26,8 +26,9 @@ class Teacher:
     @torch.no_grad()
     def follow(self, student: DualEncoder) -> None:
         """One step towards the student."""
-        mine, theirs = list(self.model.parameters()), list(student.parameters())
-        torch._foreach_lerp_(mine, [p.detach() for p in theirs], 1.0 - self.momentum)
+        mine = [parameter.detach() for parameter in self.model.parameters()]
+        theirs = [parameter.detach() for parameter in student.parameters()]
+        torch._foreach_lerp_(mine, theirs, 1.0 - self.momentum)
         for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
             buffer.copy_(source)
 

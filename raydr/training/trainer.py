@@ -133,9 +133,7 @@ class Trainer:
             "share_flagged": float((~flags.clean).mean()),
             "reason": flags.detection.reason,
         }
-        self.progress = self.progress.changed(
-            clean=flags.clean.tolist(), detections=[*self.progress.detections, found]
-        )
+        self.progress = self.progress.changed(clean=flags.clean.tolist(), detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)
 
     def _teacher_is_on(self) -> bool:
@@ -158,7 +156,7 @@ class Trainer:
                 candidates = self._candidates(query_QD, passage_PD, batch)
                 output = self.config.loss.compute(candidates, self.progress.epoch)
                 loss = output.per_query_Q.mean()
-                self.scaler.scale(loss / len(batches)).backward()
+                self.scaler.scale(loss / len(batches)).backward()  # type: ignore[no-untyped-call]
             values = {"loss": loss.detach(), "filled": torch.tensor(float(batch.num_filled)), **output.metrics}
             for key, value in values.items():
                 sums[key] = sums.get(key, torch.zeros(())) + value.float().cpu() / len(batches)
@@ -211,7 +209,9 @@ class Trainer:
             self.setup.listener.on_checkpoint(self.progress, self._save)
 
     def _finish_epoch(self) -> None:
-        metrics = _mean_over_ranks({key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device)
+        metrics = _mean_over_ranks(
+            {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
+        )
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps
         measure = None
         if self.setup.dev is not None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.made import integer_vectors, make_embeddings
 
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError
 from raydr.index.build import fill, id_table, plan_shards, sample_rows, train_index
 from raydr.index.factory import make_index
+from tests.made import integer_vectors, make_embeddings
 
 
 def test_shards_are_whole_parts_in_order_and_cover_everything() -> None:

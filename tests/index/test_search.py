@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.made import integer_vectors
 
 from raydr.index.factory import make_index
 from raydr.index.merge import best
 from raydr.index.search import TIE_LIMIT, search_one
+from tests.made import integer_vectors
 
 
 @pytest.mark.invariant

@@ -7,7 +7,9 @@ import torch
 from raydr.losses.base import Candidates
 
 
-def random_candidates(seed: int = 0, num_queries: int = 5, num_candidates: int = 9, excluded: bool = True) -> Candidates:
+def random_candidates(
+    seed: int = 0, num_queries: int = 5, num_candidates: int = 9, excluded: bool = True
+) -> Candidates:
     generator = torch.Generator().manual_seed(seed)
     shape = (num_queries, num_candidates)
     positive_Q = torch.randperm(num_candidates, generator=generator)[:num_queries]

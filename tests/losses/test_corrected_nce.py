@@ -43,9 +43,7 @@ def test_gradient_is_finite_with_masks_and_unknown_probabilities_off_the_hard_ce
 def test_without_hard_cells_it_is_nce():
     candidates = random_candidates()
     plain = replace(candidates, hard_QC=torch.zeros_like(candidates.hard_QC))
-    torch.testing.assert_close(
-        CorrectedNCE().compute(plain, 0).per_query_Q, NCE().compute(candidates, 0).per_query_Q
-    )
+    torch.testing.assert_close(CorrectedNCE().compute(plain, 0).per_query_Q, NCE().compute(candidates, 0).per_query_Q)
 
 
 @pytest.mark.parametrize("field", ["hard_QC", "log_draw_prob_QC"])
@@ -55,7 +53,7 @@ def test_missing_probabilities_are_an_error(field):
 
 
 def test_correction_makes_the_denominator_unbiased():
-    """Over many draws, the corrected sum of negatives averages to the sum over the whole list; the plain one does not."""
+    """Over many draws the corrected sum of negatives averages to that over the whole list; the plain one does not."""
     rng = np.random.default_rng(0)
     scores = np.sort(rng.normal(size=40))[::-1]
     positive_score, num, num_draws = 1.0, 5, 4000

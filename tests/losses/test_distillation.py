@@ -39,7 +39,8 @@ def test_gradient_is_finite_with_masks_and_does_not_reach_the_teacher(direction)
     output.per_query_Q.mean().backward()
     assert teacher_scores_QC.grad is None
     gradient_QC = candidates.scores_QC.grad
-    assert torch.isfinite(gradient_QC).all() and (gradient_QC[candidates.excluded_QC] == 0).all()
+    assert torch.isfinite(gradient_QC).all()
+    assert (gradient_QC[candidates.excluded_QC] == 0).all()
     assert (gradient_QC[~candidates.excluded_QC] != 0).any()
 
 
@@ -49,9 +50,7 @@ def test_zero_at_the_teacher_and_shift_invariant(direction):
     same = replace(candidates, teacher_scores_QC=candidates.scores_QC.detach() + 7.0)
     output = Distillation(direction=direction).compute(same, 0).per_query_Q
     torch.testing.assert_close(output, torch.zeros_like(output), atol=1e-5, rtol=0)
-    torch.testing.assert_close(
-        gradient(candidates, output), torch.zeros_like(candidates.scores_QC), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(gradient(candidates, output), torch.zeros_like(candidates.scores_QC), atol=1e-5, rtol=0)
 
 
 def test_extreme_scores_stay_finite():
@@ -59,7 +58,8 @@ def test_extreme_scores_stay_finite():
     extreme = replace(candidates, teacher_scores_QC=-300.0 * candidates.scores_QC.detach())
     for direction in ("student_teacher", "teacher_student"):
         output = Distillation(direction=direction).compute(extreme, 0).per_query_Q
-        assert torch.isfinite(output).all() and torch.isfinite(gradient(candidates, output)).all()
+        assert torch.isfinite(output).all()
+        assert torch.isfinite(gradient(candidates, output)).all()
 
 
 def test_no_teacher_is_an_error():

@@ -13,7 +13,8 @@ from tests.losses.batches import gradient, random_candidates, with_weights
 @pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
 def test_equals_gated_nce_plus_divergence_query_by_query(direction):
     candidates = random_candidates()
-    assert candidates.clean_Q.any() and not candidates.clean_Q.all()
+    assert candidates.clean_Q.any()
+    assert not candidates.clean_Q.all()
     nce_Q = NCE().compute(candidates, 0).per_query_Q
     kl_Q = Distillation(direction=direction).compute(candidates, 0).per_query_Q
     got_Q = NPC(warmup_epochs=0, consistency_weight=0.7, direction=direction).compute(candidates, 0).per_query_Q
@@ -57,7 +58,8 @@ def test_gradient_is_finite_and_flagged_pairs_ignore_their_positive(direction):
     candidates = with_weights(random_candidates())
     loss = NPC(warmup_epochs=0, direction=direction)
     gradient_QC = gradient(candidates, loss.compute(candidates, 0).per_query_Q)
-    assert torch.isfinite(gradient_QC).all() and (gradient_QC[candidates.excluded_QC] == 0).all()
+    assert torch.isfinite(gradient_QC).all()
+    assert (gradient_QC[candidates.excluded_QC] == 0).all()
     allowed_QC = ~candidates.excluded_QC
     other_Q = torch.stack([row.nonzero().flatten()[0] for row in allowed_QC])
     moved = replace(candidates, positive_Q=torch.where(candidates.clean_Q, candidates.positive_Q, other_Q))

@@ -53,7 +53,8 @@ class TestRanked:
         late = type(sampler)(first_rank=50)
         for candidates in (CANDIDATES, CandidateList(np.array([]), 1.0)):
             drawn = late.sample(candidates, 3, np.random.default_rng(0))
-            assert drawn.indices.size == 0 and drawn.num_missing == 3
+            assert drawn.indices.size == 0
+            assert drawn.num_missing == 3
 
     def test_same_query_and_epoch_same_draw(self, sampler):
         def sampled(query_ids, epoch=0):
@@ -95,7 +96,8 @@ def test_softmax_pairs_follow_sequential_sampling():
 def test_softmax_with_replacement_is_iid_and_returns_log_q():
     sampler = Softmax(smoothing=0.5, with_replacement=True, first_rank=2)
     drawn = sampler.sample(CANDIDATES, NUM_DRAWS, np.random.default_rng(1))
-    assert drawn.indices.size == NUM_DRAWS and drawn.num_missing == 0
+    assert drawn.indices.size == NUM_DRAWS
+    assert drawn.num_missing == 0
     probabilities = np.exp(0.5 * SCORES[1:]) / np.exp(0.5 * SCORES[1:]).sum()
     assert_drawn_with(drawn.indices - 1, probabilities)
     np.testing.assert_allclose(np.exp(drawn.log_draw_prob), probabilities[drawn.indices - 1])
@@ -109,7 +111,8 @@ def test_softmax_survives_scores_that_underflow():
     far = CandidateList(np.array([2000.0, 0.0, -2000.0]))
     assert Softmax().sample(far, 3, np.random.default_rng(0)).indices.tolist() == [0, 1, 2]
     drawn = Softmax(with_replacement=True).sample(far, 50, np.random.default_rng(0))
-    assert set(drawn.indices.tolist()) == {0} and np.isfinite(drawn.log_draw_prob).all()
+    assert set(drawn.indices.tolist()) == {0}
+    assert np.isfinite(drawn.log_draw_prob).all()
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.5, 0.0), (1.0, 1.2)])
@@ -148,6 +151,7 @@ def test_mixed_passes_on_what_its_hard_sampler_says():
     sampler = build(Sampler, {"name": "mixed", "hard": {"name": "softmax", "with_replacement": True, "last_rank": 2}})
     drawn = sampler.sample(CANDIDATES, 6, np.random.default_rng(0))
     assert (drawn.num_random, drawn.indices.size) == (3, 3)
-    assert set(drawn.indices.tolist()) <= {0, 1} and drawn.log_draw_prob.shape == (3,)
+    assert set(drawn.indices.tolist()) <= {0, 1}
+    assert drawn.log_draw_prob.shape == (3,)
     short = Mixed(hard=Top(last_rank=2)).sample(CANDIDATES, 10, np.random.default_rng(0))
     assert (short.num_random, short.indices.size, short.num_missing) == (5, 2, 3)

@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import make_sentence
-from tests.made import make_corpus, make_dataset, make_model
-from tests.stages import stub
 
 from raydr.artifacts import MANIFEST, Artifact
 from raydr.config import RunConfig
@@ -16,6 +13,9 @@ from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.encode import choose_device, encode_passages, encode_queries, plan_actors
 from raydr.storage import Folder
+from tests.conftest import make_sentence
+from tests.made import make_corpus, make_dataset, make_model
+from tests.stages import stub
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

@@ -53,11 +53,11 @@ def model_config(checkpoint: str, **changes: Any) -> ModelConfig:
 def make_trainer(
     data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
 ) -> Trainer:
-    config = TrainConfig.model_validate(
-        {"dtype": "float32", "log_steps": 1, "dev": {"random_passages": 30}} | train
-    )
+    config = TrainConfig.model_validate({"dtype": "float32", "log_steps": 1, "dev": {"random_passages": 30}} | train)
     dataset = Dataset.open(data[1])
-    tables = {split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits}
+    tables = {
+        split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits
+    }
     inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"])
     student = DualEncoder.from_config(model, seed=0)
     wrap = DistributedDataParallel if dist.is_initialized() else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.errors import ConfigError, TrainingError
-from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

@@ -21,7 +21,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from raydr.artifacts import fingerprint_of
-from raydr.artifacts import fingerprint_of
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.errors import DataError
@@ -146,10 +145,6 @@ class CodeSearchReader(Reader):
         if at < self.test:
             return "test"
         return "dev" if at < self.test + self.dev else "train"
-
-    def checksum(self, source: Source) -> str:
-        """The exact versions of the distributions stand for their files."""
-        return fingerprint_of(source.path)
 
     def content_key(self) -> dict[str, Any]:
         """The settings, with the exact version of each distribution."""

@@ -13,7 +13,6 @@ from raydr.data.inputs import find_input
 from raydr.data.lines import read_lines, read_tsv
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
-from raydr.data.schema import TableName
 
 _MINER = "source:hard"
 

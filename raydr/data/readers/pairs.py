@@ -23,7 +23,7 @@ _FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 
 
 class PairsReader(Reader):
-    """Pairs in files; the end of a name says the format (.jsonl, .json for an array, .csv, .tsv, each also .gz, or .parquet).
+    """Pairs in files, whose ends say the format: .jsonl, .json (an array), .csv, .tsv, each also .gz, or .parquet.
 
     Passages and queries without ids are known by their content, so equal ones are one. In a Parquet file the line
     is the row number, from 1.

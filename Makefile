@@ -1,0 +1,54 @@
+# make            what can be done
+# make quickstart set up and run the main job on code search over installed packages
+# make test       set up for tests and run lint, format, types and tests
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev quickstart test lint unit bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "raydr needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# A venv made only for the quickstart holds just what the quickstart needs.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu,offline]'
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu,offline,dev]'
+	touch $@ $(VENV)/.installed
+
+setup: $(VENV)/.installed ## a virtual environment with raydr
+
+setup-dev: $(VENV)/.installed-dev ## the same with what tests need
+
+quickstart: setup ## the main job on real input, start to end
+	$(BIN)/raydr quickstart
+
+test: setup-dev lint unit ## lint, format, types, tests
+
+lint: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup-dev
+	$(BIN)/python -m pytest
+
+bench: setup-dev ## encoding, training step and search, side by side
+	$(BIN)/python benchmarks/encode.py
+	$(BIN)/python benchmarks/encode_ray.py
+	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python benchmarks/search.py
+
+clean: ## remove what the quickstart made
+	rm -rf work

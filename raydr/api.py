@@ -1,0 +1,134 @@
+"""The verbs as functions: ``import raydr; raydr.train(config)``. Each connects to Ray, works, and says what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.pipelines.job import open_job
+from raydr.storage import Folder
+from raydr.workspace import TRAINED, Workspace
+
+if TYPE_CHECKING:
+    from raydr.artifacts import Artifact
+    from raydr.data.inspection import InspectionReport
+    from raydr.index.searcher import Hit
+
+
+def prepare(config: RunConfig, overwrite: bool = False) -> tuple[Artifact, Artifact]:
+    """Read the raw files into a corpus and a data set."""
+    with open_job(config, overwrite) as job:
+        return job.prepare()
+
+
+def inspect(config: RunConfig) -> InspectionReport:
+    """Count and measure the prepared data, and show what deserves a look."""
+    from raydr.stages.inspect import inspect as inspect_stage
+
+    with open_job(config) as job:
+        return inspect_stage(config, job.workspace.corpus, job.dataset, job.workspace.root / "inspection")
+
+
+def inject_noise(config: RunConfig, overwrite: bool = False) -> Artifact:
+    """Make the training split noisy on purpose, as ``inject_noise`` in the config says."""
+    with open_job(config, overwrite) as job:
+        return job.inject_noise()
+
+
+def export(
+    config: RunConfig, output: str, format: Literal["dpr", "beir", "triples"] = "beir", negatives: str = ""
+) -> None:
+    """Write the data set for other trainers, with the given negatives or its own."""
+    from raydr.component import build
+    from raydr.data.writers.base import Writer
+    from raydr.stages.export import export as export_stage
+
+    with open_job(config) as job:
+        mined = Folder(negatives).absolute() if negatives else None
+        export_stage(config, job.workspace.corpus, job.dataset, mined, format, Folder(output).absolute())
+
+
+def mine(config: RunConfig, split: str = "", system: str = "", overwrite: bool = False) -> Artifact:
+    """Find candidate hard negatives; by default for the training split and with the configured miner."""
+    with open_job(config, overwrite) as job:
+        return job.mine(split or config.data.train_split, system)
+
+
+def train(config: RunConfig, name: str = TRAINED, overwrite: bool = False) -> Artifact:
+    """Train a dual encoder on Ray Train."""
+    with open_job(config, overwrite) as job:
+        return job.train(name)
+
+
+def encode(config: RunConfig, model: str = TRAINED, split: str = "", overwrite: bool = False) -> Artifact:
+    """Encode the corpus, or the queries of a split."""
+    with open_job(config, overwrite) as job:
+        return job.encode(model, split)
+
+
+def index(config: RunConfig, model: str = TRAINED, overwrite: bool = False) -> Artifact:
+    """Build the FAISS index over a model's passage vectors."""
+    with open_job(config, overwrite) as job:
+        return job.index(model)
+
+
+def search(
+    config: RunConfig, split: str = "", model: str = TRAINED, trec: str = "", overwrite: bool = False
+) -> Artifact:
+    """Search the queries of a split; by default of the first test split.
+
+    Args:
+        config: the run.
+        split: the split.
+        model: whose index; ``bm25`` searches with BM25.
+        trec: also write the run in TREC format to this file.
+        overwrite: search anew.
+    """
+    from raydr.stages.runs import Run, export_trec
+    from raydr.workspace import BM25
+
+    split = split or _first_test_split(config)
+    with open_job(config, overwrite) as job:
+        run = job.search_bm25(split) if model == BM25 else job.search(split, model)
+        if trec:
+            folder, _, name = trec.rpartition("/")
+            export_trec(Run.open(run.folder), Folder(folder or ".").absolute(), name, tag=model)
+    return run
+
+
+def search_text(config: RunConfig, text: str, model: str = TRAINED, top_k: int = 10) -> list[Hit]:
+    """The passages that a trained model finds for one text; needs no Ray."""
+    from raydr.index.searcher import Searcher
+
+    place = Workspace(Folder(config.workdir).absolute())
+    searcher = Searcher.open(place.index(model), place.corpus, place.model(model), config.search)
+    return searcher.search([text], top_k)[0]
+
+
+def evaluate(config: RunConfig, split: str = "", systems: list[str] | None = None, overwrite: bool = False) -> Artifact:
+    """Evaluate runs side by side; by default all that there are for the first test split."""
+    split = split or _first_test_split(config)
+    with open_job(config, overwrite) as job:
+        chosen = systems or job.runs(split)
+        if not chosen:
+            raise ConfigError(f"there is no run over split {split!r} in {job.workspace.root}/runs: run search first")
+        return job.evaluate(split, chosen)
+
+
+def quickstart(
+    config: RunConfig | str | None = None, overrides: list[str] | None = None, overwrite: bool = False
+) -> None:
+    """The main job from raw files to a table; without a config, code search over installed Python packages."""
+    from raydr.pipelines.quickstart import DEFAULT_CONFIG, run_main_job
+
+    if not isinstance(config, RunConfig):
+        config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
+    with open_job(config, overwrite) as job:
+        run_main_job(job)
+
+
+def _first_test_split(config: RunConfig) -> str:
+    if not config.data.test_splits:
+        raise ConfigError("data.test_splits is empty: name a split with --split")
+    return config.data.test_splits[0]

@@ -1,0 +1,26 @@
+"""Arguments that all verbs share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from raydr.config import RunConfig
+
+ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file that describes the run.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. train.loss.beta=0.3; repeatable."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that were made with other settings.")]
+Model = Annotated[str, typer.Option("--model", help="Name of the model in the working folder.")]
+Split = Annotated[str, typer.Option("--split", help="Split of the data set; the configured one if left out.")]
+
+
+def load(path: str, overrides: list[str] | None) -> RunConfig:
+    """The config with the command line's overrides."""
+    from raydr.config import RunConfig
+
+    return RunConfig.load(path, overrides)

@@ -1,0 +1,21 @@
+"""``raydr train``: a dual encoder on Ray Train."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, load
+
+
+def run(
+    config: ConfigFile,
+    name: Annotated[str, typer.Option("--name", help="Name of the model in the working folder.")] = "trained",
+    set_: Overrides = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train the dual encoder; an interrupted training goes on from its last checkpoint."""
+    import raydr
+
+    raydr.train(load(config, set_), name=name, overwrite=overwrite)

@@ -1,0 +1,202 @@
+"""What a writer is: it names the files of a format, and writes each from a data set and its negatives."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artifacts import Artifact
+from raydr.component import Component
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.errors import DataError
+
+#: Begins the name of a count of what a format cannot hold.
+LEFT_OUT = "left out: "
+
+_LINE_BREAK = re.compile(r"[\r\n]+")
+_TAB = re.compile(r"\t+")
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """One file of an export, written by one task.
+
+    Args:
+        name: its name in the output folder.
+        role: what it holds, in the writer's own words.
+        split: the split it belongs to, empty if it is about all.
+    """
+
+    name: str
+    role: str
+    split: str = ""
+
+
+@dataclass(frozen=True)
+class Negative:
+    """One negative as it is exported."""
+
+    passage_id: str
+    miner: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query with what was judged for it."""
+
+    query_id: str
+    text: str
+    answers: list[str] | None
+    #: Judgments by passage id, relabelled negatives included.
+    judgments: dict[str, int]
+    negatives: list[Negative]
+
+    @property
+    def positives(self) -> list[str]:
+        return [passage_id for passage_id, relevance in self.judgments.items() if relevance > 0]
+
+
+class Exported:
+    """A corpus, a data set and mined or judged negatives as one thing to export.
+
+    Of the negatives, rows with the action keep or down_weight are negatives, relabel rows are further positives, and
+    drop rows are left out, also where the data set itself has the same pair among its negatives. A positive is
+    never a negative of its query. A pair that several miners proposed is written once, as ``negatives`` has it before
+    the data set's own, and then by rank.
+    """
+
+    def __init__(self, corpus: Corpus, dataset: Dataset, negatives: Artifact | None) -> None:
+        self.corpus = corpus
+        self.dataset = dataset
+        self.negatives = negatives
+
+    @property
+    def splits(self) -> list[str]:
+        return self.dataset.splits
+
+    def has_negatives(self, split: str) -> bool:
+        artifacts = [self.dataset.artifact, *([self.negatives] if self.negatives else [])]
+        return any(artifact.rows(f"negatives/{split}") for artifact in artifacts)
+
+    def passages(self) -> Iterator[tuple[str, str, str]]:
+        """Id, title and text of every passage, one part in memory at a time."""
+        for part in self.corpus.parts():
+            for batch in part.to_batches(max_chunksize=10_000):
+                yield from zip(*(batch[name].to_pylist() for name in ("passage_id", "title", "text")), strict=True)
+
+    def questions(self, split: str) -> Iterator[Question]:
+        """The queries of a split in their order."""
+        queries = self.dataset.queries(split)
+        judgments = _by_query(self.dataset.qrels(split), queries, ["passage_id", "relevance"], [])
+        candidates = _by_query(
+            self._candidates(split), queries, ["passage_id", "miner", "score", "action"], ["origin", "rank"]
+        )
+        rows = (row for batch in queries.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
+        for query, judged, proposed in zip(rows, judgments, candidates, strict=True):
+            relevance = {row["passage_id"]: row["relevance"] for row in judged}
+            actions: dict[str, set[str]] = {}
+            for row in proposed:
+                actions.setdefault(row["passage_id"], set()).add(row["action"])
+            for passage_id, found in actions.items():
+                if "relabel" in found and relevance.get(passage_id, 0) <= 0:
+                    relevance[passage_id] = 1
+            first = {row["passage_id"]: row for row in reversed(proposed)}
+            negatives = [
+                Negative(passage_id, first[passage_id]["miner"], first[passage_id]["score"])
+                for passage_id, found in actions.items()
+                if not found & {"drop", "relabel"} and relevance.get(passage_id, 0) <= 0
+            ]
+            yield Question(query["query_id"], query["text"], query["answers"], relevance, negatives)
+
+    def _candidates(self, split: str) -> pa.Table:
+        """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own."""
+        tables = [self.dataset.negatives(split)]
+        if self.negatives is not None:
+            tables.insert(0, read_split(self.negatives, "negatives", split))
+        marked = [
+            table.append_column("origin", pa.array(np.full(len(table), len(tables) > 1 and at), pa.int8()))
+            for at, table in enumerate(tables)
+        ]
+        return pa.concat_tables(marked)
+
+
+def _by_query(
+    table: pa.Table, queries: pa.Table, columns: list[str], order: list[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of each query of ``queries``, in their order; within a query by ``order``, else as they stand."""
+    at = pc.index_in(table["query_id"], value_set=queries["query_id"].combine_chunks())
+    table = table.select([*columns, *order]).append_column("at", at).filter(pc.is_valid(at))
+    keys = [table[name].to_numpy() for name in reversed(order)]
+    table = table.take(pa.array(np.lexsort([*keys, table["at"].to_numpy()])))
+    starts = np.searchsorted(table["at"].to_numpy(), np.arange(len(queries) + 1))
+    table = table.select(columns)
+    for start, stop in pairwise(starts):
+        yield table.slice(start, stop - start).to_pylist() if stop > start else []
+
+
+class Writer(Component):
+    """Base of the writers: one file a format."""
+
+    package: ClassVar[str] = "raydr.data.writers"
+    kind: ClassVar[str] = "export format"
+
+    @abstractmethod
+    def files(self, exported: Exported) -> list[OutputFile]:
+        """The files to write. Runs on the driver; must not read the data."""
+
+    @abstractmethod
+    def write(self, file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
+        """Write one file, streamed; runs in a worker.
+
+        Returns:
+            How many of what were written (``passages``, ``queries``, ``positives``, ``negatives``), and how many of
+            what the format cannot hold, under names that start with :data:`LEFT_OUT`.
+
+        Raises:
+            DataError: something cannot be written in this format without being changed.
+        """
+
+
+def one_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
+    """The text if it has no line break (and no tab), or with a space in place of each run of them.
+
+    Raises:
+        DataError: it has some and ``fold`` is not set.
+
+    >>> one_line("a\\n\\nb", "passage 'p'", fold=True, tabs_too=False)
+    'a b'
+    """
+    found = "line break" if _LINE_BREAK.search(text) else "tab" if tabs_too and "\t" in text else ""
+    if not found:
+        return text
+    if not fold:
+        raise DataError(
+            f"the text of {what} has a {found}, which this format cannot "
+            "hold: set fold_whitespace to write spaces instead, or export to beir, which keeps texts as they are"
+        )
+    text = _LINE_BREAK.sub(" ", text)
+    return _TAB.sub(" ", text) if tabs_too else text
+
+
+def plain_id(value: str) -> str:
+    """An id that may stand in a column.
+
+    Raises:
+        DataError: it has white space in it.
+    """
+    if len(value.split()) != 1:
+        raise DataError(
+            f"the id {value!r} has white space in it, which this format cannot hold: export to dpr, or mend the ids"
+        )
+    return value

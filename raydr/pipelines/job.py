@@ -1,0 +1,238 @@
+"""A run's stages bound to its working folder, its Ray and its tracking.
+
+Every verb of the command line is a method here. Stages take folders; a job knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.artifacts import Artifact, fingerprint_of
+from raydr.cluster import connected
+from raydr.config import RunConfig
+from raydr.storage import Folder
+from raydr.tracking import Tracker, open_run
+from raydr.workspace import BM25, TRAINED, UNTRAINED, Workspace
+
+
+@contextmanager
+def open_job(config: RunConfig, overwrite: bool = False) -> Iterator[Job]:
+    """Connect to Ray, open the run's tracking, and bind the stages to the run's working folder."""
+    workspace = Workspace(Folder(config.workdir).absolute())
+    with (
+        connected(config.ray),
+        open_run(config.tracking, config.name, workspace.root, _tags(config)) as tracker,
+    ):
+        tracker.log_params(config.model_dump(mode="json"))
+        tracker.log_text(config.to_yaml(), "config.yaml")
+        yield Job(config, workspace, tracker, overwrite)
+
+
+def _tags(config: RunConfig) -> dict[str, str]:
+    return {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The stages of one run."""
+
+    config: RunConfig
+    workspace: Workspace
+    tracker: Tracker
+    overwrite: bool = False
+
+    @property
+    def dataset(self) -> Folder:
+        """What is trained on and evaluated: the noisy data set if noise is injected."""
+        return self.workspace.noisy_dataset if self.config.inject_noise is not None else self.workspace.dataset
+
+    def prepare(self) -> tuple[Artifact, Artifact]:
+        """Read the raw files into a corpus and a data set."""
+        from raydr.stages.prepare import prepare
+
+        with self._stage("prepare") as tracker:
+            corpus, dataset = prepare(self.config, self.workspace.corpus, self.workspace.dataset, self.overwrite)
+            _log(tracker, corpus)
+            _log(tracker, dataset)
+        return corpus, dataset
+
+    def inject_noise(self) -> Artifact:
+        """Make the training split noisy on purpose."""
+        from raydr.stages.inject_noise import inject_noise
+
+        with self._stage("inject-noise") as tracker:
+            noisy = inject_noise(
+                self.config, self.workspace.dataset, self.workspace.corpus, self.workspace.noisy_dataset, self.overwrite
+            )
+            _log(tracker, noisy)
+        return noisy
+
+    def search_bm25(self, split: str) -> Artifact:
+        """A BM25 run over a split; builds the BM25 index if it is not there."""
+        from raydr.stages.bm25 import bm25, search_bm25
+
+        with self._stage(f"bm25-{split}") as tracker:
+            bm25(self.config, self.workspace.corpus, self.workspace.bm25, self.overwrite)
+            run = search_bm25(
+                self.config,
+                split,
+                self.dataset,
+                self.workspace.corpus,
+                self.workspace.bm25,
+                self.workspace.run(split, BM25),
+                self.overwrite,
+            )
+            _log(tracker, run)
+        return run
+
+    def mine(self, split: str, system: str = "") -> Artifact:
+        """Candidate hard negatives of a split: from a system's run, from BM25, or those that came with the data.
+
+        Args:
+            split: the split.
+            system: whose run to mine; by default what ``negatives.miner`` says.
+        """
+        from raydr.stages.mine import mine
+
+        miner = self.config.negatives.miner if self.config.negatives is not None else "bm25"
+        source = system or (TRAINED if miner == "run" else miner)
+        run = None if source == "source" else self.workspace.run(split, source)
+        if source == BM25:
+            self.search_bm25(split)
+        with self._stage(f"mine-{split}") as tracker:
+            negatives = mine(
+                self.config,
+                split,
+                self.dataset,
+                self.workspace.corpus,
+                run,
+                self.workspace.negatives(f"{source}-{split}"),
+                source,
+                overwrite=self.overwrite,
+            )
+            _log(tracker, negatives)
+        return negatives
+
+    def train(self, name: str = TRAINED, negatives: Folder | None = None) -> Artifact:
+        """Train the dual encoder.
+
+        Args:
+            name: of the model in the working folder.
+            negatives: mined candidates; by default those that the config's miner has found for the training split.
+        """
+        from raydr.stages.train import train
+
+        if negatives is None:
+            negatives = self._mined()
+        with self._stage(f"train-{name}") as tracker:
+            tracker.log_params(self.config.train.model_dump(mode="json"))
+            model = train(
+                self.config,
+                self.dataset,
+                self.workspace.corpus,
+                self.workspace.model(name),
+                negatives,
+                tracker.handle(),
+                self.overwrite,
+            )
+            _log(tracker, model)
+        return model
+
+    def _mined(self) -> Folder | None:
+        settings = self.config.negatives
+        if settings is None or not self.config.train.num_hard_negatives:
+            return None
+        source = TRAINED if settings.miner == "run" else settings.miner
+        return self.workspace.negatives(f"{source}-{self.config.data.train_split}")
+
+    def untrained(self) -> Artifact:
+        """The starting checkpoint as a model, to compare with."""
+        from raydr.stages.train import save_untrained
+
+        return save_untrained(self.config, self.workspace.model(UNTRAINED), self.overwrite)
+
+    def encode(self, model: str = TRAINED, split: str = "") -> Artifact:
+        """Encode the corpus, or the queries of a split, with a model of the working folder."""
+        from raydr.stages.encode import encode_passages, encode_queries
+
+        place = self.workspace
+        with self._stage(f"encode-{model}-{split or 'passages'}") as tracker:
+            if split:
+                vectors = encode_queries(
+                    self.config, place.model(model), self.dataset, split, place.queries(split, model), self.overwrite
+                )
+            else:
+                vectors = encode_passages(
+                    self.config, place.model(model), place.corpus, place.passages(model), self.overwrite
+                )
+            _log(tracker, vectors)
+        return vectors
+
+    def index(self, model: str = TRAINED) -> Artifact:
+        """Build the FAISS index over a model's passage vectors."""
+        from raydr.stages.index import build_index
+
+        with self._stage(f"index-{model}") as tracker:
+            index = build_index(
+                self.config, self.workspace.passages(model), self.workspace.index(model), self.overwrite
+            )
+            _log(tracker, index)
+        return index
+
+    def search(self, split: str, model: str = TRAINED) -> Artifact:
+        """Search the queries of a split in a model's index; encodes them if they are not."""
+        from raydr.stages.search import search
+
+        self.encode(model, split)
+        with self._stage(f"search-{model}-{split}") as tracker:
+            run = search(
+                self.config,
+                self.workspace.index(model),
+                self.workspace.queries(split, model),
+                self.workspace.run(split, model),
+                self.overwrite,
+                system=model,
+            )
+            _log(tracker, run)
+        return run
+
+    def evaluate(self, split: str, systems: list[str]) -> Artifact:
+        """Evaluate the runs of some systems; each is compared with the first."""
+        from raydr.stages.evaluate import evaluate
+
+        runs = {system: self.workspace.run(split, system) for system in systems}
+        with self._stage(f"evaluate-{split}") as tracker:
+            evaluation = evaluate(
+                self.config,
+                split,
+                self.dataset,
+                self.workspace.corpus,
+                runs,
+                self.workspace.evaluation(split),
+                self.overwrite,
+            )
+            _log(tracker, evaluation)
+            for part in evaluation.parts():
+                tracker.log_artifact(evaluation.local(part))
+        return evaluation
+
+    def runs(self, split: str) -> list[str]:
+        """Names of the systems that have a finished run over a split."""
+        folder = self.workspace.root / "runs" / split
+        return sorted({name.split("/")[0] for name in folder.files() if name.endswith("/manifest.json")})
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[Tracker]:
+        with self.tracker.stage(name) as tracker:
+            yield tracker
+
+
+def _log(tracker: Tracker, artifact: Artifact) -> None:
+    """Fingerprints and counters of an artefact."""
+    kind = artifact.manifest.identity.kind
+    tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
+    numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
+    tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})

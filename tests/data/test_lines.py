@@ -1,0 +1,152 @@
+"""Text input: line numbers, bad lines, and files that are damaged as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from raydr.data.json_array import read_json_array
+from raydr.data.lines import read_csv, read_json_lines, read_lines, read_tsv
+from raydr.data.quarantine import BadRows
+from raydr.errors import DataError
+
+
+def bad_of(bad_rows: BadRows) -> list[tuple[int, str]]:
+    return [(row.line, row.reason) for row in bad_rows.kept]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_lines_have_their_numbers_plain_and_gzipped(tmp_path: Path, name: str) -> None:
+    content = "\ufefffirst\r\n\nthïrd\nlast".encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_lines(str(path), BadRows(name))) == [(1, "first"), (2, ""), (3, "thïrd"), (4, "last")]
+
+
+def test_lines_longer_than_a_chunk_stay_whole(tmp_path: Path) -> None:
+    lines = [str(at) * 200_000 for at in range(5)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    assert [line for _, line in read_lines(str(tmp_path / "a.txt"), BadRows("a"))] == lines
+
+
+def test_bad_utf8_is_a_bad_row_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\ntw\xffo\nthree\n")
+    bad = BadRows("a.txt")
+    assert list(read_lines(str(tmp_path / "a.txt"), bad)) == [(1, "one"), (3, "three")]
+    assert bad_of(bad) == [(2, "not valid UTF-8 at byte 2 of the line")]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_empty_file_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")
+    with pytest.raises(DataError, match=f"{name} is empty"):
+        list(read_lines(str(tmp_path / name), BadRows(name)))
+
+
+def test_truncated_gzip_names_the_last_good_line(tmp_path: Path) -> None:
+    lines = [f"{at} {hash_like(at)}" for at in range(5000)]
+    packed = gzip.compress("\n".join(lines).encode())
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    read: list[int] = []
+    with pytest.raises(DataError, match=r"a\.txt\.gz is truncated or damaged") as caught:
+        read.extend(number for number, _ in read_lines(str(path), BadRows("a")))
+    got = []
+    try:
+        for number, line in read_lines(str(path), BadRows("a")):
+            assert line == lines[number - 1]
+            got.append(number)
+    except DataError:
+        pass
+    assert 1000 < got[-1] < 5000
+    assert f"the last line that can be read is {got[-1]}." in str(caught.value)
+
+
+def hash_like(at: int) -> str:
+    return f"{at * 2654435761 % 2**32:x}{at * 40503 % 2**16:x}"
+
+
+def test_json_lines_refuse_what_is_no_object(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n\n{"a": \n[1]\n{"a": 2}\n')
+    bad = BadRows("a.jsonl")
+    assert list(read_json_lines(str(tmp_path / "a.jsonl"), bad)) == [(1, {"a": 1}), (5, {"a": 2})]
+    assert [line for line, _ in bad_of(bad)] == [3, 4]
+    assert "broken JSON" in bad.kept[0].reason
+    assert "expected a JSON object, found list" in bad.kept[1].reason
+
+
+def test_tsv_checks_the_number_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('1\ta "quoted" word\n2\n3\tx\ty\n')
+    bad = BadRows("a.tsv")
+    assert list(read_tsv(str(tmp_path / "a.tsv"), ("id", "text"), bad)) == [(1, ["1", 'a "quoted" word'])]
+    assert bad_of(bad) == [
+        (2, "expected 2 columns (id, text), found 1"),
+        (3, "expected 2 columns (id, text), found 3"),
+    ]
+
+
+def test_quoted_tsv_fields_may_span_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('1\t"say ""hi""\nto all"\n\n2\t"a"b\n3\tplain\n4\n')
+    bad = BadRows("a.tsv")
+    rows = list(read_tsv(str(tmp_path / "a.tsv"), ("id", "text"), bad, quoted=True))
+    assert rows == [(1, ["1", 'say "hi"\nto all']), (5, ["3", "plain"])]
+    assert [line for line, _ in bad_of(bad)] == [4, 6]
+    assert bad.kept[0].reason.startswith("broken quoting, found in line 4")
+
+
+def test_csv_records_may_span_lines_and_keep_the_first_lines_number(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('q,p\n"two\nlines",x\nshort\nb,y\n')
+    bad = BadRows("a.csv")
+    rows = list(read_csv(str(tmp_path / "a.csv"), ",", bad))
+    assert rows == [(2, {"q": "two\nlines", "p": "x"}), (5, {"q": "b", "p": "y"})]
+    assert bad_of(bad) == [(4, "expected 2 columns (q, p), found 1")]
+
+
+def test_csv_says_where_a_quote_was_opened_that_never_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('q,p\na,x\n"b,y\nc,z\n')
+    bad = BadRows("a.csv")
+    assert [line for line, _ in read_csv(str(tmp_path / "a.csv"), ",", bad)] == [2]
+    assert [line for line, _ in bad_of(bad)] == [3]
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_json_array_is_streamed_with_lines_and_records(tmp_path: Path, indent: int | None) -> None:
+    items = [{"at": at, "text": 'é{[,]}"\\' + "x" * (600_000 if at == 3 else at)} for at in range(40)]
+    (tmp_path / "a.json").write_text(json.dumps(items, indent=indent, ensure_ascii=False), encoding="utf-8")
+    found = list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
+    assert [item for _, _, item in found] == items
+    assert [record for _, record, _ in found] == list(range(1, 41))
+    assert [line for line, _, _ in found][:3] == ([2, 6, 10] if indent else [1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ('{"a": 1}', r":1: expected a JSON array, found '\{'"),
+        (
+            '[{"a": 1},\n {"a": },  {"a": 1}, {"a": 1}]',
+            "line 2: Expecting value; the last good record is number 1",
+        ),
+        ('[{"a": 1},\n {"b": 2', "the last good record is number 1"),
+        ('[{"a": 1}\n', "found the end of the file; the last good record is number 1"),
+        ('[{"a": "never closed', "record 1: broken JSON"),
+    ],
+)
+def test_broken_json_array_names_line_and_last_good_record(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
+
+
+def test_json_array_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'[{"a": 1},\n[2],\n{"a": "\xff"},\n{"a": 4}]')
+    bad = BadRows("a")
+    assert [item["a"] for _, _, item in read_json_array(str(tmp_path / "a.json"), bad)] == [1, 4]
+    assert bad_of(bad) == [
+        (2, "record 2: expected a JSON object, found list"),
+        (3, "record 3: not valid UTF-8"),
+    ]

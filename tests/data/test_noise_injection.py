@@ -1,0 +1,164 @@
+"""Injected noise: exact shares, truth in columns, nothing depends on the order of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from raydr.data.noise_injection import Injected, inject_false_negatives, inject_mismatched
+from raydr.data.schema import to_table
+from raydr.errors import DataError
+
+
+def make_qrels(num_queries: int, num_positives: int = 1) -> pa.Table:
+    """Query qI has the positives pI.0, pI.1, ... and the judged non-relevant passage of the next query."""
+    rows: list[dict[str, Any]] = []
+    for at in range(num_queries):
+        rows.extend({"query_id": f"q{at}", "passage_id": f"p{at}.{one}"} for one in range(num_positives))
+        other = f"p{(at + 1) % num_queries}.0"
+        rows.append({"query_id": f"q{at}", "passage_id": other, "relevance": 0})
+    return to_table("qrels", rows)
+
+
+def content_of(qrels: pa.Table) -> dict[str, int]:
+    return {passage_id: at for at, passage_id in enumerate(dict.fromkeys(qrels["passage_id"].to_pylist()))}
+
+
+def positives_of(qrels: pa.Table) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in qrels.to_pylist():
+        if row["relevance"] > 0:
+            found.setdefault(row["query_id"], set()).add(row["passage_id"])
+    return found
+
+
+def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: (row["query_id"], row["passage_id"]))
+
+
+def shuffled(table: pa.Table) -> pa.Table:
+    order = sorted(range(len(table)), key=lambda at: at * 7919 % (len(table) + 1))
+    return table.take(pa.array(order))
+
+
+NONE = to_table("negatives", [])
+
+
+@pytest.mark.parametrize(("share", "noisy"), [(0.0, 0), (0.1, 3), (0.5, 15), (1.0, 30)])
+def test_mismatched_replaces_exactly_the_share(share: float, noisy: int) -> None:
+    qrels = make_qrels(30)
+    made = inject_mismatched(qrels, NONE, content_of(qrels), share, seed=1)
+    changed = [row for row in made.qrels.to_pylist() if row["noise"] is not None]
+    assert len(changed) == made.num_noisy_queries == made.num_noisy_rows == noisy
+    assert made.num_eligible_queries == 30
+    before = positives_of(qrels)
+    for row in changed:
+        assert row["noise"] == "mismatched"
+        assert row["original_passage_id"] in before[row["query_id"]]
+        assert row["passage_id"] not in before[row["query_id"]]
+        assert row["relevance"] == 1
+    # A passage judged non-relevant is not drawn either, so no pair is judged twice.
+    assert len(set(zip(made.qrels["query_id"].to_pylist(), made.qrels["passage_id"].to_pylist(), strict=True))) == 60
+    if not noisy:
+        assert made.qrels.equals(qrels)
+
+
+def test_mismatched_replaces_all_positives_of_a_query_by_different_ones() -> None:
+    qrels = make_qrels(20, num_positives=3)
+    made = inject_mismatched(qrels, NONE, content_of(qrels), 0.25, seed=1)
+    after = positives_of(made.qrels)
+    assert made.num_noisy_queries == 5
+    assert made.num_noisy_rows == 15
+    assert {len(passage_ids) for passage_ids in after.values()} == {3}
+
+
+def test_copies_of_the_positive_are_never_drawn() -> None:
+    qrels = make_qrels(6)
+    content = content_of(qrels) | {f"p{at}.0": 7 for at in range(5)}
+    made = inject_mismatched(qrels.filter(pa.compute.greater(qrels["relevance"], 0)), NONE, content, 1.0, seed=0)
+    drawn = {row["query_id"]: row["passage_id"] for row in made.qrels.to_pylist()}
+    assert all(drawn[f"q{at}"] == "p5.0" for at in range(5))
+
+
+def test_negatives_of_the_query_are_never_drawn() -> None:
+    qrels = to_table("qrels", [{"query_id": f"q{at}", "passage_id": f"p{at}"} for at in range(3)])
+    negatives = to_table("negatives", [{"query_id": "q0", "passage_id": "p1", "miner": "bm25", "rank": 1}])
+    for seed in range(10):
+        made = inject_mismatched(qrels, negatives, content_of(qrels), 1.0, seed)
+        assert made.qrels["passage_id"].to_pylist()[0] == "p2"
+        assert made.negatives.equals(negatives)
+
+
+def test_a_query_without_unrelated_passages_is_an_error() -> None:
+    qrels = to_table("qrels", [{"query_id": "q0", "passage_id": "p0"}])
+    with pytest.raises(DataError, match="unrelated to query 'q0'"):
+        inject_mismatched(qrels, NONE, {"p0": 0}, 1.0, seed=0)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_false_negatives_move_all_positives_but_one(share: float) -> None:
+    qrels = pa.concat_tables(
+        [make_qrels(20, num_positives=3), to_table("qrels", [{"query_id": "x", "passage_id": "y"}])]
+    )
+    made = inject_false_negatives(qrels, NONE, content_of(qrels), share, seed=3)
+    before, after = positives_of(qrels), positives_of(made.qrels)
+    assert made.num_eligible_queries == 20
+    assert made.num_noisy_queries == 20 * share
+    assert made.num_noisy_rows == 2 * made.num_noisy_queries == len(made.negatives)
+    planted = made.negatives.to_pylist()
+    assert {(row["miner"], row["noise"], row["action"]) for row in planted} == {("planted", "false_negative", "keep")}
+    for query_id in {row["query_id"] for row in planted}:
+        mine = {row["passage_id"] for row in planted if row["query_id"] == query_id}
+        assert len(after[query_id]) == 1
+        assert after[query_id] | mine == before[query_id]
+    assert after["x"] == {"y"}
+    assert len({next(iter(after[row["query_id"]])).split(".")[1] for row in planted}) > 1
+
+
+def test_copies_of_the_positive_that_stays_are_not_planted() -> None:
+    qrels = to_table("qrels", [{"query_id": "q", "passage_id": one} for one in "abc"])
+    made = inject_false_negatives(qrels, NONE, {"a": 1, "b": 1, "c": 2}, 1.0, seed=0)
+    left = set(made.qrels["passage_id"].to_pylist())
+    assert left in ({"a", "b"}, {"c"})
+    assert left | set(made.negatives["passage_id"].to_pylist()) == {"a", "b", "c"}
+
+
+def test_without_several_positives_nothing_can_be_planted() -> None:
+    qrels = make_qrels(5)
+    with pytest.raises(DataError, match="none of the 5 training queries has several positives"):
+        inject_false_negatives(qrels, NONE, content_of(qrels), 0.2, seed=0)
+
+
+def test_noise_is_not_injected_twice() -> None:
+    qrels = make_qrels(10)
+    made = inject_mismatched(qrels, NONE, content_of(qrels), 0.5, seed=0)
+    with pytest.raises(DataError, match="5 of 20 rows of the table qrels have noise"):
+        inject_mismatched(made.qrels, NONE, content_of(qrels), 0.5, seed=0)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives])
+def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
+    qrels = make_qrels(40, num_positives=2)
+    content = content_of(qrels)
+    made: Injected = inject(qrels, NONE, content, 0.4, seed=5)
+    again: Injected = inject(shuffled(qrels), NONE, content, 0.4, seed=5)
+    other: Injected = inject(qrels, NONE, content, 0.4, seed=6)
+    assert sorted_rows(made.qrels) == sorted_rows(again.qrels)
+    assert made.negatives.equals(again.negatives)
+    assert sorted_rows(made.qrels) != sorted_rows(other.qrels)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives])
+def test_more_noise_contains_less_noise(inject: Any) -> None:
+    qrels = make_qrels(40, num_positives=2)
+    less, more = (inject(qrels, NONE, content_of(qrels), share, seed=5) for share in (0.2, 0.4))
+    clean = {tuple(row.items()) for row in qrels.to_pylist()}
+    changed = [{tuple(row.items()) for row in made.qrels.to_pylist()} - clean for made in (less, more)]
+    assert changed[0] <= changed[1]
+    assert {tuple(row.items()) for row in less.negatives.to_pylist()} <= {
+        tuple(row.items()) for row in more.negatives.to_pylist()
+    }

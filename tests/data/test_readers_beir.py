@@ -1,0 +1,96 @@
+"""The BEIR reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row
+from raydr.data.readers.beir import BeirReader
+from raydr.errors import DataError
+
+
+def read_all(reader: Reader) -> tuple[list[Row], list[str]]:
+    rows, bad = [], []
+    for source in reader.sources():
+        found = BadRows(Path(source.path).name)
+        rows.extend(reader.read(source, found))
+        bad.extend(map(str, found.kept))
+    return rows, bad
+
+
+def values_of(rows: list[Row], table: str, split: str | None = None) -> list[dict[str, object]]:
+    return [row.values for row in rows if row.table == table and split in (None, row.split)]
+
+
+def test_reads_passages_queries_and_judgments(beir_folder: Path) -> None:
+    rows, bad = read_all(BeirReader(path=str(beir_folder)))
+    assert not bad
+    assert len(values_of(rows, "passages")) == 120
+    assert len(values_of(rows, "queries", "train")) == 40
+    assert values_of(rows, "qrels", "dev")[0] == {"query_id": "q40", "passage_id": "p040", "relevance": 1}
+    first = values_of(rows, "queries", "train")[0]
+    assert first["query_id"] == "q00"
+    assert first["answers"]
+
+
+def test_lines_count_from_one_and_headers_are_skipped(beir_folder: Path) -> None:
+    rows, _ = read_all(BeirReader(path=str(beir_folder)))
+    assert [row.line for row in rows if row.table == "qrels" and row.split == "test"] == list(range(2, 12))
+    assert [row.line for row in rows if row.table == "passages"] == list(range(1, 121))
+
+
+def test_a_query_goes_to_each_split_that_names_it_and_others_to_none(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": "t"}\n')
+    queries = [json.dumps({"_id": f"q{at}", "text": "t"}) for at in range(3)]
+    (tmp_path / "queries.jsonl").write_text("\n".join(queries))
+    (tmp_path / "qrels" / "a.tsv").write_text("q0\tp\t1\nq1\tp\t0\n")
+    (tmp_path / "qrels" / "b.tsv").write_text("q1\tp\t1\n")
+    rows, bad = read_all(BeirReader(path=str(tmp_path)))
+    assert not bad
+    assert [(row.values["query_id"], row.split) for row in rows if row.table == "queries"] == [
+        ("q0", "a"), ("q1", "a"), ("q1", "b"), ("q2", ""),
+    ]  # fmt: skip
+    assert values_of(rows, "qrels", "a")[1]["relevance"] == 0
+
+
+def test_answers_come_from_a_file_of_their_own(beir_folder: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text('{"_id": "q00", "answers": ["x", "y"]}\n')
+    reader = BeirReader(path=str(beir_folder), answers=str(answers), splits=["train"])
+    queries = values_of(read_all(reader)[0], "queries", "train")
+    assert queries[0]["answers"] == ["x", "y"]
+    assert queries[1]["answers"] is None
+    assert any(path.endswith("answers.jsonl") for source in reader.sources() for path in source.also)
+
+
+def test_malformed_rows_are_named_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": 3}\n{"title": "x", "text": "y"}\n{"_id": "p2"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "t", "metadata": {"answers": "x"}}\n')
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\nq\tp\thigh\n")
+    _, bad = read_all(BeirReader(path=str(tmp_path)))
+    assert bad == [
+        "corpus.jsonl:1: 'text' must be a string, found 3",
+        "corpus.jsonl:2: '_id' must be a string that is not empty, or an integer; found None",
+        "corpus.jsonl:3: no 'text' (it has _id)",
+        "queries.jsonl:1: answers must be a list of strings, found 'x'",
+        "train.tsv:2: expected 3 columns (query-id, corpus-id, score), found 2",
+        "train.tsv:3: the relevance must be an integer, found 'high'",
+    ]
+
+
+def test_missing_files_are_named_with_what_is_there(beir_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file .*nope\.jsonl .* with the passages.*corpus\.jsonl"):
+        BeirReader(path=str(beir_folder), corpus="nope.jsonl").sources()
+    with pytest.raises(DataError, match=r"no file .*queries\.jsonl"):
+        BeirReader(path=str(tmp_path)).sources()
+
+
+def test_the_corpus_does_not_depend_on_queries_and_judgments(beir_folder: Path) -> None:
+    sources = BeirReader(path=str(beir_folder)).sources()
+    assert [source.role for source in sources if "passages" in source.tables] == ["corpus"]

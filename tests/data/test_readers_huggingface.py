@@ -1,0 +1,46 @@
+"""The Hugging Face reader, on data sets that are on disk."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from raydr.data.pairs import PairColumns
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.huggingface import HuggingFaceReader
+from raydr.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path_factory.mktemp("hf") / "saved"
+    train = datasets.Dataset.from_list([{"title": "q1", "code": "p1"}, {"title": "", "code": "p2"}])
+    datasets.DatasetDict({"train": train, "validation": train}).save_to_disk(folder)
+    return str(folder)
+
+
+def test_reads_a_saved_data_set_with_the_column_mapping(saved: str) -> None:
+    columns = PairColumns(query="title", positive="code")
+    reader = HuggingFaceReader(path=saved, splits={"train": "train", "dev": "validation"}, columns=columns)
+    sources = reader.sources()
+    assert [source.split for source in sources] == ["train", "dev"]
+    bad = BadRows(saved)
+    rows = list(reader.read(sources[1], bad))
+    assert [(row.table, row.split) for row in rows] == [("queries", "dev"), ("passages", ""), ("qrels", "dev")]
+    assert [(row.line, row.reason) for row in bad.kept] == [(2, "empty text in 'title'")]
+    assert reader.checksum(sources[0]) == reader.checksum(sources[0])
+
+
+def test_an_unknown_split_is_an_error(saved: str) -> None:
+    reader = HuggingFaceReader(path=saved, splits={"train": "nope"})
+    with pytest.raises(DataError, match="cannot load split 'nope'"):
+        list(reader.read(reader.sources()[0], BadRows(saved)))
+
+
+def test_says_what_to_install(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    reader = HuggingFaceReader(path=saved)
+    with pytest.raises(DataError, match=r"pip install 'raydr\[hf\]'"):
+        list(reader.read(reader.sources()[0], BadRows(saved)))

@@ -1,0 +1,131 @@
+"""The pair reader: formats, layouts and the column mapping."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raydr.data.pairs import PairColumns
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Row
+from raydr.data.readers.pairs import PairsReader
+from raydr.errors import DataError
+
+RECORDS = [
+    {"query": "how to sort", "positive": "sorted(x)", "neg": ["x.pop()", "x[0]"]},
+    {"query": "how to reverse", "positive": "x[::-1]", "neg": ["sorted(x)"]},
+]
+
+
+def read_all(reader: PairsReader) -> tuple[list[Row], list[str]]:
+    rows, bad = [], []
+    for source in reader.sources():
+        found = BadRows(Path(source.path).name)
+        rows.extend(reader.read(source, found))
+        bad.extend(map(str, found.kept))
+    return rows, bad
+
+
+def values_of(rows: list[Row], table: str) -> list[dict[str, Any]]:
+    return [row.values for row in rows if row.table == table]
+
+
+def write(folder: Path, name: str) -> None:
+    if name.endswith("jsonl"):
+        (folder / name).write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    elif name.endswith("json"):
+        (folder / name).write_text(json.dumps(RECORDS))
+    elif name.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist(RECORDS), folder / name)
+    else:
+        mark = "," if name.endswith("csv") else "\t"
+        lines = [mark.join(["query", "positive", "neg"])]
+        lines += [mark.join([record["query"], record["positive"], record["neg"][0]]) for record in RECORDS]
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.csv", "a.tsv"])
+def test_every_format_gives_the_same_pairs(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name)
+    reader = PairsReader(path=str(tmp_path), files={"train": name}, columns=PairColumns(negatives=["neg"]))
+    rows, bad = read_all(reader)
+    assert not bad
+    assert [query["text"] for query in values_of(rows, "queries")] == ["how to sort", "how to reverse"]
+    texts = {row["passage_id"]: row["text"] for row in values_of(rows, "passages")}
+    assert [texts[row["passage_id"]] for row in values_of(rows, "qrels")] == ["sorted(x)", "x[::-1]"]
+    assert texts[values_of(rows, "negatives")[0]["passage_id"]] == "x.pop()"
+
+
+def test_equal_texts_share_an_id(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl")
+    reader = PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}, columns=PairColumns(negatives=["neg"]))
+    rows, _ = read_all(reader)
+    assert values_of(rows, "qrels")[0]["passage_id"] == values_of(rows, "negatives")[2]["passage_id"]
+    assert len({row["passage_id"] for row in values_of(rows, "passages")}) == 4
+
+
+def test_sentence_transformers_layout(tmp_path: Path) -> None:
+    record = {"anchor": "q", "positive": "p", "negative_10": "n10", "negative_2": "n2", "negative_1": "n1"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    reader = PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}, layout="sentence-transformers")
+    rows, bad = read_all(reader)
+    assert not bad
+    texts = {row["passage_id"]: row["text"] for row in values_of(rows, "passages")}
+    assert [(texts[row["passage_id"]], row["rank"]) for row in values_of(rows, "negatives")] == [
+        ("n1", 1), ("n2", 2), ("n10", 3),
+    ]  # fmt: skip
+
+
+def test_tevatron_layout(tmp_path: Path) -> None:
+    record = {
+        "query_id": "7", "query": "q",
+        "positive_passages": [{"docid": "1", "title": "t", "text": "a"}, {"docid": "2", "text": "b"}],
+        "negative_passages": [{"docid": "3", "title": "", "text": "c"}],
+    }  # fmt: skip
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}, layout="tevatron"))
+    assert not bad
+    assert [(row["query_id"], row["passage_id"]) for row in values_of(rows, "qrels")] == [("7", "1"), ("7", "2")]
+    assert values_of(rows, "passages")[0] == {"passage_id": "1", "title": "t", "text": "a"}
+    assert values_of(rows, "negatives")[0]["passage_id"] == "3"
+
+
+def test_ids_title_answers_and_split_come_from_columns(tmp_path: Path) -> None:
+    record = {"i": 5, "q": "q", "p": "p", "pi": "P5", "t": "title", "a": ["x"], "s": "dev"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    columns = PairColumns(query="q", positive="p", query_id="i", passage_id="pi", title="t", answers="a", split="s")
+    rows, _ = read_all(PairsReader(path=str(tmp_path), files={"all": "a.jsonl"}, columns=columns))
+    assert {row.split for row in rows if row.table != "passages"} == {"dev"}
+    assert values_of(rows, "queries") == [{"query_id": "5", "text": "q", "answers": ["x"]}]
+    assert values_of(rows, "passages") == [{"passage_id": "P5", "title": "title", "text": "p"}]
+
+
+def test_a_record_that_lacks_something_is_one_bad_row(tmp_path: Path) -> None:
+    lines = ['{"query": "q"}', '{"query": "", "positive": "p"}', '{"query": "q", "positive": ["p"]}', "{"]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}))
+    assert not rows
+    assert bad[:3] == [
+        "a.jsonl:1: no 'positive' (it has query)",
+        "a.jsonl:2: empty text in 'query'",
+        "a.jsonl:3: 'positive' must be a string, found ['p']",
+    ]
+    assert bad[3].startswith("a.jsonl:4: broken JSON")
+
+
+def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing")
+    reader = PairsReader(path=str(tmp_path), files={"train": "a.parquet"})
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet after row 0"):
+        read_all(reader)
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text("<a/>")
+    with pytest.raises(DataError, match=r"a\.xml is none of the formats"):
+        PairsReader(path=str(tmp_path), files={"train": "a.xml"}).sources()

@@ -1,0 +1,223 @@
+"""What happens between a reader's rows and the finished tables, without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from raydr.artifacts import PLAN, Artifact, Identity, begin
+from raydr.data.corpus import Corpus
+from raydr.data.lookup import CorpusCheck, finish_corpus, hash_part
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.schema import read_arrow
+from raydr.data.splits import SplitCheck, SplitPlan, finish_split
+from raydr.data.staging import bad_rows_name, read_record, stage_source
+from raydr.errors import DataError
+from raydr.storage import Folder
+
+ROWS: dict[str, list[Row]] = {}
+
+
+class ListReader(Reader):
+    """Rows from a list in memory. Its name has no default, so that no config can choose it."""
+
+    name: str
+
+    def sources(self) -> list[Source]:
+        return [Source(path, "list") for path in ROWS]
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        yield from ROWS[source.path]
+
+
+class RepeatingReader(ListReader):
+    passages_repeat: ClassVar[bool] = True
+
+
+def passage(line: int, passage_id: str, text: str, title: str = "") -> Row:
+    return Row("passages", "", {"passage_id": passage_id, "title": title, "text": text}, line)
+
+
+def query(line: int, query_id: str, text: str = "text", split: str = "train") -> Row:
+    return Row("queries", split, {"query_id": query_id, "text": text}, line)
+
+
+def judged(line: int, query_id: str, passage_id: str, relevance: int = 1) -> Row:
+    return Row("qrels", "train", {"query_id": query_id, "passage_id": passage_id, "relevance": relevance}, line)
+
+
+def negative(line: int, query_id: str, passage_id: str, rank: int = 1) -> Row:
+    values = {"query_id": query_id, "passage_id": passage_id, "miner": "source:hard", "rank": rank}
+    return Row("negatives", "train", values, line)
+
+
+class Prepared:
+    """The steps of ``prepare`` in this process."""
+
+    def __init__(self, root: Path, reader: Reader, part_rows: int = 3) -> None:
+        self.corpus, self.dataset = Folder(str(root / "corpus")), Folder(str(root / "dataset"))
+        self.reader, self.part_rows = reader, part_rows
+        self.corpus.write_json(PLAN, Identity(kind="corpus").model_dump(mode="json"))
+        self.read = 0
+        for at, source in enumerate(reader.sources()):
+            self.read += sum(stage_source(reader, source, at, f"s{at}", self.corpus, self.dataset, part_rows))
+        self.records = [read_record(self.dataset, at) for at in range(len(reader.sources()))]
+
+    def finish(self) -> CorpusCheck:
+        with begin(self.corpus, Identity(kind="corpus")) as making:
+            assert not isinstance(making, Artifact)
+            parts = {name: part for name, part in making.done.items() if name.startswith("passages/")}
+            hashes = [hash_part(self.corpus, name) for name in sorted(parts)]
+            check = finish_corpus(self.corpus, parts, hashes, self.reader.passages_repeat, {"s0": "/in/a"})
+            making.done.clear()
+            making.done.update(check.parts)
+            making.finish({"num_bad": check.num_bad})
+        return check
+
+    def split(self, max_queries: int | None = None) -> SplitCheck:
+        staged: dict[Any, list[str]] = {}
+        for name in self.dataset.files("staging"):
+            if name.endswith(".arrow"):
+                staged.setdefault(name.split("/")[1], []).append(name)
+        plan = SplitPlan("train", staged, self.reader.passages_repeat, max_queries, 0, self.part_rows, {"s0": "/in/a"})
+        return finish_split(plan, self.dataset, Corpus.open(self.corpus))
+
+
+@pytest.fixture(autouse=True)
+def _no_rows() -> Iterator[None]:
+    ROWS.clear()
+    yield
+    ROWS.clear()
+
+
+def test_parts_have_the_asked_number_of_rows_and_their_place(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [passage(at, f"p{at}", f"text {at}") for at in range(1, 8)]
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    corpus = Corpus.open(prepared.corpus)
+    assert prepared.read == 7
+    assert [len(table) for table in corpus.parts()] == [3, 3, 1]
+    assert corpus.part(1).to_pylist()[0] == {
+        "passage_id": "p4", "title": "", "text": "text 4", "source": "s0", "line": 4,
+    }  # fmt: skip
+    assert corpus.rows_of(["p7", "p1"]).tolist() == [6, 0]
+    assert corpus.find(["p0", "p5"]).tolist() == [-1, 4]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (passage(3, "p", "  \n"), "empty text of passage 'p'"),
+        (query(3, "q", ""), "empty text of query 'q'"),
+        (passage(3, "", "text"), "empty passage_id"),
+        (passage(3, "p", "half \ud800"), "'text' holds half of a surrogate pair, which is not valid Unicode"),
+        (query(3, "q", split="a/b"), "'a/b' is no name for a split: expected letters, digits and . _ -"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_kept_with_their_reason(tmp_path: Path, row: Row, reason: str) -> None:
+    ROWS["/in/a"] = [row]
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    record = prepared.records[0]
+    assert record is not None
+    assert [str(found) for found in record.examples] == [f"/in/a:3: {reason}"]
+    assert reason.replace('"', "'") in prepared.dataset.open(bad_rows_name("0000")).read().decode()
+
+
+def test_a_duplicate_id_is_a_bad_row_that_names_both_places(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [passage(1, "x", "a"), passage(2, "y", "b"), passage(3, "x", "A "), passage(4, "x", "c")]
+    ROWS["/in/b"] = [passage(9, "y", "b")]
+    check = Prepared(tmp_path, ListReader(name="list"), part_rows=2).finish()
+    assert check.num_passages == 2
+    assert check.num_bad == 3
+    assert [str(row) for row in check.examples] == [
+        "/in/a:3: duplicate passage id 'x', first at /in/a:1",
+        "/in/a:4: duplicate passage id 'x', first at /in/a:1 with another text",
+        "s1:9: duplicate passage id 'y', first at /in/a:2",
+    ]
+    corpus = Corpus.open(str(tmp_path / "corpus"))
+    assert corpus.ids(np.arange(2)) == ["x", "y"]
+    assert corpus.rows_of(["x", "y"]).tolist() == [0, 1]
+
+
+def test_rows_are_found_again_after_duplicates_were_dropped(tmp_path: Path) -> None:
+    ids = [f"p{at % 7}" for at in range(20)] + [f"z{at}" for at in range(5)]
+    ROWS["/in/a"] = [passage(at, passage_id, f"text {passage_id}") for at, passage_id in enumerate(ids, start=1)]
+    check = Prepared(tmp_path, ListReader(name="list")).finish()
+    corpus = Corpus.open(str(tmp_path / "corpus"))
+    unique = list(dict.fromkeys(ids))
+    assert len(corpus) == check.num_passages == len(unique)
+    assert corpus.rows_of(unique).tolist() == list(range(len(unique)))
+    hashes = corpus.content_hashes(np.arange(len(unique)))
+    assert len(set(hashes.tolist())) == len(unique)
+    corpus.artifact.verify()
+
+
+def test_colliding_hashes_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raydr.data.lookup.hash_strings", lambda ids: np.zeros(len(ids), dtype=np.uint64))
+    ROWS["/in/a"] = [passage(1, "x", "a"), passage(2, "y", "b"), passage(3, "z", "c"), passage(4, "y", "b")]
+    check = Prepared(tmp_path, ListReader(name="list")).finish()
+    assert check.num_passages == 3
+    assert [row.line for row in check.examples] == [4]
+
+
+def test_repeated_passages_are_merged_where_they_are_expected(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [passage(1, "x", "a"), passage(2, "x", "a"), passage(3, "x", "other")]
+    ROWS["/in/b"] = [passage(1, "x", "a"), passage(2, "y", "b"), passage(3, "x", "third")]
+    prepared = Prepared(tmp_path, RepeatingReader(name="repeating"))
+    check = prepared.finish()
+    record = prepared.records[0]
+    assert record is not None
+    assert [str(row) for row in record.examples] == ["/in/a:3: passage 'x' has another text than at /in/a:1"]
+    assert check.num_merged == 1
+    assert check.num_passages == 2
+
+
+def test_a_corpus_without_passages_is_an_error(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [query(1, "q")]
+    with pytest.raises(DataError, match="not one usable passage"):
+        Prepared(tmp_path, ListReader(name="list")).finish()
+
+
+def test_judgments_and_negatives_must_name_what_is_there(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [
+        passage(1, "p", "a"), passage(2, "n", "b"), query(3, "q"), query(4, "q", "changed"),
+        judged(5, "q", "p"), judged(6, "q", "p"), judged(7, "q", "p", 2), judged(8, "?", "p"), judged(9, "q", "?"),
+        negative(10, "q", "n"), negative(11, "q", "n", 2), negative(12, "q", "?"), negative(13, "?", "n"),
+    ]  # fmt: skip
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    check = prepared.split()
+    assert check.counts == {
+        "queries": 1, "judgments": 1, "positives": 1, "negatives": 1, "merged": 2, "left_out": 0,
+        "queries_without_positive": 0,
+    }  # fmt: skip
+    assert check.num_bad == 6
+    bad = prepared.dataset.open(bad_rows_name("split-train")).read().decode()
+    assert [str(row) for row in check.examples] == [
+        "/in/a:4: duplicate query id 'q', first at /in/a:3 with another text or other answers",
+        "/in/a:7: judgment 2 of query 'q' and passage 'p' differs from 1 at /in/a:5",
+        "/in/a:8: unknown query id '?': no such query in split train",
+        "/in/a:9: unknown passage id '?': no such passage in the corpus",
+        "/in/a:12: unknown passage id '?': no such passage in the corpus",
+    ]
+    assert bad.count("\n") == 6
+
+
+def test_a_subset_keeps_the_judgments_of_its_queries_alone(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [passage(1, "p", "a"), passage(2, "n", "b")]
+    for at in range(20):
+        ROWS["/in/a"] += [query(at, f"q{at}"), judged(at, f"q{at}", "p", at % 2), negative(at, f"q{at}", "n")]
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    check = prepared.split(max_queries=5)
+    assert check.num_bad == 0
+    assert check.counts["queries"] == check.counts["judgments"] == check.counts["negatives"] == 5
+    assert check.counts["left_out"] == 30
+    assert check.counts["queries_without_positive"] == 5 - check.counts["positives"]
+    tables = [read_arrow(prepared.dataset.path(name)) for name in sorted(check.parts)]
+    assert len({frozenset(t.column("query_id").to_pylist()) for t in tables if len(t) == 5}) == 1

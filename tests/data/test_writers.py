@@ -1,0 +1,176 @@
+"""What each format writes, without Ray; the round trip is in tests/stages/test_export.py."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from artefacts import make_corpus, make_dataset
+
+from raydr.artifacts import Artifact, Building, Identity, begin
+from raydr.component import build
+from raydr.data.schema import to_table, write_arrow
+from raydr.data.writers.base import Exported, Writer, one_line
+from raydr.errors import ConfigError, DataError
+from raydr.storage import write_part
+
+TEXTS = {"a": "alpha", "b": 'beta "quoted"', "c": "gamma", "d": "delta", "e": "epsilon", "f": "phi"}
+
+
+def negative(query_id: str, passage_id: str, rank: int, **more: Any) -> dict[str, Any]:
+    return {"query_id": query_id, "passage_id": passage_id, "miner": "source:hard", "rank": rank, **more}
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Exported:
+    """q1 has positives a, b and judged non-relevant c; q2 has none; the judged negatives hold each action."""
+    corpus = make_corpus(
+        tmp_path / "corpus",
+        [{"passage_id": one, "title": one.upper(), "text": TEXTS[one]} for one in TEXTS],
+        part_rows=4,
+    )
+    queries = [
+        {"query_id": "q1", "text": "first", "answers": ["x", "y"]},
+        {"query_id": "q2", "text": "second", "answers": None},
+    ]
+    qrels = [
+        {"query_id": "q1", "passage_id": one, "relevance": relevance}
+        for one, relevance in (("b", 1), ("a", 2), ("c", 0))
+    ]
+    own = [negative("q1", "e", 2), negative("q1", "f", 1), negative("q2", "a", 1, miner="source:random")]
+    dataset = make_dataset(
+        tmp_path / "dataset",
+        corpus,
+        {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": own}},
+    )
+    judged = [
+        negative("q1", "c", 9, miner="ann", score=0.5, action="down_weight"),
+        negative("q1", "d", 3, miner="ann", score=0.75),
+        negative("q1", "e", 1, miner="ann", action="drop"),
+        negative("q1", "a", 2, miner="ann"),
+        negative("q2", "f", 1, miner="ann", action="relabel"),
+    ]
+    return Exported(corpus, dataset, make_negatives(tmp_path / "negatives", judged))
+
+
+def make_negatives(path: Path, rows: list[dict[str, Any]]) -> Artifact:
+    with begin(str(path), Identity(kind="negatives")) as making:
+        assert isinstance(making, Building)
+        table, name = to_table("negatives", rows), "negatives/train/part-00000.arrow"
+        making.record(name, write_part(making.folder, name, len(table), lambda out: write_arrow(table, out)))
+        return making.finish()
+
+
+def write_all(writer: Writer, exported: Exported) -> tuple[dict[str, str], Counter[str]]:
+    texts, counts = {}, Counter[str]()
+    for file in writer.files(exported):
+        out = io.StringIO()
+        counts += writer.write(file, exported, out)
+        texts[file.name] = out.getvalue()
+    return texts, counts
+
+
+def test_actions_decide_what_is_exported(exported: Exported) -> None:
+    first, second = exported.questions("train")
+    # Mined ones before the data set's own, each by rank; a is a positive, e was dropped.
+    assert [(one.passage_id, one.miner) for one in first.negatives] == [
+        ("d", "ann"),
+        ("c", "ann"),
+        ("f", "source:hard"),
+    ]
+    assert first.judgments == {"b": 1, "a": 2, "c": 0}
+    assert second.positives == ["f"]
+    assert [one.passage_id for one in second.negatives] == ["a"]
+
+
+def test_without_mined_negatives_the_own_ones_are_exported(exported: Exported) -> None:
+    first, second = Exported(exported.corpus, exported.dataset, None).questions("train")
+    assert [one.passage_id for one in first.negatives] == ["f", "e"]
+    assert second.positives == []
+
+
+def test_dpr(exported: Exported) -> None:
+    texts, counts = write_all(build(Writer, "dpr"), exported)
+    assert texts["psgs.tsv"].splitlines()[:3] == ["id\ttext\ttitle", "a\talpha\tA", 'b\t"beta ""quoted"""\tB']
+    first, second = json.loads(texts["train.json"])
+    assert first["q_id"] == "q1"
+    assert first["answers"] == ["x", "y"]
+    assert first["positive_ctxs"][1] == {"title": "A", "text": "alpha", "passage_id": "a"}
+    assert first["hard_negative_ctxs"][0] == {"title": "D", "text": "delta", "passage_id": "d", "score": 0.75}
+    assert first["negative_ctxs"] == []
+    assert "answers" not in second
+    assert [one["passage_id"] for one in second["negative_ctxs"]] == ["a"]
+    assert counts == {
+        "passages": 6,
+        "queries": 2,
+        "positives": 3,
+        "negatives": 4,
+        "left out: judged not relevant": 1,
+    }
+
+
+def test_beir(exported: Exported) -> None:
+    texts, counts = write_all(build(Writer, "beir"), exported)
+    assert len(texts["corpus.jsonl"].splitlines()) == 6
+    assert json.loads(texts["queries.jsonl"].splitlines()[0]) == {
+        "_id": "q1",
+        "text": "first",
+        "metadata": {"answers": ["x", "y"]},
+    }
+    assert texts["qrels/train.tsv"].splitlines() == [
+        "query-id\tcorpus-id\tscore",
+        "q1\tb\t1",
+        "q1\ta\t2",
+        "q1\tc\t0",
+        "q2\tf\t1",
+    ]
+    assert texts["negatives/train.tsv"].splitlines()[1] == "q1\td\t0.75\tann"
+    assert counts["negatives"] == 4
+
+
+def test_triples_take_the_positives_in_turn(exported: Exported) -> None:
+    texts, _ = write_all(build(Writer, "triples"), exported)
+    assert texts["collection.tsv"].splitlines()[0] == "a\tA alpha"
+    assert texts["triples.train.tsv"].splitlines() == ["q1\tb\td", "q1\ta\tc", "q1\tb\tf", "q2\tf\ta"]
+    assert texts["qrels.train.tsv"].splitlines()[0] == "q1\t0\tb\t1"
+
+
+@pytest.mark.parametrize("name", ["dpr", "triples"])
+def test_line_breaks_are_refused_or_folded(name: str, tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "a\r\n\nb"}])
+    dataset = make_dataset(tmp_path / "dataset", corpus, {"queries": {"train": [{"query_id": "q", "text": "x"}]}})
+    exported = Exported(corpus, dataset, None)
+    with pytest.raises(DataError, match="passage 'p' has a line break.*fold_whitespace"):
+        write_all(build(Writer, name), exported)
+    texts, _ = write_all(build(Writer, {"name": name, "fold_whitespace": True}), exported)
+    assert any(text.splitlines()[-1].startswith("p\ta b") for text in texts.values() if text)
+
+
+def test_tabs_are_allowed_where_fields_are_quoted() -> None:
+    assert one_line("a\tb", "x", fold=False, tabs_too=False) == "a\tb"
+    with pytest.raises(DataError, match="has a tab"):
+        one_line("a\tb", "x", fold=False, tabs_too=True)
+
+
+def test_ids_with_white_space_are_refused(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p 1", "title": "", "text": "a"}])
+    dataset = make_dataset(tmp_path / "dataset", corpus, {"queries": {"train": [{"query_id": "q", "text": "x"}]}})
+    with pytest.raises(DataError, match="the id 'p 1' has white space"):
+        write_all(build(Writer, "triples"), Exported(corpus, dataset, None))
+
+
+def test_one_query_id_with_two_texts_does_not_fit_into_beir(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "a"}])
+    queries = {split: [{"query_id": "q", "text": split}] for split in ("dev", "train")}
+    exported = Exported(corpus, make_dataset(tmp_path / "dataset", corpus, {"queries": queries}), None)
+    with pytest.raises(DataError, match="'q' has another text or other answers in split train than in dev"):
+        write_all(build(Writer, "beir"), exported)
+
+
+def test_an_unknown_format_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="beir, dpr, triples"):
+        build(Writer, "parquet")

@@ -1,0 +1,50 @@
+"""Summaries and comparisons of systems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raydr.errors import DataError
+from raydr.evaluation.comparison import Settings, compare, summarize
+
+SETTINGS = Settings(confidence=0.95, bootstrap_samples=500, permutations=1000, seed=0)
+
+
+def values(seed: int, shift: float, num: int = 60) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    return {f"q{at:02d}": float(np.clip(rng.random() * 0.5 + shift, 0, 1)) for at in range(num)}
+
+
+def test_difference_wins_losses_ties_and_holm() -> None:
+    base = values(0, 0.1)
+    better = {query_id: value + (0.2 if at % 2 else 0.0) for at, (query_id, value) in enumerate(base.items())}
+    per_query = {"base": {"AP": base}, "better": {"AP": better}, "same": {"AP": dict(base)}}
+    first, second = compare(per_query, SETTINGS)
+    assert (first.system, first.baseline, first.wins, first.losses, first.ties) == ("better", "base", 30, 0, 30)
+    assert first.difference == pytest.approx(0.1)
+    assert first.low < 0.1 < first.high
+    assert first.p == pytest.approx(1 / 1001)
+    assert first.p_holm == pytest.approx(2 / 1001)
+    assert (second.difference, second.p, second.p_holm, second.ties) == (0.0, 1.0, 1.0, 60)
+
+
+def test_measures_over_different_queries_are_kept_apart() -> None:
+    all_queries, few = values(1, 0.3), values(2, 0.3, num=10)
+    per_query = {name: {"AP": all_queries, "accuracy@1 (answer)": few} for name in ("a", "b")}
+    found = {(one.system, one.measure): one for one in summarize(per_query, SETTINGS)}
+    assert found["a", "AP"].num_queries == 60
+    assert found["b", "accuracy@1 (answer)"].num_queries == 10
+    assert found["a", "AP"].mean == pytest.approx(np.mean(list(all_queries.values())))
+
+
+@pytest.mark.invariant
+def test_query_order_does_not_matter() -> None:
+    base = values(4, 0.2)
+    turned = dict(reversed(base.items()))
+    assert summarize({"a": {"AP": base}}, SETTINGS) == summarize({"a": {"AP": turned}}, SETTINGS)
+
+
+def test_systems_scored_on_other_queries_are_refused() -> None:
+    with pytest.raises(DataError, match="'b' was scored on other queries"):
+        summarize({"a": {"AP": values(0, 0.1)}, "b": {"AP": values(0, 0.1, num=10)}}, SETTINGS)

@@ -1,0 +1,45 @@
+"""Batches by token budget, and padding."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydr.models.batching import pad, plan_batches
+from raydr.models.tokens import Tokens, tokens_from_lists
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 300))
+def test_every_text_is_in_one_batch_within_the_budget(lengths, budget):
+    array = np.array(lengths)
+    batches = plan_batches(array, budget)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or array[rows].max() * len(rows) <= budget
+
+
+@given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=12), st.randoms())
+def test_padding_keeps_every_token_in_its_place(rows, random):
+    tokens = tokens_from_lists(rows)
+    chosen = np.array([random.randrange(len(rows)) for _ in range(5)])
+    batch = pad(tokens, chosen, pad_id=0)
+    for at, row in enumerate(chosen):
+        length = len(rows[row])
+        assert batch["input_ids"][at, :length].tolist() == rows[row]
+        assert batch["input_ids"][at, length:].sum() == 0
+        assert batch["attention_mask"][at].sum() == length
+    assert batch["token_type_ids"].sum() == 0
+
+
+def test_segments_are_marked():
+    tokens = Tokens(np.arange(1, 7, dtype=np.int32), np.array([0, 4, 6]), np.array([2, 2], dtype=np.int32))
+    batch = pad(tokens, np.array([0, 1]), pad_id=0)
+    assert batch["token_type_ids"].tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
+
+
+def test_tokens_travel_unchanged():
+    tokens = tokens_from_lists([[1, 2, 3], [4]])
+    again = Tokens.from_arrow(tokens.to_arrow())
+    assert np.array_equal(again.ids, tokens.ids)
+    assert np.array_equal(again.offsets, tokens.offsets)

@@ -1,0 +1,136 @@
+"""Saving, loading, and agreement with sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from raydr.errors import ModelError
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, tower_folder
+from raydr.models.inference import InferenceEncoder, encode_tokens
+
+TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]
+TITLES = ["river", "", "castle", "letters"]
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "shared, mean, cosine": {},
+    "shared, cls, dot": {"pooling": "cls", "similarity": "dot", "scale": 1},
+    "two towers": {"towers": "two"},
+    "projection": {"projection": 8, "similarity": "dot"},
+    "one layer": {"num_layers": 1},
+    "prefixes": {"query": SideConfig(prefix="query: ", max_length=24), "passage": SideConfig(prefix="p: ", max_length=24)},
+}
+
+
+def saved(tmp_path, tiny_checkpoint, **changes) -> tuple[DualEncoder, str]:
+    sides = {"query": SideConfig(max_length=24), "passage": SideConfig(max_length=24)}
+    config = ModelConfig.model_validate({"checkpoint": tiny_checkpoint, **sides, **changes})
+    model = DualEncoder.from_config(config, seed=1).eval()
+    if config.towers == "two":
+        with torch.no_grad():
+            for parameter in model.tower("passage").parameters():
+                parameter.mul_(1.1)
+    model.save(tmp_path / "model", build_tokenizers(config))
+    return model, str(tmp_path / "model")
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sentence_transformers_gives_the_same_vectors(variant, tmp_path, tiny_checkpoint):
+    from sentence_transformers import SentenceTransformer
+
+    model, folder = saved(tmp_path, tiny_checkpoint, **VARIANTS[variant])
+    for side in ("query", "passage"):
+        encoder = InferenceEncoder(folder, side, "float32", "cpu", token_budget=64)
+        mine = encode_tokens(encoder.tower, load_tokenizer(folder, side)(None, TEXTS), 64, encoder.pad_id)
+        other = SentenceTransformer(str(tower_folder(folder, side)), device="cpu")
+        theirs = other.encode(TEXTS, prompt_name=side)
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert model.dim == mine.shape[1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_saved_model_loads_unchanged(variant, tmp_path, tiny_checkpoint):
+    model, folder = saved(tmp_path, tiny_checkpoint, **VARIANTS[variant])
+    again = DualEncoder.load(folder)
+    assert again.config == model.config
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+def test_training_can_start_from_a_saved_model(tmp_path, tiny_checkpoint):
+    model, folder = saved(tmp_path, tiny_checkpoint, projection=8)
+    again = DualEncoder.from_config(model.config.model_copy(update={"checkpoint": folder, "scale": 5.0}))
+    assert again.config.scale == 5.0
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+    with pytest.raises(ModelError, match="saved with projection=8, the config asks for None"):
+        DualEncoder.from_config(model.config.model_copy(update={"checkpoint": folder, "projection": None}))
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("token_budget", [8, 64, 4096])
+def test_vectors_do_not_depend_on_the_batch(token_budget, tmp_path, tiny_checkpoint):
+    model, folder = saved(tmp_path, tiny_checkpoint)
+    tokenizer = load_tokenizer(folder, "passage")
+    together = encode_tokens(model.tower("passage"), tokenizer(TITLES, TEXTS), token_budget, tokenizer.pad_id)
+    for at in range(len(TEXTS)):
+        alone = encode_tokens(model.tower("passage"), tokenizer([TITLES[at]], [TEXTS[at]]), 512, tokenizer.pad_id)
+        np.testing.assert_allclose(together[at], alone[0], atol=1e-5)
+
+
+def test_title_and_text_become_a_pair_of_segments(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint, title="pair")
+    tokenizer = load_tokenizer(folder, "passage")
+    tokens = tokenizer(["red river", ""], ["the king", "the king"])
+    vocabulary = tokenizer.tokenizer.get_vocab()
+    separator = vocabulary["[SEP]"]
+    first = tokens.ids[: tokens.offsets[1]].tolist()
+    assert [vocabulary[word] for word in ("red", "river")] == first[1:3]
+    assert first[3] == separator
+    assert tokens.type_starts.tolist() == [4, 2]
+
+
+def test_joined_titles_are_part_of_the_text(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint, title_separator=" of ")
+    tokenizer = load_tokenizer(folder, "passage")
+    assert tokenizer(["king", ""], ["river", "river"]).lengths.tolist() == [5, 3]
+
+
+def test_cut_texts_are_counted(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint)
+    tokens = load_tokenizer(folder, "passage")(None, TEXTS)
+    assert tokens.num_truncated == 1
+    assert tokens.lengths.max() == 24
+
+
+def test_the_format_is_plain_files(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint)
+    modules = json.loads((tmp_path / "model" / "modules.json").read_text())
+    assert [module["type"].rsplit(".", 1)[1] for module in modules] == ["Transformer", "Pooling", "Normalize"]
+    assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_wrong_checkpoints_are_named(tmp_path, tiny_checkpoint):
+    with pytest.raises(ModelError, match="no/such/folder does not exist"):
+        DualEncoder.from_config(ModelConfig(checkpoint="./no/such/folder"))
+    with pytest.raises(ModelError, match="num_layers is 9, but .* has 2 layers"):
+        DualEncoder.from_config(ModelConfig(checkpoint=tiny_checkpoint, num_layers=9))
+    with pytest.raises(ModelError, match="holds no raydr model"):
+        DualEncoder.load(tiny_checkpoint)
+
+
+def test_dropout_is_set_everywhere(tiny_checkpoint):
+    config = ModelConfig(checkpoint=tiny_checkpoint, dropout=0.3)
+    model = DualEncoder.from_config(config).train()
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.3}
+    batch = {"input_ids": torch.ones((2, 8), dtype=torch.long), "attention_mask": torch.ones((2, 8), dtype=torch.long)}
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    tower = model.tower("query")
+    assert not torch.equal(tower(**batch), tower(**batch))

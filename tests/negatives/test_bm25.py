@@ -1,0 +1,108 @@
+"""BM25 against its formula, and what it does with odd queries."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_sentence
+
+from raydr.errors import DataError
+from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, build_index, join_passage
+from raydr.negatives.config import BM25Config
+
+CONFIG = BM25Config(stemmer="none", stopwords="none", k1=1.2, b=0.6)
+TEXTS = [make_sentence(seed, 5 + seed % 17) for seed in range(80)] + ["", "!!! ?"]
+
+
+def build(texts: list[str], config: BM25Config, folder: Path, part_size: int = 7) -> BM25Index:
+    analyzer = Analyzer(config)
+    parts = (analyzer.tokenize(texts[start : start + part_size]) for start in range(0, len(texts), part_size))
+    build_index(parts, config, folder)
+    return BM25Index.load(folder, config)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> BM25Index:
+    return build(TEXTS, CONFIG, tmp_path_factory.mktemp("bm25"))
+
+
+def reference_scores(query: str) -> list[float]:
+    """Lucene's BM25, with exact lengths, as in Kamphuis et al. (ECIR 2020)."""
+    passages = [text.split() if "!" not in text else [] for text in TEXTS]
+    average = sum(map(len, passages)) / len(passages)
+    scores = []
+    for passage in passages:
+        counts, score = Counter(passage), 0.0
+        for term in query.split():
+            having = sum(term in other for other in passages)
+            idf = math.log(1 + (len(passages) - having + 0.5) / (having + 0.5))
+            norm = CONFIG.k1 * (1 - CONFIG.b + CONFIG.b * len(passage) / average)
+            score += idf * counts[term] / (counts[term] + norm)
+        scores.append(score)
+    return scores
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("seed", [1, 5, 9])
+def test_scores_equal_the_formula(index: BM25Index, seed: int) -> None:
+    query = " ".join(make_sentence(seed, 6).split())
+    hits = index.search([query], top_k=len(TEXTS))[0]
+    expected = np.array(reference_scores(query))
+    assert hits.scores == pytest.approx(expected[hits.rows], rel=1e-5)
+    assert set(hits.rows.tolist()) == set(np.flatnonzero(expected > 0).tolist())
+    assert (np.diff(hits.scores) <= 0).all()
+
+
+def test_queries_without_a_known_term_find_nothing_and_do_not_disturb_others(index: BM25Index) -> None:
+    query = TEXTS[3]
+    alone = index.search([query], 5)[0]
+    unknown, empty, among = index.search(["zzz yyy", "", query], 5)
+    assert len(unknown.rows) == len(empty.rows) == 0
+    assert among.rows.tolist() == alone.rows.tolist()
+    assert alone.rows[0] == 3
+    assert index.search(["zzz"], 5)[0].rows.dtype == np.int64
+
+
+@pytest.mark.invariant
+def test_index_does_not_depend_on_how_passages_come_in_parts(tmp_path: Path) -> None:
+    build(TEXTS, CONFIG, tmp_path / "a", part_size=3)
+    build(TEXTS, CONFIG, tmp_path / "b", part_size=100)
+    for name in INDEX_FILES:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_saved_index_opens_in_plain_bm25s(tmp_path: Path) -> None:
+    import bm25s
+
+    index = build(TEXTS, CONFIG, tmp_path)
+    plain = bm25s.BM25.load(tmp_path, mmap=True)
+    query = TEXTS[10].split()
+    _, scores = plain.retrieve([query], k=5, show_progress=False)
+    ours = index.search([" ".join(query)], 5)[0]
+    assert scores[0] == pytest.approx(ours.scores)
+    assert json.loads((tmp_path / "params.index.json").read_text())["k1"] == 1.2
+
+
+def test_more_asked_than_there_are(tmp_path: Path) -> None:
+    index = build(["alpha beta", "beta gamma"], CONFIG, tmp_path)
+    assert index.search(["beta"], 100)[0].rows.tolist() == [0, 1]
+
+
+def test_stemming_and_stop_words() -> None:
+    texts = "The rivers are flowing; it's 42 °C"
+    assert Analyzer(BM25Config()).terms(texts) == Analyzer(BM25Config()).terms("river flow, s 42 c")
+    assert Analyzer(CONFIG).terms("The rivers") == ["the", "rivers"]
+
+
+def test_passages_without_any_term_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no term in 2 passages"):
+        build(["...", ""], CONFIG, tmp_path)
+
+
+def test_title_comes_before_the_text() -> None:
+    assert (join_passage("a", "b"), join_passage("", "b")) == ("a b", "b")

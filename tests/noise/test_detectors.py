@@ -1,0 +1,186 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import norm
+
+from raydr.errors import DataError
+from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.detector import Detector, MixtureFit, to_axis
+from raydr.noise.mixture import GaussianDetector
+
+DETECTORS = [GaussianDetector(), CalibratedDetector(), CalibratedDetector(axis="log")]
+each_detector = pytest.mark.parametrize("detector", DETECTORS, ids=["gaussian", "margin", "log"])
+
+
+def noisy_perplexities(share, num=2000, clean=(-6.0, 2.0), noisy=(4.0, 1.5), seed=0):
+    """Perplexities with the truth: margins are Gaussian, perplexities their soft-plus."""
+    rng = np.random.default_rng(seed)
+    noisy_N = np.arange(num) >= num - round(share * num)
+    margins_N = np.where(noisy_N, rng.normal(*noisy, num), rng.normal(*clean, num))
+    return np.logaddexp(0.0, margins_N), noisy_N
+
+
+def precision_recall(flagged_N, noisy_N):
+    return (flagged_N & noisy_N).sum() / flagged_N.sum(), (flagged_N & noisy_N).sum() / noisy_N.sum()
+
+
+def test_all_are_found_by_name():
+    assert list(Detector.choices()) == ["calibrated", "gaussian"]
+
+
+@each_detector
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_finds_mismatched_pairs(detector, share):
+    perplexities_N, noisy_N = noisy_perplexities(share)
+    detection = detector.detect(perplexities_N)
+    precision, recall = precision_recall(~detection.clean, noisy_N)
+    assert detection.reason == ""
+    assert detection.fit.bimodal
+    assert precision > 0.7
+    assert recall > 0.95
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.8])
+def test_calibrated_fit_is_precise_where_the_papers_flags_too_many(share):
+    perplexities_N, noisy_N = noisy_perplexities(share)
+    precision, recall = precision_recall(~CalibratedDetector().detect(perplexities_N).clean, noisy_N)
+    assert precision > 0.95
+    assert recall > 0.95
+    if share <= 0.2:
+        assert precision_recall(~GaussianDetector().detect(perplexities_N).clean, noisy_N)[0] < 0.9
+
+
+@each_detector
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_posterior_falls_with_the_perplexity(detector, share):
+    perplexities_N, _ = noisy_perplexities(share)
+    fit = detector.detect(perplexities_N).fit
+    grid = np.concatenate([[0.0], np.geomspace(1e-15, 1e4, 4000)])
+    log_posterior = fit.log_posterior(grid)
+    assert np.isfinite(log_posterior).all()
+    assert (log_posterior <= 0).all()
+    assert (np.diff(log_posterior) <= 1e-12).all()
+
+
+@given(
+    weight=st.floats(0.05, 0.95),
+    means=st.tuples(st.floats(-5, 5), st.floats(0.1, 8)),
+    variances=st.tuples(st.floats(0.01, 9), st.floats(0.01, 9)),
+    axis=st.sampled_from(["perplexity", "log", "margin"]),
+)
+def test_posterior_falls_for_any_mixture(weight, means, variances, axis):
+    fit = MixtureFit(axis, (weight, 1 - weight), (means[0], means[0] + means[1]), variances, 0.0, 0.0)
+    log_posterior = fit.log_posterior(np.concatenate([[0.0], np.geomspace(1e-10, 1e3, 300)]))
+    assert np.isfinite(log_posterior).all()
+    assert (np.diff(log_posterior) <= 1e-9).all()
+
+
+def test_between_the_means_the_posterior_is_bayes_rule():
+    fit = MixtureFit("perplexity", (0.3, 0.7), (1.0, 5.0), (0.25, 4.0), 0.0, 0.0)
+    places = np.linspace(1.0, 5.0, 50)
+    clean, noisy = 0.3 * norm(1.0, 0.5).pdf(places), 0.7 * norm(5.0, 2.0).pdf(places)
+    np.testing.assert_allclose(np.exp(fit.log_posterior(places)), clean / (clean + noisy))
+
+
+def test_small_perplexities_never_count_as_mismatched():
+    """A narrow clean component at 3 and a wide noisy one: without the hold, 0 would be noisy."""
+    fit = MixtureFit("perplexity", (0.5, 0.5), (3.0, 6.0), (0.01, 9.0), 0.0, 0.0)
+    raw = np.subtract(*fit.log_densities(np.array([0.0])))
+    assert expit(raw)[0] < 0.01
+    assert np.exp(fit.log_posterior(np.array([0.0])))[0] > 0.9
+
+
+@each_detector
+def test_threshold_zero_flags_nothing_and_higher_thresholds_flag_more(detector):
+    perplexities_N, _ = noisy_perplexities(0.5)
+    flagged = [
+        int((~detector.model_copy(update={"threshold": threshold}).detect(perplexities_N).clean).sum())
+        for threshold in (0.0, 0.1, 0.5, 0.9)
+    ]
+    assert flagged[0] == 0 < flagged[1] <= flagged[2] <= flagged[3]
+
+
+def test_threshold_zero_flags_nothing_where_the_posterior_underflows():
+    rng = np.random.default_rng(0)
+    perplexities_N = np.concatenate([rng.normal(1.0, 0.1, 500), rng.normal(300.0, 1.0, 500)])
+    detection = GaussianDetector(threshold=0.0).detect(perplexities_N)
+    assert detection.reason == ""
+    assert (np.exp(detection.log_posterior) == 0).any()
+    assert detection.clean.all()
+
+
+@each_detector
+def test_order_does_not_matter(detector):
+    perplexities_N, _ = noisy_perplexities(0.3)
+    order = np.random.default_rng(1).permutation(len(perplexities_N))
+    first, second = detector.detect(perplexities_N), detector.detect(perplexities_N[order])
+    assert first.fit == second.fit
+    assert np.array_equal(first.clean[order], second.clean)
+
+
+@each_detector
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_equal_perplexities_keep_all(detector, value):
+    detection = detector.detect(np.full(100, value))
+    assert detection.clean.all()
+    assert detection.fit is None
+    assert "different" in detection.reason
+
+
+def test_one_group_keeps_all():
+    margins_N = np.random.default_rng(0).normal(-3.0, 2.0, 2000)
+    detection = CalibratedDetector().detect(np.logaddexp(0.0, margins_N))
+    assert detection.clean.all()
+    assert (detection.log_posterior == 0).all()
+    assert not detection.fit.bimodal
+    assert "one component" in detection.reason
+
+
+def test_paper_detector_keeps_all_of_one_gaussian():
+    detection = GaussianDetector().detect(np.random.default_rng(0).normal(10.0, 1.0, 2000))
+    assert detection.clean.all()
+    assert "one component" in detection.reason
+
+
+def test_collapsed_component_keeps_all():
+    """A handful of outliers is no noise component."""
+    perplexities_N = np.concatenate([np.random.default_rng(0).normal(5.0, 0.5, 2000), [900.0, 901.0, 902.0]])
+    detection = GaussianDetector().detect(perplexities_N)
+    assert detection.clean.all()
+    assert "noisy component is almost empty" in detection.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, ""),
+        ({"bic_two": 100.0}, "one component"),
+        ({"weights": (0.02, 0.98)}, "clean component is almost empty"),
+        ({"weights": (0.999, 0.001)}, "noisy component is almost empty"),
+        ({"means": (1.0, 1.1)}, "too close"),
+    ],
+)
+def test_reasons(change, reason):
+    good = MixtureFit("perplexity", (0.5, 0.5), (1.0, 5.0), (1.0, 1.0), bic_one=100.0, bic_two=50.0)
+    got = GaussianDetector().why_not_bimodal(replace(good, **change))
+    assert (reason in got) if reason else (got == "")
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0, 600), min_size=2, max_size=30, unique=True))
+def test_axes_rise_and_margin_undoes_the_softplus(values):
+    values_N = np.sort(np.array(values))
+    for axis in ("perplexity", "log", "margin"):
+        assert (np.diff(to_axis(values_N, axis)) >= 0).all()
+    usable_N = values_N[values_N > 1e-12]
+    np.testing.assert_allclose(np.logaddexp(0.0, to_axis(usable_N, "margin")), usable_N, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [[1.0, np.nan], [1.0, -0.1], [[1.0]]])
+def test_bad_perplexities_are_refused(bad):
+    with pytest.raises(DataError, match="finite"):
+        GaussianDetector().detect(np.array(bad))

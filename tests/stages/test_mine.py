@@ -1,0 +1,114 @@
+"""Mining: windows, provenance, and what is dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from artefacts import make_corpus, make_dataset
+from made_evaluation import config_for, make_run
+
+from raydr.artifacts import Artifact
+from raydr.data.dataset import read_split
+from raydr.errors import ConfigError, DataError
+from raydr.stages.mine import mine
+from raydr.storage import Folder
+
+pytestmark = pytest.mark.ray
+
+TEXTS = ["alpha river", "beta city", "Alpha  RIVER", "gamma forest", "delta island", "epsilon bridge"]
+
+
+@pytest.fixture
+def data(tmp_path: Path, ray_local: None) -> tuple[Folder, Folder]:
+    passages = [{"passage_id": f"p{at}", "title": "", "text": text} for at, text in enumerate(TEXTS)]
+    corpus = make_corpus(tmp_path / "corpus", passages, part_rows=4)
+    queries = [{"query_id": name, "text": name} for name in ("q0", "q1", "q2", "q3")]
+    qrels = [
+        {"query_id": "q0", "passage_id": "p0"},
+        {"query_id": "q1", "passage_id": "p1"},
+        {"query_id": "q1", "passage_id": "p3", "relevance": 0},
+        {"query_id": "q2", "passage_id": "p5"},
+        {"query_id": "q3", "passage_id": "p4"},
+    ]
+    own = [
+        {"query_id": "q1", "passage_id": "p4", "miner": "source:hard", "rank": 2, "score": 3.0},
+        {"query_id": "q0", "passage_id": "p2", "miner": "source:hard", "rank": 1},
+        {"query_id": "q0", "passage_id": "p5", "miner": "source:random", "rank": 2},
+        {"query_id": "q1", "passage_id": "p0", "miner": "source:hard", "rank": 1, "score": 4.0, "positive_score": 9.0},
+    ]
+    tables = {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": own}}
+    return corpus.artifact.folder, make_dataset(tmp_path / "dataset", corpus, tables).artifact.folder
+
+
+RUN = [
+    *(("q0", f"p{at}", 10.0 - at) for at in range(6)),
+    *(("q1", one, score) for one, score in (("p3", 5.0), ("p1", 4.0), ("p0", 3.0))),
+    ("q2", "p5", 1.0),
+]
+
+
+def rows_of(made: Artifact) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = read_split(made, "negatives", "train").to_pylist()
+    return rows
+
+
+def test_window_after_dropping_with_provenance(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
+    corpus, dataset = data
+    config = config_for(tmp_path, negatives={"first_rank": 2, "depth": 2})
+    run = make_run(tmp_path / "run", RUN, queries_per_part=2)
+    made = mine(config, "train", dataset, corpus, run, Folder(str(tmp_path / "mined")), "ann", round=3)
+    # q0: p0 is the positive and p2 says the same, so the rest is p1, p3, p4, p5.
+    found = [
+        (row["query_id"], row["passage_id"], row["rank"], row["score"], row["positive_score"]) for row in rows_of(made)
+    ]
+    assert found == [("q0", "p3", 4, 7.0, 10.0), ("q0", "p4", 5, 6.0, 10.0), ("q1", "p0", 3, 3.0, 4.0)]
+    assert {(row["miner"], row["round"], row["action"], row["weight"]) for row in rows_of(made)} == {
+        ("ann", 3, "keep", 1.0)
+    }
+    counts = {name: made.info[name] for name in ("queries", "queries_without_negatives", "queries_short", "negatives")}
+    assert counts == {"queries": 4, "queries_without_negatives": 2, "queries_short": 1, "negatives": 3}
+    assert (made.info["dropped_positive"], made.info["dropped_identical"]) == (3, 1)
+
+
+def test_source_negatives_are_filtered_in_the_same_way(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
+    corpus, dataset = data
+    made = mine(config_for(tmp_path), "train", dataset, corpus, None, Folder(str(tmp_path / "mined")), "source")
+    found = [
+        (row["query_id"], row["passage_id"], row["miner"], row["rank"], row["positive_score"]) for row in rows_of(made)
+    ]
+    assert found == [
+        ("q0", "p5", "source:random", 2, None),
+        ("q1", "p0", "source:hard", 1, 9.0),
+        ("q1", "p4", "source:hard", 2, None),
+    ]
+    assert (made.info["queries_without_negatives"], made.info["dropped_identical"]) == (2, 1)
+
+
+@pytest.mark.invariant
+def test_result_does_not_depend_on_the_parts_of_the_run(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
+    corpus, dataset = data
+    rows = []
+    for parts in (1, 3):
+        run = make_run(tmp_path / f"run{parts}", RUN, queries_per_part=parts)
+        made = mine(
+            config_for(tmp_path), "train", dataset, corpus, run, Folder(str(tmp_path / f"mined{parts}")), "bm25"
+        )
+        rows.append(rows_of(made))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 6
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
+    corpus, dataset = data
+    output = Folder(str(tmp_path / "mined"))
+    other = make_run(tmp_path / "other", [("x9", "p1", 1.0)])
+    with pytest.raises(DataError, match=r"^the run at .* has 1 queries .* the first is 'x9'"):
+        mine(config_for(tmp_path), "train", dataset, corpus, other, output, "bm25")
+    unknown = make_run(tmp_path / "unknown", [("q0", "p77", 1.0)])
+    with pytest.raises(DataError, match="'p77'"):
+        mine(config_for(tmp_path), "train", dataset, corpus, unknown, output, "bm25", overwrite=True)
+    with pytest.raises(ConfigError, match="miner 'bm25' needs a run"):
+        mine(config_for(tmp_path), "train", dataset, corpus, None, output, "bm25")
+    with pytest.raises(ConfigError, match="section negatives"):
+        mine(config_for(tmp_path, negatives=None), "train", dataset, corpus, unknown, output, "bm25")

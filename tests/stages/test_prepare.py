@@ -1,0 +1,199 @@
+"""``prepare`` on Ray: whole data sets, bad input, reuse and resume."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.errors import ConfigError, DataError, FingerprintError
+from raydr.stages import prepare as stage
+from raydr.stages.prepare import QUARANTINE, prepare
+from raydr.storage import Folder
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
+
+
+def config_of(reader: dict[str, Any], **data: Any) -> RunConfig:
+    return RunConfig.parse({"data": {"reader": reader, "part_rows": 50, **data}})
+
+
+def run(config: RunConfig, root: Path, overwrite: bool = False) -> tuple[Artifact, Artifact]:
+    return prepare(config, Folder(str(root / "corpus")), Folder(str(root / "dataset")), overwrite)
+
+
+def beir(path: Path, **data: Any) -> RunConfig:
+    return config_of({"name": "beir", "path": str(path)}, **data)
+
+
+def quarantine(root: Path) -> list[str]:
+    rows = []
+    for kind in ("corpus", "dataset"):
+        file = root / kind / QUARANTINE
+        if file.exists():
+            rows += [json.loads(line) for line in file.read_text().splitlines()]
+    return sorted(f"{Path(row['file']).name}:{row['line']}: {row['reason']}" for row in rows)
+
+
+@pytest.fixture
+def copied(beir_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(beir_folder, tmp_path / "in"))
+
+
+@pytest.mark.invariant
+def test_two_runs_give_the_same_bits_and_every_row_is_found(beir_folder: Path, tmp_path: Path) -> None:
+    first, second = (run(beir(beir_folder), tmp_path / name) for name in ("a", "b"))
+    for one, other in zip(first, second, strict=True):
+        assert one.fingerprint == other.fingerprint
+        assert one.manifest.parts == other.manifest.parts
+        one.verify()
+    corpus, dataset = Corpus(first[0]), Dataset(first[1])
+    assert [len(part) for part in corpus.parts()] == [50, 50, 20]
+    assert corpus.rows_of([f"p{at:03d}" for at in range(120)]).tolist() == list(range(120))
+    fourth = json.loads((beir_folder / "corpus.jsonl").read_text().splitlines()[3])
+    assert corpus.texts(np.array([3])).titles == [fourth["title"]]
+    assert dataset.splits == ["dev", "test", "train"]
+    assert dataset.corpus_fingerprint == corpus.fingerprint
+    assert dataset.qrels("test").column("passage_id").to_pylist() == [f"p{at:03d}" for at in range(50, 60)]
+    assert dataset.queries("train").column("answers")[0].as_py()
+    assert dataset.negatives("train").num_rows == 0
+    assert not (tmp_path / "a" / "corpus" / "staging").exists()
+
+
+def test_what_is_there_is_reused_and_a_subset_leaves_the_corpus_alone(
+    beir_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, dataset = run(beir(beir_folder), tmp_path)
+    again = run(beir(beir_folder), tmp_path)
+    assert (again[0].manifest, again[1].manifest) == (corpus.manifest, dataset.manifest)
+    smaller = beir(beir_folder, max_queries={"train": 7})
+    with pytest.raises(FingerprintError, match=r"config\.max_queries\.train: there '\(absent\)', asked 7"):
+        run(smaller, tmp_path)
+    shutil.rmtree(tmp_path / "dataset")
+    capsys.readouterr()
+    reused, subset = run(smaller, tmp_path)
+    assert reused.manifest == corpus.manifest
+    assert "reused" in capsys.readouterr().err
+    assert subset.info["splits"]["train"]["queries"] == subset.info["splits"]["train"]["judgments"] == 7
+    assert subset.info["splits"]["dev"]["queries"] == 10
+
+
+def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Path) -> None:
+    with (copied / "corpus.jsonl").open("ab") as file:
+        file.write(b'{"_id": "b1"\n')
+        file.write(b'{"_id": "b2", "text": "\xff"}\n')
+        file.write(b'{"_id": "p003", "text": "copy"}\n')
+        file.write(b'{"_id": "b3", "text": " "}\n')
+    with (copied / "queries.jsonl").open("a") as file:
+        file.write('{"_id": "q50", "text": "again"}\n{"_id": "q51", "text": ""}\n')
+    with (copied / "qrels" / "test.tsv").open("a") as file:
+        file.write("q50\tp050\nunknown\tp001\t1\nq50\tunknown\t1\nq50\tp050\t1\nq51\tp051\t3\n")
+    found = [
+        "corpus.jsonl:121: broken JSON: Expecting ',' delimiter: line 1 column 13 (char 12)",
+        "corpus.jsonl:122: not valid UTF-8 at byte 23 of the line",
+        f"corpus.jsonl:123: duplicate passage id 'p003', first at {copied}/corpus.jsonl:4 with another text",
+        "corpus.jsonl:124: empty text of passage 'b3'",
+        f"queries.jsonl:61: duplicate query id 'q50', first at {copied}/queries.jsonl:51 with another text or other "
+        "answers",
+        "queries.jsonl:62: empty text of query 'q51'",
+        "test.tsv:12: expected 3 columns (query-id, corpus-id, score), found 2",
+        "test.tsv:13: unknown query id 'unknown': no such query in split test",
+        "test.tsv:14: unknown passage id 'unknown': no such passage in the corpus",
+        f"test.tsv:16: judgment 3 of query 'q51' and passage 'p051' differs from 1 at {copied}/qrels/test.tsv:3",
+    ]
+    with pytest.raises(DataError, match=r"bad rows, allowed are 0 .*\n.*corpus\.jsonl:121") as caught:
+        run(beir(copied), tmp_path)
+    assert str(tmp_path / "corpus" / QUARANTINE) in str(caught.value)
+    assert set(quarantine(tmp_path)) <= set(found)
+    with pytest.raises(DataError, match=r"^10 bad rows, allowed are 9 "):
+        run(beir(copied, max_bad_rows=9), tmp_path)
+    assert quarantine(tmp_path) == found
+    corpus, dataset = run(beir(copied, max_bad_rows=10), tmp_path)
+    assert quarantine(tmp_path) == found
+    assert corpus.info == {"num_passages": 120, "num_merged": 0, "num_bad": 4}
+    assert dataset.info["num_bad"] == 6
+    assert dataset.info["splits"]["test"]["judgments"] == 10
+    assert dataset.info["splits"]["test"]["merged"] == 1
+
+
+def test_mended_input_needs_no_overwrite_after_a_failure(copied: Path, tmp_path: Path) -> None:
+    good = (copied / "corpus.jsonl").read_text()
+    (copied / "corpus.jsonl").write_text(good + "{\n")
+    with pytest.raises(DataError, match="1 bad rows"):
+        run(beir(copied), tmp_path)
+    assert quarantine(tmp_path)
+    (copied / "corpus.jsonl").write_text(good)
+    corpus, _ = run(beir(copied), tmp_path)
+    assert corpus.info["num_bad"] == 0
+    assert not quarantine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", r"queries\.jsonl\.gz is empty"), (None, r"queries\.jsonl\.gz is truncated or damaged .* last line")],
+)
+def test_a_damaged_file_is_an_error_of_its_own(
+    copied: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    whole = gzip.compress((copied / "queries.jsonl").read_bytes())
+    (copied / "queries.jsonl").unlink()
+    (copied / "queries.jsonl.gz").write_bytes(whole[: len(whole) // 2] if content is None else gzip.compress(content))
+    with pytest.raises(DataError, match=message) as caught:
+        run(beir(copied), tmp_path)
+    assert "Traceback" not in str(caught.value)
+    (copied / "queries.jsonl.gz").write_bytes(whole)
+    _, dataset = run(beir(copied), tmp_path)
+    assert dataset.info["splits"]["train"]["queries"] == 40
+
+
+@pytest.mark.invariant
+def test_a_resume_reads_only_what_is_missing_and_gives_the_same_bits(
+    beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = run(beir(beir_folder), tmp_path / "whole")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "_finish_corpus", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(beir(beir_folder), tmp_path / "cut")
+    # As if the task that read the queries had been killed: parts without the record that ends them.
+    (tmp_path / "cut" / "dataset" / "staging" / "source-0001.json").unlink()
+    capsys.readouterr()
+    resumed = run(beir(beir_folder), tmp_path / "cut")
+    assert "4 of 5 sources were read before; reading the other 1" in capsys.readouterr().err
+    assert [made.manifest.parts for made in resumed] == [made.manifest.parts for made in whole]
+
+
+def test_pairs_with_repeated_passages_become_one_corpus(tmp_path: Path) -> None:
+    records = [{"anchor": f"q{at}", "positive": f"p{at // 2}", "negative": f"p{at // 2 + 1}"} for at in range(8)]
+    for split, chosen in (("train", records[:6]), ("dev", records[6:])):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in chosen))
+    reader = {
+        "name": "pairs", "path": str(tmp_path), "layout": "sentence-transformers",
+        "files": {"train": "train.jsonl", "dev": "dev.jsonl"},
+    }  # fmt: skip
+    corpus, dataset = run(config_of(reader), tmp_path / "out")
+    texts = [text for part in Corpus(corpus).parts() for text in part.column("text").to_pylist()]
+    assert texts == ["p0", "p1", "p2", "p3", "p4"]
+    assert corpus.info == {"num_passages": 5, "num_merged": 11, "num_bad": 0}
+    assert dataset.info["splits"]["train"]["negatives"] == 6
+    negatives = Dataset(dataset).negatives("dev").to_pylist()
+    assert Corpus(corpus).find([row["passage_id"] for row in negatives]).tolist() == [4, 4]
+    assert (negatives[0]["miner"], negatives[0]["action"], negatives[0]["weight"]) == ("source:hard", "keep", 1.0)
+
+
+def test_a_subset_of_an_unknown_split_is_refused(beir_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_queries names 'tain'; the data has the splits dev, test, train"):
+        run(beir(beir_folder, max_queries={"tain": 3}), tmp_path)

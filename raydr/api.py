@@ -37,8 +37,12 @@ def inject_noise(config: RunConfig, overwrite: bool = False) -> Artifact:
 
 
 def export(
-    config: RunConfig, output: str, format: Literal["dpr", "beir", "triples"] = "beir", negatives: str = ""
-) -> None:
+    config: RunConfig,
+    output: str,
+    format: Literal["dpr", "beir", "triples"] = "beir",
+    negatives: str = "",
+    overwrite: bool = False,
+) -> Artifact:
     """Write the data set for other trainers, with the given negatives or its own."""
     from raydr.component import build
     from raydr.data.writers.base import Writer
@@ -46,7 +50,8 @@ def export(
 
     with open_job(config) as job:
         mined = Folder(negatives).absolute() if negatives else None
-        export_stage(config, job.workspace.corpus, job.dataset, mined, format, Folder(output).absolute())
+        writer = build(Writer, format)
+        return export_stage(config, job.workspace.corpus, job.dataset, mined, writer, Folder(output).absolute(), overwrite)
 
 
 def mine(config: RunConfig, split: str = "", system: str = "", overwrite: bool = False) -> Artifact:

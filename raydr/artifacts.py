@@ -252,7 +252,8 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         elif folder.exists(PLAN):
             begun = Identity.model_validate(folder.read_json(PLAN))
             if begun.fingerprint != identity.fingerprint:
-                _refuse_or_remove(folder, identity, begun, overwrite)
+                # Nothing was finished under the old plan, so nothing is lost by starting over.
+                _refuse_or_remove(folder, identity, begun, overwrite or not folder.files(DONE))
         elif folder.exists() and folder.files() and not overwrite:
             raise ArtifactError(
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "

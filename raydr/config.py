@@ -6,11 +6,12 @@ and values out of range are errors that name the key, the value and what is allo
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from raydr.cluster import RayConfig
 from raydr.component import Config
@@ -24,11 +25,13 @@ from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
 
 class RunConfig(Config):
     """A run: what to read, how to learn, where to put it."""
 
-    name: str = Field(default="raydr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(default="raydr", pattern=rf"^{_NAME.pattern}$")
     #: Where the artefacts go: a local folder or an fsspec URL.
     workdir: str = "work"
     seed: int = Field(default=0, ge=0)
@@ -44,6 +47,24 @@ class RunConfig(Config):
     evaluate: EvaluateConfig = EvaluateConfig()
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
+    #: Further trainings to compare with, by name: what differs in the section ``train``.
+    variants: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _variants_are_valid(self) -> RunConfig:
+        for name in self.variants:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            self.variant(name)
+        return self
+
+    def variant(self, name: str) -> RunConfig:
+        """The run with one variant's training; the run itself for any other name."""
+        changes = self.variants.get(name)
+        if changes is None:
+            return self
+        train = _merged(self.train.model_dump(), changes)
+        return self.model_copy(update={"train": TrainConfig.model_validate(train)})
 
     @classmethod
     def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
@@ -78,6 +99,19 @@ class RunConfig(Config):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with some of them changed; a component of another name replaces the whole one."""
+    merged = dict(base)
+    for key, value in changes.items():
+        there = merged.get(key)
+        nested = isinstance(value, dict) and isinstance(there, dict)
+        if nested and value.get("name", there.get("name")) == there.get("name"):  # type: ignore[union-attr]
+            merged[key] = _merged(there, value)  # type: ignore[arg-type]
+        else:
+            merged[key] = value
+    return merged
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:

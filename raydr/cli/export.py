@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, load
 
 
 def run(
@@ -17,8 +17,9 @@ def run(
         str, typer.Option("--negatives", help="Folder of a negatives artefact; the data set's own if left out.")
     ] = "",
     set_: Overrides = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the data set, with mined and judged negatives, as DPR JSON, BEIR or triples."""
     import raydr
 
-    raydr.export(load(config, set_), output=output, format=format, negatives=negatives)
+    raydr.export(load(config, set_), output=output, format=format, negatives=negatives, overwrite=overwrite)

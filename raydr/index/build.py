@@ -81,8 +81,8 @@ def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
     except RuntimeError as error:
         reason = str(error).rsplit(": ", 1)[-1]
         raise ConfigError(
-            f"index.factory {factory!r} cannot be trained on {len(sample):,} vectors of {len(embeddings):,} ({reason}): "
-            "choose fewer cells, Flat, or auto"
+            f"index.factory {factory!r} cannot be trained on {len(sample):,} vectors of {len(embeddings):,} "
+            f"({reason}): choose fewer cells, Flat, or auto"
         ) from error
     return index
 

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from raydr.data.schema import RUNS
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,29 @@ def merge(parts: Sequence[Found], top_k: int) -> Found:
         np.concatenate([part.rows for part in parts], axis=1),
         top_k,
     )
+
+
+def rank_found(query_ids: pa.Array, passage_ids: pa.Array, found: Found) -> pa.Table:
+    """What was found as a table of the runs schema; places without a passage are left out.
+
+    Equal scores are put in trec_eval's order (passage id descending, as bytes). Everything else is in order already,
+    which makes this many times quicker than :func:`raydr.stages.runs.rank_rows`; the result is the same.
+
+    Args:
+        query_ids: One id a query of ``found``.
+        passage_ids: Of the places that are filled, query by query.
+    """
+    filled = found.rows >= 0
+    query, place = np.nonzero(filled)
+    scores = found.scores[filled]
+    same = (query[1:] == query[:-1]) & (scores[1:] == scores[:-1])
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied):
+        table = pa.table({"query": query[tied], "score": scores[tied], "passage_id": passage_ids.take(pa.array(tied))})
+        keys = [("query", "ascending"), ("score", "descending"), ("passage_id", "descending")]
+        order = np.arange(len(scores))
+        order[tied] = tied[pc.sort_indices(table, sort_keys=keys).to_numpy()]
+        passage_ids = passage_ids.take(pa.array(order))
+    # The filled places of a query come first, so the place gives the rank.
+    ranks = pa.array(place + 1, type=pa.int32())
+    return pa.Table.from_arrays([query_ids.take(pa.array(query)), passage_ids, ranks, pa.array(scores)], schema=RUNS)

@@ -33,7 +33,7 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
         return Found(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64))
     width = min(top_k + 1, num_rows)
     scores, rows = index.search(queries, width)
-    found = best(scores, rows, top_k)
+    found = _in_order(scores, rows, top_k)
     most = min(top_k + TIE_LIMIT, num_rows)
     undecided = _undecided(scores, rows, top_k)
     while len(undecided) and width < most:
@@ -43,6 +43,16 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
         found.scores[undecided], found.rows[undecided] = again.scores, again.rows
         undecided = undecided[_undecided(scores, rows, top_k)]
     return _pad(found, top_k)
+
+
+def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Found:
+    """What :func:`best` gives, sorting only where FAISS, which returns the best first, has left a choice."""
+    found = Found(scores[:, :top_k].copy(), rows[:, :top_k].copy())
+    open_ones = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(axis=1) | (rows[:, -1] < 0))
+    if len(open_ones):
+        sorted_ones = best(scores[open_ones], rows[open_ones], top_k)
+        found.scores[open_ones], found.rows[open_ones] = sorted_ones.scores, sorted_ones.rows
+    return found
 
 
 def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:

@@ -64,6 +64,10 @@ class RCL(Loss):
     beta: BetaSchedule = BetaSchedule(final=0.5)
     reduction: Literal["paper", "reference"] = "paper"
 
+    @property
+    def num_warmup_epochs(self) -> int:
+        return self.beta.start_epoch
+
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         beta = self.beta.value(epoch)
         log_probs_QC = log_softmax_QC(candidates.logits_QC())

@@ -120,17 +120,18 @@ class Job:
         """Train the dual encoder.
 
         Args:
-            name: of the model in the working folder.
+            name: of the model in the working folder; the name of a variant trains that variant.
             negatives: mined candidates; by default those that the config's miner has found for the training split.
         """
         from raydr.stages.train import train
 
         if negatives is None:
             negatives = self._mined()
+        config = self.config.variant(name)
         with self._stage(f"train-{name}") as tracker:
-            tracker.log_params(self.config.train.model_dump(mode="json"))
+            tracker.log_params(config.train.model_dump(mode="json"))
             model = train(
-                self.config,
+                config,
                 self.dataset,
                 self.workspace.corpus,
                 self.workspace.model(name),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from raydr.artifacts import Artifact, Identity, Part, begin, record_part
+from raydr.component import build
 from raydr.config import RunConfig
 from raydr.console import say, show_summary
 from raydr.data.corpus import Corpus
@@ -20,7 +21,7 @@ def export(
     corpus: Folder,
     dataset: Folder,
     negatives: Folder | None,
-    writer: Writer,
+    format: str | Writer,
     output: Folder,
     overwrite: bool = False,
 ) -> Artifact:
@@ -33,15 +34,18 @@ def export(
         corpus: the passages.
         dataset: queries, judgments and the data set's own negatives.
         negatives: mined or judged negatives, which go before the data set's own; may be None.
-        writer: the format, for example ``build(Writer, "dpr")``.
+        format: ``dpr``, ``beir`` or ``triples``, or a writer with settings of its own.
         output: where the files go.
         overwrite: replace what is at ``output``.
 
     Raises:
+        ConfigError: there is no such format.
         DataError: the inputs were not made for each other, or the format cannot hold a text as it is.
     """
     import ray
 
+    # mypy takes the abstract class for one that is instantiated; build only looks up its subclasses.
+    writer = build(Writer, format) if isinstance(format, str) else format  # type: ignore[type-abstract]
     exported = _open(corpus, dataset, negatives)
     inputs = {"corpus": exported.corpus.fingerprint, "dataset": exported.dataset.fingerprint}
     if exported.negatives is not None:

@@ -37,10 +37,9 @@ def build_index(config: RunConfig, embeddings: Folder, output: Folder, overwrite
     if not len(vectors):
         raise DataError(f"the embeddings at {embeddings} have no passages: there is nothing to index")
     settings = config.index
-    if cluster_capacity()["CPU"] < settings.cpus_per_task:
-        raise ConfigError(
-            f"index.cpus_per_task is {settings.cpus_per_task}, the cluster has {cluster_capacity()['CPU']:g} CPUs: lower it"
-        )
+    cpus = cluster_capacity()["CPU"]
+    if cpus < settings.cpus_per_task:
+        raise ConfigError(f"index.cpus_per_task is {settings.cpus_per_task}, the cluster has {cpus:g} CPUs: lower it")
     factory, reason = settings.factory, "as configured"
     if factory == "auto":
         factory, reason = choose_factory(len(vectors), vectors.dim, settings.train_rows)

@@ -6,6 +6,8 @@ writes one part of the run. The driver sees counters only, and keeps a bounded n
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +19,12 @@ from raydr.errors import ConfigError, DataError, FingerprintError
 from raydr.index.backend import has_cuda
 from raydr.index.config import SearchConfig
 from raydr.index.factory import make_index, uses
-from raydr.index.merge import Found, merge
+from raydr.index.merge import Found, merge, rank_found
 from raydr.index.search import ShardSearcher
 from raydr.index.shards import IndexShards
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, smallest_node_cpus
-from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
+from raydr.stages.runs import KIND, part_name, write_run_part
 from raydr.storage import Folder
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
@@ -135,7 +137,7 @@ def plan_layout(settings: SearchConfig, num_shards: int) -> Layout:
         )
     num_actors = min(num_shards, fit)
     bounds = [num_shards * actor // num_actors for actor in range(num_actors + 1)]
-    groups = tuple(tuple(range(first, end)) for first, end in zip(bounds, bounds[1:], strict=False))
+    groups = tuple(tuple(range(first, end)) for first, end in itertools.pairwise(bounds))
     cpus = settings.cpus_per_actor or max(1, int(min(capacity["CPU"] / num_actors, smallest_node_cpus())))
     say(f"search: {num_shards} shards in {num_actors} actors of {cpus} CPUs each, on {device} ({reason})")
     return Layout(groups, cpus, 1 if device == "cuda" else 0, device)
@@ -166,21 +168,25 @@ class SearchActor:
         return self.searcher.search(self.queries.vectors(batch.part)[batch.start : batch.stop], top_k)
 
 
-def _merge_and_write(
-    index: Folder, queries: Folder, output: Folder, batch: QueryBatch, top_k: int, *parts: Found
-) -> dict[str, Any]:
-    import numpy as np
-    import pyarrow as pa
+@functools.lru_cache(maxsize=2)
+def _opened(index: Folder, queries: Folder, fingerprints: tuple[str, str]) -> tuple[IndexShards, Embeddings]:
+    """Both artefacts, opened once a worker; the fingerprints tell remade ones at the same path apart."""
+    return IndexShards.open(index), Embeddings.open(queries)
 
+
+def _merge_and_write(
+    index: Folder,
+    queries: Folder,
+    fingerprints: tuple[str, str],
+    output: Folder,
+    batch: QueryBatch,
+    top_k: int,
+    *parts: Found,
+) -> dict[str, Any]:
+    shards, encoded = _opened(index, queries, fingerprints)
     found = merge(parts, top_k)
-    query_ids = Embeddings.open(queries).ids(batch.part).slice(batch.start, batch.stop - batch.start).combine_chunks()
-    filled = found.rows >= 0
-    owner = np.broadcast_to(np.arange(len(query_ids))[:, None], found.rows.shape)[filled]
-    ranked = rank_rows(
-        query_ids.take(pa.array(owner)),
-        IndexShards.open(index).passage_ids(found.rows[filled]),
-        pa.array(found.scores[filled]),
-    )
+    query_ids = encoded.ids(batch.part).slice(batch.start, batch.stop - batch.start).combine_chunks()
+    ranked = rank_found(query_ids, shards.passage_ids(found.rows[found.rows >= 0]), found)
     record = write_run_part(output, part_name(batch.number), ranked)
     record_part(output, part_name(batch.number), record)
     return record
@@ -209,14 +215,18 @@ def _search(
     actors = [make.remote(index, group, queries, settings, layout) for group in layout.groups]
     # Merging is light and must never wait for CPUs that the actors hold while they wait for it.
     merge_task = ray.remote(num_cpus=0)(_merge_and_write)
-    waiting, pending = list(reversed(todo)), {}
+    fingerprints = (building.identity.inputs["index"], building.identity.inputs["queries"])
+    waiting = list(reversed(todo))
+    pending: dict[Any, QueryBatch] = {}
     try:
         with progress_bar("search", total=sum(batch.stop - batch.start for batch in todo), unit="queries") as bar:
             while waiting or pending:
                 while waiting and len(pending) < _BATCHES_IN_FLIGHT:
                     batch = waiting.pop()
                     parts = [actor.search.remote(batch, top_k) for actor in actors]
-                    pending[merge_task.remote(index, queries, building.folder, batch, top_k, *parts)] = batch
+                    pending[merge_task.remote(index, queries, fingerprints, building.folder, batch, top_k, *parts)] = (
+                        batch
+                    )
                 (done,), _ = ray.wait(list(pending), num_returns=1)
                 batch = pending.pop(done)
                 building.done[part_name(batch.number)] = Part.model_validate(ray.get(done))

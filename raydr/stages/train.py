@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,10 +16,12 @@ from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
+from raydr.data.schema import write_parquet
 from raydr.errors import ArtifactError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.stages.train_progress import TrainingView
 from raydr.storage import Folder
+from raydr.training.checkpoint import PROGRESS
 
 if TYPE_CHECKING:
     from raydr.tracking import Tracker, TrackerHandle
@@ -29,7 +32,18 @@ if TYPE_CHECKING:
 VERSION = 1
 
 #: Settings of training that do not change its result.
-_NEUTRAL = {"num_workers", "cpus_per_worker", "use_gpu", "max_failures", "checkpoint_steps", "log_steps"}
+_NEUTRAL = {
+    "num_workers",
+    "cpus_per_worker",
+    "use_gpu",
+    "max_failures",
+    "checkpoint_steps",
+    "log_steps",
+    "share_warmup",
+}
+
+#: Settings of training that play no part before a loss's warm-up is over.
+_AFTER_WARMUP = {"loss", "teacher", "pair_detection", "keep"}
 
 
 def train(
@@ -139,6 +153,7 @@ def _fit(
                 "dtype": dtype,
                 "tracker": tracker,
                 "view": view.actor,
+                "warmup": warmup_folder(config, making.identity).url,
             },
             torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
             scaling_config=ScalingConfig(
@@ -175,6 +190,14 @@ def _fit(
     state.remove()
     _show(artifact)
     return artifact
+
+
+def warmup_folder(config: RunConfig, identity: Identity) -> Folder:
+    """Where trainings that begin with the same epochs of plain NCE share the state after them."""
+    shared = identity.model_dump()
+    for setting in _AFTER_WARMUP:
+        del shared["config"]["train"][setting]
+    return Folder(config.workdir).absolute() / "warmups" / fingerprint_of(shared)
 
 
 def _check_resources(config: RunConfig) -> None:
@@ -240,6 +263,17 @@ def save_untrained(config: RunConfig, output: Folder, overwrite: bool = False) -
         return making.finish({"dim": model.dim}, config.model_dump(mode="json"))
 
 
+def _epoch_name(epochs: int) -> str:
+    return f"epoch-{epochs}"
+
+
+def _copy(source: Path, target: Folder) -> None:
+    """Files of a state, the progress last: its presence says that the state is whole."""
+    for file in sorted(source.iterdir(), key=lambda path: path.name == PROGRESS):
+        with target.publish(file.name) as path:
+            shutil.copyfile(file, path)
+
+
 def _publish(folder: Folder, save: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="raydr-model-") as scratch:
         save(Path(scratch))
@@ -256,7 +290,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     handle = arguments["tracker"]
     rank = ray.train.get_context().get_world_rank()
     with handle.open() if handle is not None and rank == 0 else nullcontext() as tracker:
-        return _train(arguments, _RayListener(tracker, arguments["view"], rank))
+        return _train(arguments, _RayListener(tracker, arguments["view"], rank, Folder(arguments["output"])))
 
 
 def _train(arguments: dict[str, Any], listener: _RayListener) -> dict[str, Any]:
@@ -293,12 +327,18 @@ def _train(arguments: dict[str, Any], listener: _RayListener) -> dict[str, Any]:
         listener,
         wrap=prepare_model,
     )
+    listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
+    warmup = Folder(arguments["warmup"])
+    listener.share(warmup, config.train.loss.num_warmup_epochs or config.train.share_warmup or 0)
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.resume(Path(folder))
         listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
+    elif (epochs := config.train.loss.num_warmup_epochs) and (warmup / _epoch_name(epochs)).exists(PROGRESS):
+        trainer.resume(Path((warmup / _epoch_name(epochs)).localize("")))
+        listener.tell(f"the first {epochs} epochs of plain NCE are there from another training: going on from them")
     try:
         progress = trainer.run()
     except TrainingError as error:
@@ -329,10 +369,20 @@ def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table,
 class _RayListener:
     """Reports checkpoints to Ray Train, metrics to MLflow, progress to the driver. Rank 0 speaks."""
 
-    def __init__(self, tracker: Tracker | None, view: Any, rank: int) -> None:
+    def __init__(self, tracker: Tracker | None, view: Any, rank: int, output: Folder) -> None:
         self.rank = rank
+        self.output = output
+        #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
+        self.query_ids: list[str] = []
         self.view = view
+        self.warmup: Folder | None = None
+        self.shared_epoch = 0
         self.tracker = tracker
+
+    def share(self, warmup: Folder, epochs: int) -> None:
+        """Keep the state after so many epochs in a folder that other trainings look into; 0 keeps none."""
+        self.warmup = warmup / _epoch_name(epochs) if epochs else None
+        self.shared_epoch = epochs
 
     def tell(self, message: str) -> None:
         if self.rank == 0:
@@ -346,9 +396,26 @@ class _RayListener:
             self.tracker.log_metrics({f"step/{key}": value for key, value in metrics.items()}, progress.global_step)
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        if self.rank:
+            return
         found = progress.detections[-1]
-        reason = f" ({found['reason']})" if found["reason"] else ""
-        self.tell(f"epoch {progress.epoch + 1}: {found['share_flagged']:.1%} of the pairs flagged{reason}")
+        known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
+        facts = [f"{key} {value:.3f}" for key, value in known.items()] + [found["reason"]] * bool(found["reason"])
+        details = f" ({', '.join(facts)})" if facts else ""
+        self.tell(f"epoch {progress.epoch + 1}: {found['share_flagged']:.1%} of the pairs flagged{details}")
+        if self.tracker is not None:
+            numbers = {"share_flagged": found["share_flagged"]} | known
+            self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
+        table = pa.table(
+            {
+                "query_id": self.query_ids,
+                "perplexity": flags.perplexities,
+                "log_posterior": flags.detection.log_posterior,
+                "clean": flags.clean,
+            }
+        )
+        with self.output.publish(f"detection/epoch-{progress.epoch + 1:03d}.parquet") as path:
+            write_parquet(table, path)
 
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
         import ray.train
@@ -365,4 +432,7 @@ class _RayListener:
             return
         with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
             save(Path(scratch))
+            shared = finished_epoch and progress.epoch == self.shared_epoch
+            if shared and self.warmup is not None and not self.warmup.exists(PROGRESS):
+                _copy(Path(scratch), self.warmup)
             ray.train.report(report, checkpoint=ray.train.Checkpoint.from_directory(scratch))

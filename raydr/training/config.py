@@ -92,6 +92,9 @@ class TrainConfig(Config):
     max_failures: int = Field(default=3, ge=-1)
     #: Steps between checkpoints inside an epoch; only at its end if null.
     checkpoint_steps: int | None = Field(default=None, ge=1)
+    #: Keep the state after so many epochs of plain NCE for other trainings of the working folder that begin with
+    #: the same epochs (a loss with a warm-up looks for it), so that a comparison trains them once.
+    share_warmup: int | None = Field(default=None, ge=1)
     #: Steps between two rows of step metrics in the log.
     log_steps: int = Field(default=10, ge=1)
     #: Which state becomes the model: the epoch that is best on dev, or the last one.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer
+from raydr.noise.detection_report import report_detection
 from raydr.noise.detector import Detection
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng
@@ -35,6 +37,29 @@ class PairFlags:
     @property
     def clean(self) -> NDArray[np.bool_]:
         return self.detection.clean
+
+
+def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]) -> dict[str, Any]:
+    """What one detection came to: share flagged, mixture, and how right it was where noise was injected.
+
+    Args:
+        flags: the detection.
+        epoch: the epoch it was made for, from 0.
+        is_noise: the truth; all False if nothing is known.
+    """
+    detection = flags.detection
+    found: dict[str, Any] = {
+        "epoch": epoch,
+        "share_flagged": float((~flags.clean).mean()),
+        "reason": detection.reason,
+        "threshold": detection.threshold,
+        "fit": asdict(detection.fit) if detection.fit is not None else None,
+    }
+    if is_noise.any():
+        probability = -np.expm1(detection.log_posterior)
+        report = report_detection(is_noise, ~flags.clean, flags.perplexities, probability)
+        found |= {"precision": report.precision, "recall": report.recall, "auroc": report.auroc}
+    return found
 
 
 class PairDetector:

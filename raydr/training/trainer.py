@@ -31,7 +31,7 @@ from raydr.training.checkpoint import (
 )
 from raydr.training.collectives import mean_over_ranks, rank
 from raydr.training.config import TrainConfig
-from raydr.training.detection import PairDetector, PairFlags
+from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.optimization import build_optimizer, build_schedule, seed_step
 from raydr.training.scoring import score_candidates
@@ -128,11 +128,7 @@ class Trainer:
         if detector.config.repeat == "once" and self.progress.clean is not None:
             return
         flags = detector.detect(self.model, self.progress.epoch, self.setup.dtype, self.model.config.scale)
-        found = {
-            "epoch": self.progress.epoch,
-            "share_flagged": float((~flags.clean).mean()),
-            "reason": flags.detection.reason,
-        }
+        found = describe_detection(flags, self.progress.epoch, self.setup.batches.examples.is_noise)
         self.progress = self.progress.changed(clean=flags.clean.tolist(), detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)
 

@@ -47,14 +47,14 @@ def exported(tmp_path: Path) -> Exported:
         corpus,
         {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": own}},
     )
-    judged = [
+    mined = [
         negative("q1", "c", 9, miner="ann", score=0.5, action="down_weight"),
         negative("q1", "d", 3, miner="ann", score=0.75),
         negative("q1", "e", 1, miner="ann", action="drop"),
         negative("q1", "a", 2, miner="ann"),
         negative("q2", "f", 1, miner="ann", action="relabel"),
     ]
-    return Exported(corpus, dataset, make_negatives(tmp_path / "negatives", judged))
+    return Exported(corpus, dataset, make_negatives(tmp_path / "negatives", mined))
 
 
 def make_negatives(path: Path, rows: list[dict[str, Any]]) -> Artifact:
@@ -144,7 +144,7 @@ def test_line_breaks_are_refused_or_folded(name: str, tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "a\r\n\nb"}])
     dataset = make_dataset(tmp_path / "dataset", corpus, {"queries": {"train": [{"query_id": "q", "text": "x"}]}})
     exported = Exported(corpus, dataset, None)
-    with pytest.raises(DataError, match="passage 'p' has a line break.*fold_whitespace"):
+    with pytest.raises(DataError, match=r"passage 'p' has a line break.*fold_whitespace"):
         write_all(build(Writer, name), exported)
     texts, _ = write_all(build(Writer, {"name": name, "fold_whitespace": True}), exported)
     assert any(text.splitlines()[-1].startswith("p\ta b") for text in texts.values() if text)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from raydr.index.merge import Found, best, merge
+from raydr.index.merge import Found, best, merge, rank_found
+from raydr.stages.runs import rank_rows
 
 
 def test_equal_scores_are_ordered_by_row() -> None:
@@ -23,7 +27,7 @@ def test_merged_shards_equal_one_sort_of_everything(cuts: list[int]) -> None:
     scores = np.random.default_rng(0).integers(0, 10, size=(20, 100)).astype(np.float32)
     rows = np.broadcast_to(np.arange(100), scores.shape)
     whole = best(scores, rows, 10)
-    parts = [best(scores[:, a:b], rows[:, a:b], 10) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [best(scores[:, a:b], rows[:, a:b], 10) for a, b in itertools.pairwise(cuts)]
     merged = merge(parts, 10)
     np.testing.assert_array_equal(merged.rows, whole.rows)
     np.testing.assert_array_equal(merged.scores, whole.scores)
@@ -32,3 +36,15 @@ def test_merged_shards_equal_one_sort_of_everything(cuts: list[int]) -> None:
 def test_merge_cuts_a_single_shard_too() -> None:
     part = Found(np.array([[3.0, 2.0]], dtype=np.float32), np.array([[1, 0]]))
     assert merge([part], 1).rows.tolist() == [[1]]
+
+
+def test_ranks_are_those_of_trec_eval() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.integers(0, 6, size=(12, 40)).astype(np.float32)
+    rows = np.where(rng.random((12, 40)) < 0.1, -1, rng.permuted(np.broadcast_to(np.arange(40), (12, 40)), axis=1))
+    found = best(scores, rows, 25)
+    filled = found.rows >= 0
+    queries = pa.array([f"q{at}" for at in range(12)])
+    passages = pa.array([f"p{row}" for row in found.rows[filled]])
+    owners = queries.take(pa.array(np.nonzero(filled)[0]))
+    assert rank_found(queries, passages, found).equals(rank_rows(owners, passages, pa.array(found.scores[filled])))

@@ -139,9 +139,9 @@ def test_no_silent_fallback_to_the_cpu(settings: dict[str, Any], words: str) -> 
 
 
 def test_what_cannot_fit_fails_before_it_starts() -> None:
-    with pytest.raises(ConfigError, match="not enough for encode.min_actors 2 of 1 CPUs"):
+    with pytest.raises(ConfigError, match=r"not enough for encode\.min_actors 2 of 1 CPUs"):
         plan_actors(EncodeConfig(min_actors=2, max_actors=2))
-    with pytest.raises(ConfigError, match="less than encode.min_actors"):
+    with pytest.raises(ConfigError, match=r"less than encode\.min_actors"):
         plan_actors(EncodeConfig(min_actors=2, max_actors=1))
     assert plan_actors(EncodeConfig(min_actors=1, max_actors=8, cpus_per_actor=0.6, cpus_per_tokenizer=0.2)) == (1, 3)
 

@@ -82,7 +82,7 @@ READERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", READERS)
 def test_round_trip(name: str, source: tuple[Folder, Folder], tmp_path: Path) -> None:
     output = tmp_path / "out"
-    export(config_of({"name": "beir", "path": "/x"}), *source, None, build(Writer, name), Folder(str(output)))
+    export(config_of({"name": "beir", "path": "/x"}), *source, None, name, Folder(str(output)))
     config = config_of({**READERS[name], "path": str(output)})
     made = prepare(config, Folder(str(tmp_path / "corpus")), Folder(str(tmp_path / "dataset")))
     corpus, data = Corpus(made[0]), Dataset(made[1])
@@ -112,7 +112,7 @@ def test_an_export_is_reused_and_other_formats_are_refused(source: tuple[Folder,
     export(config, *source, None, build(Writer, "beir"), output)
     assert (tmp_path / "out" / "corpus.jsonl").stat().st_mtime_ns == before
     with pytest.raises(FingerprintError, match="name: there 'beir', asked 'dpr'"):
-        export(config, *source, None, build(Writer, "dpr"), output)
+        export(config, *source, None, "dpr", output)
 
 
 def test_a_text_that_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_a_text_that_does_not_fit_is_named(tmp_path: Path) -> None:
     config = config_of({"name": "beir", "path": "/x"})
     inputs = (corpus.artifact.folder, dataset.artifact.folder)
     with pytest.raises(DataError, match="passage 'p' has a line break"):
-        export(config, *inputs, None, build(Writer, "triples"), Folder(str(tmp_path / "out")))
+        export(config, *inputs, None, "triples", Folder(str(tmp_path / "out")))

@@ -100,7 +100,7 @@ def test_another_factory_is_not_mixed_in(embeddings: Folder, tmp_path: Path) -> 
 
 def test_what_cannot_be_built_is_said(embeddings: Folder, tmp_path: Path) -> None:
     output = Folder(str(tmp_path / "index"))
-    with pytest.raises(ConfigError, match="IVF4096,Flat.*500 vectors"):
+    with pytest.raises(ConfigError, match=r"IVF4096,Flat.*500 vectors"):
         build_index(make_config(factory="IVF4096,Flat"), embeddings, output, overwrite=True)
     with pytest.raises(ConfigError, match="is no index that FAISS"):
         build_index(make_config(factory="Nonsense"), embeddings, output, overwrite=True)

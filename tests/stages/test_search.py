@@ -151,7 +151,7 @@ def test_more_wanted_than_there_are_passages(flat: Folder, queries: Folder, tmp_
 
 def test_embeddings_of_another_model_are_refused(flat: Folder, tmp_path: Path) -> None:
     other = make_embeddings(tmp_path / "queries", QUERIES, 40, side="query", model="model-1")
-    with pytest.raises(FingerprintError, match="model-1.*model-0"):
+    with pytest.raises(FingerprintError, match=r"model-1.*model-0"):
         search(make_config(), flat, other, Folder(str(tmp_path / "run")))
     passages = make_embeddings(tmp_path / "passages", QUERIES, 40)
     with pytest.raises(DataError, match="expected encoded queries"):

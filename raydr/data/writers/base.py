@@ -183,7 +183,7 @@ def one_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
     if not fold:
         raise DataError(
             f"the text of {what} has a {found}, which this format cannot "
-            "hold: set fold_whitespace to write spaces instead, or export to beir, which keeps texts as they are"
+            "hold: write with fold_whitespace=True for spaces instead, or export to beir, which keeps texts as they are"
         )
     text = _LINE_BREAK.sub(" ", text)
     return _TAB.sub(" ", text) if tabs_too else text

@@ -1,0 +1,75 @@
+"""Shared by the benchmarks: interleaved repeats, medians, and a record of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+#: Distributions whose versions matter to the figures.
+_DISTRIBUTIONS = ("raydr", "ray", "torch", "transformers", "numpy", "pyarrow")
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that ``work`` takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def interleave(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Measure all candidates in turn, ``repeats`` times, so that a slow phase of the machine hits all of them.
+
+    Args:
+        measures: By candidate, a function that returns one figure (seconds, or items a second).
+    """
+    figures: dict[str, list[float]] = {name: [] for name in measures}
+    for repeat in range(repeats):
+        # Every other round in reverse, so that no candidate always comes first.
+        for name in list(measures) if repeat % 2 == 0 else list(reversed(measures)):
+            figures[name].append(measures[name]())
+    return figures
+
+
+def ratios(figures: Mapping[str, list[float]], of: str, to: str) -> float:
+    """Median over the rounds of one candidate's figure divided by another's of the same round."""
+    return statistics.median(one / other for one, other in zip(figures[of], figures[to], strict=True))
+
+
+def machine() -> dict[str, Any]:
+    """Processor, CPUs, load and versions."""
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in _lines(cpuinfo) if line.startswith("model name")]
+    return {
+        "processor": models[0] if models else platform.processor(),
+        "num_cpus": os.cpu_count(),
+        "load_average": list(os.getloadavg()),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in _DISTRIBUTIONS},
+    }
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def write_report(path: str, name: str, settings: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
+    """Write one JSON file with the figures, what was run and where; nothing if ``path`` is empty."""
+    if path:
+        report = {"benchmark": name, "settings": dict(settings), "figures": dict(figures), "machine": machine()}
+        Path(path).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        print(f"written to {path}")
+
+
+def print_rates(figures: Mapping[str, list[float]], unit: str, base: str) -> None:
+    """A line a candidate: its median rate, the range, and the median ratio to ``base``."""
+    print(f"{'':28} {'median ' + unit + '/s':>18} {'from':>12} {'to':>12} {'× ' + base:>24}")
+    for name, rates in figures.items():
+        ratio = ratios(figures, name, base)
+        print(f"{name:28} {statistics.median(rates):18,.1f} {min(rates):12,.1f} {max(rates):12,.1f} {ratio:24.3f}")

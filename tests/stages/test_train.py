@@ -1,0 +1,123 @@
+"""Training through Ray Train: the artefact, reuse, resumption after a death."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import torch
+from training.harness import model_config, run_alone
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.errors import ArtifactError, FingerprintError, TrainingError
+from raydr.models.dual_encoder import DualEncoder
+from raydr.stages.train import save_untrained, train
+from raydr.storage import Folder
+
+pytestmark = pytest.mark.ray
+
+SETTINGS: dict[str, Any] = {
+    "num_epochs": 2,
+    "batch_size": 8,
+    "num_hard_negatives": 2,
+    "optimizer": {"learning_rate": 1e-3},
+    "dtype": "float32",
+    "dev": {"random_passages": 30},
+    "keep": "last",
+}
+
+
+def run_config(checkpoint: str, workdir: Path, **train_settings: Any) -> RunConfig:
+    model = model_config(checkpoint).model_dump()
+    return RunConfig.parse(
+        {
+            "workdir": str(workdir),
+            "data": {"reader": {"name": "beir", "path": "unused"}},
+            "model": model,
+            "train": SETTINGS | train_settings,
+            "tracking": {"enabled": False},
+        }
+    )
+
+
+def folders(data: tuple[str, str]) -> tuple[Folder, Folder]:
+    return Folder(data[1]), Folder(data[0])
+
+
+class Killer(threading.Thread):
+    """Kills one training worker when the first checkpoint has been kept."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(daemon=True)
+        self.state = state
+        self.killed: list[int] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.wait(0.02):
+            if list(self.state.rglob("progress.json")):
+                workers = [p for p in psutil.process_iter(["name", "cmdline"]) if "RayTrainWorker" in str(p.info)]
+                if workers:
+                    self.killed.append(workers[-1].pid)
+                    workers[-1].kill()
+                    return
+
+
+def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path, num_workers=2)
+    artifact = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+    _, weights = run_alone(tiny_data, config.model, SETTINGS)
+    model = DualEncoder.load(tmp_path / "model")
+    for name, tensor in weights.items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-3, atol=2e-5)
+    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
+    assert "dev RR@10" in artifact.info["history"][0]["metrics"]
+    artifact.verify()
+    assert not (tmp_path / "model.training").exists()
+
+    again = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+    assert again.fingerprint == artifact.fingerprint
+    other = run_config(tiny_checkpoint, tmp_path, num_workers=1, optimizer={"learning_rate": 2e-3})
+    with pytest.raises(FingerprintError, match=r"learning_rate: there 0\.001, asked 0\.002"):
+        train(other, *folders(tiny_data), Folder(str(tmp_path / "model")))
+
+
+@pytest.mark.invariant
+def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    changes = {"checkpoint_steps": 1, "num_epochs": 8, "loss": {"name": "npc", "warmup_epochs": 1}}
+    changes |= {"pair_detection": {"num_random": 20}}
+    config = run_config(tiny_checkpoint, tmp_path, num_workers=1, **changes)
+    killer = Killer(tmp_path / "model.training")
+    killer.start()
+    artifact = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+    killer.stop.set()
+    assert killer.killed
+    _, weights = run_alone(tiny_data, config.model, SETTINGS | changes)
+    model = DualEncoder.load(tmp_path / "model")
+    for name, tensor in weights.items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+    flags = artifact.parts("detection")
+    assert len(flags) == 7
+    assert pq.read_table(artifact.local(flags[0])).num_rows == 40
+    assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
+
+
+def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path, optimizer={"learning_rate": 1e30, "clip_norm": None})
+    with pytest.raises(TrainingError, match="gradients are not finite"):
+        train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+    with pytest.raises(ArtifactError, match="not complete"):
+        Artifact.open(Folder(str(tmp_path / "model")), "model")
+
+
+def test_the_untrained_model_is_the_checkpoint(tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path)
+    save_untrained(config, Folder(str(tmp_path / "untrained")))
+    expected = DualEncoder.from_config(config.model, config.seed).state_dict()
+    for name, tensor in DualEncoder.load(tmp_path / "untrained").state_dict().items():
+        assert torch.equal(tensor, expected[name])

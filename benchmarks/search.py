@@ -3,9 +3,9 @@
 Bare FAISS is one ``index.search`` call a batch of queries, with the same batches and the same number of threads, on
 the shard files that raydr searches, read into memory; its row numbers are not turned into ids. ``raydr core`` is what
 a search actor does (ties settled); ``raydr stage`` is ``raydr search`` as a whole: Ray, ids, ranks and the Parquet
-run, with the start of the actors taken off (measured as the time of a search for one batch).
+run, from the moment that the first batch is written.
 
-    python benchmarks/search.py --json search.json
+    python -m benchmarks.search --json search.json
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.timing import interleave, print_rates, timed, write_report
-from raydr.artifacts import Artifact, Building, Identity, begin
+from benchmarks.artefacts import make_embeddings
+from benchmarks.timing import interleave, print_rates, steady_rate, timed, write_report
 from raydr.cluster import RayConfig, connected
 from raydr.config import RunConfig
-from raydr.data.embeddings import to_embedding_table
-from raydr.data.schema import write_arrow
 from raydr.index.backend import load_faiss
 from raydr.index.search import ShardSearcher
 from raydr.index.shards import IndexShards
 from raydr.stages.index import build_index
 from raydr.stages.search import search
-from raydr.storage import Folder, write_part
+from raydr.storage import Folder
 
 
 def main() -> None:
@@ -44,6 +42,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
+    if arguments.queries % arguments.batch_queries or arguments.passages > 2_000_000:
+        parser.error("--queries must be a multiple of --batch-queries, --passages at most 2,000,000 (one shard)")
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
         connected(RayConfig(num_cpus=arguments.cpus, num_gpus=0, temp_dir=f"{scratch}/ray")),
@@ -62,16 +62,13 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     )
     passages = make_embeddings(scratch / "passages", unit_vectors(rng, arguments.passages, arguments.dim), "passage")
     vectors = unit_vectors(rng, arguments.queries, arguments.dim)
-    queries = make_embeddings(scratch / "queries", vectors, "query")
-    first = make_embeddings(scratch / "first", vectors[: arguments.batch_queries], "query")
+    queries = make_embeddings(scratch / "queries", vectors, "query", part_rows=arguments.queries)
     index = build_index(config, passages, Folder(str(scratch / "index"))).folder
 
     shards = IndexShards.open(index)
     searcher = ShardSearcher(shards, range(shards.num_shards), config.search, arguments.cpus)
     faiss = load_faiss(arguments.cpus)
     bare = faiss.read_index(shards.artifact.local("shard-000.faiss"))
-    if shards.num_shards != 1:
-        raise SystemExit("this benchmark compares one shard; use fewer passages")
     ivf = faiss.try_extract_index_ivf(bare)
     if ivf is not None:
         ivf.nprobe = min(config.search.nprobe, ivf.nlist)
@@ -80,9 +77,6 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         for at in range(0, len(vectors), arguments.batch_queries)
     ]
 
-    def stage_seconds(of: Folder) -> float:
-        return timed(lambda: search(config, index, of, Folder(str(scratch / "run")), overwrite=True))
-
     def bare_faiss() -> float:
         return len(vectors) / timed(lambda: [bare.search(batch, arguments.top_k) for batch in batches])
 
@@ -90,10 +84,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         return len(vectors) / timed(lambda: [searcher.search(batch, arguments.top_k) for batch in batches])
 
     def raydr_stage() -> float:
-        rest = len(vectors) - arguments.batch_queries
-        return rest / (stage_seconds(queries) - stage_seconds(first))
+        output = scratch / "run"
+        search(config, index, queries, Folder(str(output)), overwrite=True)
+        return steady_rate(output, "part-*.parquet", lambda part: arguments.batch_queries)
 
-    bare_faiss(), raydr_core(), stage_seconds(first)
+    bare_faiss(), raydr_core(), raydr_stage()
     figures = interleave(
         {"bare faiss": bare_faiss, "raydr core": raydr_core, "raydr stage": raydr_stage}, arguments.repeats
     )
@@ -109,23 +104,8 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 def unit_vectors(rng: np.random.Generator, num: int, dim: int) -> NDArray[np.float16]:
     """Random directions."""
     vectors = rng.standard_normal((num, dim), dtype=np.float32)
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
-
-
-def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Folder:
-    """Write vectors as an ``embeddings`` artefact of a model and texts that do not exist."""
-    inputs = {"model": "none", "corpus" if side == "passage" else "dataset": "none"}
-    config = {"side": side, "split": "none", "rows": len(vectors)}
-    with begin(str(path), Identity(kind="embeddings", config=config, inputs=inputs)) as building:
-        assert isinstance(building, Building)
-        for part, start in enumerate(range(0, len(vectors), part_rows)):
-            rows = vectors[start : start + part_rows]
-            table = to_embedding_table([f"{side}-{start + at}" for at in range(len(rows))], rows)
-            name = f"part-{part:05d}.arrow"
-            record = write_part(building.folder, name, len(rows), lambda out, made=table: write_arrow(made, out))
-            building.record(name, record)
-        artifact: Artifact = building.finish({"dim": vectors.shape[1], "num_rows": len(vectors)})
-        return artifact.folder
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.astype(np.float16)
 
 
 if __name__ == "__main__":

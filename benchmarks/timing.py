@@ -32,9 +32,23 @@ def interleave(measures: Mapping[str, Callable[[], float]], repeats: int) -> dic
     figures: dict[str, list[float]] = {name: [] for name in measures}
     for repeat in range(repeats):
         # Every other round in reverse, so that no candidate always comes first.
-        for name in list(measures) if repeat % 2 == 0 else list(reversed(measures)):
+        names = list(measures)
+        for name in names if repeat % 2 == 0 else reversed(names):
             figures[name].append(measures[name]())
     return figures
+
+
+def steady_rate(folder: Path, pattern: str, items: Callable[[Path], int], skip: int = 1) -> float:
+    """Items a second of a stage that writes files one after the other, without its start-up.
+
+    The clock starts when the first ``skip`` files are there (by their times) and stops with the last.
+
+    Args:
+        items: How many items a file has.
+    """
+    files = sorted(folder.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+    nanoseconds: int = files[-1].stat().st_mtime_ns - files[skip - 1].stat().st_mtime_ns
+    return sum(items(file) for file in files[skip:]) / (nanoseconds / 1e9)
 
 
 def ratios(figures: Mapping[str, list[float]], of: str, to: str) -> float:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
         index,
         inject_noise,
         inspect,
+        judge,
         mine,
         prepare,
         quickstart,
         search,
         search_text,
         train,
+        why,
     )
     from raydr.config import RunConfig
 
@@ -33,12 +35,14 @@ __all__ = [
     "index",
     "inject_noise",
     "inspect",
+    "judge",
     "mine",
     "prepare",
     "quickstart",
     "search",
     "search_text",
     "train",
+    "why",
 ]
 
 

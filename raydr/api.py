@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from raydr.artifacts import Artifact
     from raydr.data.inspection import InspectionReport
     from raydr.index.searcher import Hit
+    from raydr.stages.why import QueryStory
 
 
 def prepare(config: RunConfig, overwrite: bool = False) -> tuple[Artifact, Artifact]:
@@ -41,17 +42,37 @@ def export(
     output: str,
     format: Literal["dpr", "beir", "triples"] = "beir",
     negatives: str = "",
+    fold_whitespace: bool = False,
     overwrite: bool = False,
 ) -> Artifact:
-    """Write the data set for other trainers, with the given negatives or its own."""
+    """Write the data set for other trainers, with the given negatives or its own.
+
+    Args:
+        config: the run.
+        output: folder for the files.
+        format: which trainers read it.
+        negatives: folder of a ``negatives`` artefact.
+        fold_whitespace: line breaks and tabs in texts become single spaces, for the line-based formats.
+        overwrite: replace what is at ``output``.
+    """
     from raydr.component import build
     from raydr.data.writers.base import Writer
     from raydr.stages.export import export as export_stage
 
     with open_job(config) as job:
         mined = Folder(negatives).absolute() if negatives else None
-        writer = build(Writer, format)
-        return export_stage(config, job.workspace.corpus, job.dataset, mined, writer, Folder(output).absolute(), overwrite)
+        settings: dict[str, object] = {"name": format}
+        if fold_whitespace:
+            settings["fold_whitespace"] = True
+        return export_stage(
+            config,
+            job.workspace.corpus,
+            job.dataset,
+            mined,
+            build(Writer, settings),
+            Folder(output).absolute(),
+            overwrite,
+        )
 
 
 def mine(config: RunConfig, split: str = "", system: str = "", overwrite: bool = False) -> Artifact:
@@ -60,10 +81,45 @@ def mine(config: RunConfig, split: str = "", system: str = "", overwrite: bool =
         return job.mine(split or config.data.train_split, system)
 
 
-def train(config: RunConfig, name: str = TRAINED, overwrite: bool = False) -> Artifact:
-    """Train a dual encoder on Ray Train."""
+def judge(
+    config: RunConfig, judges: list[str] | None = None, split: str = "", system: str = "", overwrite: bool = False
+) -> list[Artifact]:
+    """Judge mined negatives and annotated pairs; by default of the training split and by the config's judges.
+
+    Returns:
+        The judged ``negatives``, and the ``dataset`` without the pairs that were dropped, whichever were judged.
+    """
     with open_job(config, overwrite) as job:
-        return job.train(name)
+        return job.judge(judges or [], split or config.data.train_split, system)
+
+
+def why(config: RunConfig, query_id: str) -> QueryStory:
+    """What the artefacts of the working folder say of one query; needs no Ray."""
+    from raydr.stages.why import explain_query
+
+    place = Workspace(Folder(config.workdir).absolute())
+    dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
+    return explain_query(place.root, dataset, place.corpus, query_id)
+
+
+def train(
+    config: RunConfig, name: str = TRAINED, negatives: str = "", dataset: str = "", overwrite: bool = False
+) -> Artifact:
+    """Train a dual encoder on Ray Train.
+
+    Args:
+        config: the run.
+        name: of the model in the working folder; the name of a variant trains that variant.
+        negatives: folder of a ``negatives`` artefact, for example a judged one; by default what the miner found.
+        dataset: folder of a ``dataset`` artefact in place of the run's, for example a judged one.
+        overwrite: replace a model that was trained differently.
+    """
+    with open_job(config, overwrite) as job:
+        return job.train(
+            name,
+            Folder(negatives).absolute() if negatives else None,
+            Folder(dataset).absolute() if dataset else None,
+        )
 
 
 def encode(config: RunConfig, model: str = TRAINED, split: str = "", overwrite: bool = False) -> Artifact:

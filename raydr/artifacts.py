@@ -294,7 +294,10 @@ def _only_writer(folder: Folder) -> Iterator[None]:
         yield
         return
     root = Path(folder.root)
-    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
     lock = root.with_name(f".{root.name}.lock")
     with open(lock, "a+") as file:
         try:

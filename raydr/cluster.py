@@ -37,7 +37,7 @@ def connected(config: RayConfig) -> Iterator[None]:
         return
     quiet_ray_logs()
     if config.address or os.environ.get("RAY_ADDRESS"):
-        ray.init(address=config.address or None, logging_level="ERROR")
+        ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
     else:
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         ray.init(
@@ -47,6 +47,8 @@ def connected(config: RayConfig) -> Iterator[None]:
             object_store_memory=int(config.object_store_gib * 2**30),
             include_dashboard=False,
             logging_level="ERROR",
+            # What workers print goes to Ray's log folder; raydr's stages report what matters themselves.
+            log_to_driver=False,
             _temp_dir=str(temp_dir),
         )
     try:

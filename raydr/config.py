@@ -22,6 +22,7 @@ from raydr.index.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
+from raydr.noise.config import JudgeConfig
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
 
@@ -45,6 +46,7 @@ class RunConfig(Config):
     index: IndexConfig = IndexConfig()
     search: SearchConfig = SearchConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    judge: JudgeConfig = JudgeConfig()
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
     #: Further trainings to compare with, by name: what differs in the section ``train``.

@@ -2,7 +2,7 @@
 
 ::
 
-    WORKDIR/corpus  dataset  dataset-noisy  bm25  negatives/NAME  models/NAME
+    WORKDIR/corpus  dataset  dataset-noisy  bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
             embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT
 """
 
@@ -42,6 +42,9 @@ class Workspace:
 
     def negatives(self, name: str) -> Folder:
         return self.root / "negatives" / name
+
+    def verdicts(self, name: str) -> Folder:
+        return self.root / "verdicts" / name
 
     def model(self, name: str = TRAINED) -> Folder:
         return self.root / "models" / name

@@ -15,12 +15,14 @@ VERBS = (
     "inspect",
     "inject-noise",
     "mine",
+    "judge",
     "train",
     "encode",
     "index",
     "search",
     "evaluate",
     "export",
+    "why",
 )
 
 app = typer.Typer(

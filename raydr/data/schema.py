@@ -137,7 +137,9 @@ def read_arrow(path: str) -> pa.Table:
 
 
 def write_parquet(table: pa.Table, path: str) -> None:
-    pq.write_table(table, path, compression="zstd")
+    # Passage ids and scores hardly repeat: a dictionary of them costs time and makes the file larger.
+    repeating = [name for name in table.column_names if name not in ("passage_id", "score")]
+    pq.write_table(table, path, compression="zstd", use_dictionary=repeating)
 
 
 def read_parquet(path: str, columns: list[str] | None = None) -> pa.Table:

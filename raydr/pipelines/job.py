@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from raydr.artifacts import Artifact, fingerprint_of
@@ -16,6 +17,9 @@ from raydr.config import RunConfig
 from raydr.storage import Folder
 from raydr.tracking import Tracker, open_run
 from raydr.workspace import BM25, TRAINED, UNTRAINED, Workspace
+
+#: The resolved config of the last run in a working folder.
+CONFIG_FILE = "config.yaml"
 
 
 @contextmanager
@@ -27,7 +31,9 @@ def open_job(config: RunConfig, overwrite: bool = False) -> Iterator[Job]:
         open_run(config.tracking, config.name, workspace.root, _tags(config)) as tracker,
     ):
         tracker.log_params(config.model_dump(mode="json"))
-        tracker.log_text(config.to_yaml(), "config.yaml")
+        tracker.log_text(config.to_yaml(), CONFIG_FILE)
+        with workspace.root.publish(CONFIG_FILE) as path:
+            Path(path).write_text(config.to_yaml(), encoding="utf-8")
         yield Job(config, workspace, tracker, overwrite)
 
 
@@ -116,12 +122,32 @@ class Job:
             _log(tracker, negatives)
         return negatives
 
-    def train(self, name: str = TRAINED, negatives: Folder | None = None) -> Artifact:
+    def judge(self, judges: list[str], split: str, system: str = "") -> list[Artifact]:
+        """Judge candidate negatives, or annotated pairs, and write copies without what was found to be wrong.
+
+        Args:
+            judges: by name; those of the config if empty; ``truth`` keeps only the pairs that are known to be clean.
+            split: the split.
+            system: whose candidates; by default those that the config's miner has found.
+        """
+        from raydr.pipelines.judging import run_judges
+
+        miner = self.config.negatives.miner if self.config.negatives is not None else "bm25"
+        source = system or (TRAINED if miner == "run" else miner)
+        with self._stage(f"judge-{split}") as tracker:
+            made = run_judges(self, judges, split, source)
+            for artifact in made:
+                _log(tracker, artifact)
+        return made
+
+    def train(self, name: str = TRAINED, negatives: Folder | None = None, dataset: Folder | None = None) -> Artifact:
         """Train the dual encoder.
 
         Args:
             name: of the model in the working folder; the name of a variant trains that variant.
-            negatives: mined candidates; by default those that the config's miner has found for the training split.
+            negatives: mined or judged candidates; by default those that the config's miner has found for the training
+                split.
+            dataset: by default that of the run; a judged one has fewer pairs.
         """
         from raydr.stages.train import train
 
@@ -132,7 +158,7 @@ class Job:
             tracker.log_params(config.train.model_dump(mode="json"))
             model = train(
                 config,
-                self.dataset,
+                dataset or self.dataset,
                 self.workspace.corpus,
                 self.workspace.model(name),
                 negatives,

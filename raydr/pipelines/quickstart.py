@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raydr.console import say
-from raydr.pipelines.job import Job
+from raydr.artifacts import Artifact
+from raydr.console import say, show_summary, show_table
+from raydr.data.dataset import Dataset
+from raydr.pipelines.job import CONFIG_FILE, Job
+from raydr.stages.evaluate import PICTURE, REPORT
+from raydr.tracking import tracking_uri
 from raydr.workspace import BM25, TRAINED, UNTRAINED
 
 #: The config of ``raydr quickstart`` without a file.
@@ -21,9 +25,11 @@ def run_main_job(job: Job) -> None:
     if config.negatives is not None and config.train.num_hard_negatives:
         for split in (config.data.train_split, config.data.dev_split):
             job.mine(split)
-    job.train()
+    trained = [TRAINED, *config.variants]
+    for name in trained:
+        job.train(name)
     job.untrained()
-    systems = [UNTRAINED, TRAINED]
+    systems = [UNTRAINED, *trained]
     for system in systems:
         job.encode(system)
         job.index(system)
@@ -32,4 +38,37 @@ def run_main_job(job: Job) -> None:
         for system in systems:
             job.search(split, system)
         job.evaluate(split, [BM25, *systems])
-    say(f"everything is in {job.workspace.root}; look further with")
+    if config.inject_noise is not None:
+        _show_detection(job, list(config.variants))
+    _show_next_steps(job)
+
+
+def _show_detection(job: Job, variants: list[str]) -> None:
+    """How right the detector of mismatched pairs was, where noise was injected."""
+    rows = []
+    for name in variants:
+        for found in Artifact.open(job.workspace.model(name), "model").info["detections"]:
+            figures = (found.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
+            rows.append([name, found["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
+    if rows:
+        show_table(
+            "Detection of the mismatched training pairs, by the epoch it was made for",
+            ["training", "epoch", "share flagged", "precision", "recall", "AUROC"],
+            rows,
+        )
+
+
+def _show_next_steps(job: Job) -> None:
+    config, root = job.config, job.workspace.root
+    show_summary(
+        "The results",
+        {
+            **{f"picture ({split})": root / "evaluation" / split / PICTURE for split in config.data.test_splits},
+            **{f"report ({split})": root / "evaluation" / split / REPORT for split in config.data.test_splits},
+        },
+    )
+    say("look further:")
+    if config.tracking.enabled:
+        say(f"  mlflow ui --backend-store-uri {tracking_uri(config.tracking, root)}")
+    example = Dataset.open(job.dataset).queries(config.data.test_splits[0])["text"][0].as_py()
+    say(f'  raydr search {root.path(CONFIG_FILE)} "{" ".join(example.split()[:10])}"')

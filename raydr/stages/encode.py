@@ -217,7 +217,7 @@ def _encode(
     settings = config.encode
     device = choose_device(settings)
     num_actors = plan_actors(settings)
-    dtype, reason = _resolve_dtype(settings, device)
+    dtype, reason = encoder_dtype(settings, device)
     identity = Identity(
         kind="embeddings",
         config={"side": side, **of, "dtype": dtype, "token_budget": settings.token_budget, "encoder": encoder},
@@ -267,8 +267,12 @@ def choose_device(settings: EncodeConfig) -> str:
     return "cuda" if gpus > 0 else "cpu"
 
 
-def plan_actors(settings: EncodeConfig) -> tuple[int, int]:
+def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]:
     """How many encoder actors to start with and at most, such that one tokenising task always fits beside them.
+
+    Args:
+        settings: what was asked for.
+        verb: named in the message about it.
 
     Raises:
         ConfigError: ``min_actors`` do not fit.
@@ -290,7 +294,7 @@ def plan_actors(settings: EncodeConfig) -> tuple[int, int]:
         )
     most = min(settings.max_actors, fit)
     say(
-        f"encode: {settings.min_actors} to {most} encoders of {settings.cpus_per_actor:g} CPUs and "
+        f"{verb}: {settings.min_actors} to {most} encoders of {settings.cpus_per_actor:g} CPUs and "
         f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
         f"in a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
         + (f" (encode.max_actors {settings.max_actors} do not fit)" if most < settings.max_actors else "")
@@ -298,8 +302,8 @@ def plan_actors(settings: EncodeConfig) -> tuple[int, int]:
     return settings.min_actors, most
 
 
-def _resolve_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:
-    """Resolve ``auto`` where the encoders will run, since the driver may be another kind of machine."""
+def encoder_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:
+    """The arithmetic and its reason, resolved where the encoders will run: the driver may be another machine."""
     import ray
 
     def resolve(dtype: Dtype, device: str) -> tuple[str, str]:

@@ -44,8 +44,7 @@ def export(
     """
     import ray
 
-    # mypy takes the abstract class for one that is instantiated; build only looks up its subclasses.
-    writer = build(Writer, format) if isinstance(format, str) else format  # type: ignore[type-abstract]
+    writer = build(Writer, format) if isinstance(format, str) else format
     exported = _open(corpus, dataset, negatives)
     inputs = {"corpus": exported.corpus.fingerprint, "dataset": exported.dataset.fingerprint}
     if exported.negatives is not None:

@@ -1,13 +1,13 @@
-"""Search an index for many queries: actors hold the shards, tasks merge what they find and write the run.
+"""Search an index for many queries: actors hold the shards, another merges what they find and writes the run.
 
-A batch of queries goes to every actor; what comes back stays in Ray's object store until a task merges it and
-writes one part of the run. The driver sees counters only, and keeps a bounded number of batches on the way.
+A batch of queries goes to every actor; what comes back stays in Ray's object store until it is merged and
+written as one part of the run. The driver sees counters only, and keeps a bounded number of batches on the way.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from raydr.storage import Folder
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4
+#: Search actors whose results one merging actor keeps up with.
+_SEARCHERS_PER_MERGER = 8
 
 
 @dataclass(frozen=True)
@@ -168,28 +170,24 @@ class SearchActor:
         return self.searcher.search(self.queries.vectors(batch.part)[batch.start : batch.stop], top_k)
 
 
-@functools.lru_cache(maxsize=2)
-def _opened(index: Folder, queries: Folder, fingerprints: tuple[str, str]) -> tuple[IndexShards, Embeddings]:
-    """Both artefacts, opened once a worker; the fingerprints tell remade ones at the same path apart."""
-    return IndexShards.open(index), Embeddings.open(queries)
+class MergeActor:
+    """Merges what the search actors found for a batch and writes the part of the run; a Ray actor."""
 
+    def __init__(self, index: Folder, queries: Folder, output: Folder) -> None:
+        # All threads of a search wait for its slowest one; merging takes the time that they leave.
+        os.nice(5)
+        self.shards = IndexShards.open(index)
+        self.queries = Embeddings.open(queries)
+        self.output = output
 
-def _merge_and_write(
-    index: Folder,
-    queries: Folder,
-    fingerprints: tuple[str, str],
-    output: Folder,
-    batch: QueryBatch,
-    top_k: int,
-    *parts: Found,
-) -> dict[str, Any]:
-    shards, encoded = _opened(index, queries, fingerprints)
-    found = merge(parts, top_k)
-    query_ids = encoded.ids(batch.part).slice(batch.start, batch.stop - batch.start).combine_chunks()
-    ranked = rank_found(query_ids, shards.passage_ids(found.rows[found.rows >= 0]), found)
-    record = write_run_part(output, part_name(batch.number), ranked)
-    record_part(output, part_name(batch.number), record)
-    return record
+    def write(self, batch: QueryBatch, top_k: int, *parts: Found) -> dict[str, Any]:
+        """Write one part; returns its record."""
+        found = merge(parts, top_k)
+        query_ids = self.queries.ids(batch.part).slice(batch.start, batch.stop - batch.start).combine_chunks()
+        ranked = rank_found(query_ids, self.shards.passage_ids(found.rows[found.rows >= 0]), found)
+        record = write_run_part(self.output, part_name(batch.number), ranked)
+        record_part(self.output, part_name(batch.number), record)
+        return record
 
 
 def _search(
@@ -209,13 +207,14 @@ def _search(
     if not todo:
         return
     # An actor that dies is started again and asked again: what it does depends on its arguments only.
-    make = ray.remote(
-        num_cpus=layout.cpus, num_gpus=layout.gpus, scheduling_strategy="SPREAD", max_restarts=3, max_task_retries=3
-    )(SearchActor)
-    actors = [make.remote(index, group, queries, settings, layout) for group in layout.groups]
-    # Merging is light and must never wait for CPUs that the actors hold while they wait for it.
-    merge_task = ray.remote(num_cpus=0)(_merge_and_write)
-    fingerprints = (building.identity.inputs["index"], building.identity.inputs["queries"])
+    lasting = {"scheduling_strategy": "SPREAD", "max_restarts": 3, "max_task_retries": 3}
+    hold = ray.remote(num_cpus=layout.cpus, num_gpus=layout.gpus, **lasting)(SearchActor)
+    searchers = [hold.remote(index, group, queries, settings, layout) for group in layout.groups]
+    # Merging is light, and must never wait for CPUs that the searchers hold.
+    merging = ray.remote(num_cpus=0, **lasting)(MergeActor)
+    mergers = [
+        merging.remote(index, queries, building.folder) for _ in range(1 + len(searchers) // _SEARCHERS_PER_MERGER)
+    ]
     waiting = list(reversed(todo))
     pending: dict[Any, QueryBatch] = {}
     try:
@@ -223,14 +222,12 @@ def _search(
             while waiting or pending:
                 while waiting and len(pending) < _BATCHES_IN_FLIGHT:
                     batch = waiting.pop()
-                    parts = [actor.search.remote(batch, top_k) for actor in actors]
-                    pending[merge_task.remote(index, queries, fingerprints, building.folder, batch, top_k, *parts)] = (
-                        batch
-                    )
+                    parts = [searcher.search.remote(batch, top_k) for searcher in searchers]
+                    pending[mergers[batch.number % len(mergers)].write.remote(batch, top_k, *parts)] = batch
                 (done,), _ = ray.wait(list(pending), num_returns=1)
                 batch = pending.pop(done)
                 building.done[part_name(batch.number)] = Part.model_validate(ray.get(done))
                 bar.advance(batch.stop - batch.start)
     finally:
-        for actor in actors:
+        for actor in [*searchers, *mergers]:
             ray.kill(actor)

@@ -19,6 +19,7 @@ from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import write_parquet
 from raydr.errors import ArtifactError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.models.config import Dtype
 from raydr.stages.train_progress import TrainingView
 from raydr.storage import Folder
 from raydr.training.checkpoint import PROGRESS
@@ -71,8 +72,8 @@ def train(
         TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
     """
     opened = Dataset.open(dataset)
-    _check_corpus(opened, corpus)
-    dtype, reason = _resolve_dtype(config)
+    check_corpus(opened, corpus)
+    dtype, reason = training_dtype(config, config.train.dtype)
     inputs = {
         "dataset": opened.fingerprint,
         "corpus": opened.corpus_fingerprint,
@@ -99,7 +100,7 @@ def train(
         return _fit(config, making, dataset, corpus, negatives, dtype, tracker)
 
 
-def _check_corpus(dataset: Dataset, corpus: Folder) -> None:
+def check_corpus(dataset: Dataset, corpus: Folder) -> None:
     found = Artifact.open(corpus, "corpus").fingerprint
     if found != dataset.corpus_fingerprint:
         raise ArtifactError(
@@ -108,8 +109,8 @@ def _check_corpus(dataset: Dataset, corpus: Folder) -> None:
         )
 
 
-def _resolve_dtype(config: RunConfig) -> tuple[str, str]:
-    """The arithmetic, resolved on a worker of the kind that will train."""
+def training_dtype(config: RunConfig, dtype: Dtype) -> tuple[str, str]:
+    """The arithmetic and its reason, resolved on a worker of the kind that will train."""
     import ray
 
     from raydr.models.precision import resolve_dtype
@@ -119,7 +120,7 @@ def _resolve_dtype(config: RunConfig) -> tuple[str, str]:
     if config.train.use_gpu and gpus < 1:
         raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
     probe = ray.remote(num_cpus=1, num_gpus=1 if config.train.use_gpu else 0)(resolve_dtype)
-    resolved: tuple[str, str] = ray.get(probe.remote(config.train.dtype, device))
+    resolved: tuple[str, str] = ray.get(probe.remote(dtype, device))
     return resolved
 
 
@@ -173,7 +174,7 @@ def _fit(
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
             raise TrainingError(
-                f"training broke off: {_root_cause(error)}. Checkpoints are in {state}; the same command goes on from "
+                f"training broke off: {root_cause(error)}. Checkpoints are in {state}; the same command goes on from "
                 "the last one"
             ) from error
     outcome: dict[str, Any] = result.return_value
@@ -215,7 +216,7 @@ def _check_resources(config: RunConfig) -> None:
             )
 
 
-def _root_cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -254,7 +255,7 @@ def save_untrained(config: RunConfig, output: Folder, overwrite: bool = False) -
             say(f"untrained model {output}: reused")
             return making
         model = DualEncoder.from_config(config.model, config.seed)
-        _publish(making.folder, lambda path: model.save(path, build_tokenizers(config.model)))
+        publish_files(making.folder, lambda path: model.save(path, build_tokenizers(config.model)))
         for name in making.folder.files():
             if name != "plan.json":
                 making.record(
@@ -274,7 +275,7 @@ def _copy(source: Path, target: Folder) -> None:
             shutil.copyfile(file, path)
 
 
-def _publish(folder: Folder, save: Callable[[Path], None]) -> None:
+def publish_files(folder: Folder, save: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="raydr-model-") as scratch:
         save(Path(scratch))
         for file in sorted(path for path in Path(scratch).rglob("*") if path.is_file()):
@@ -346,7 +347,7 @@ def _train(arguments: dict[str, Any], listener: _RayListener) -> dict[str, Any]:
         return {"error": str(error)}
     weights = {key: float(value.double().sum()) for key, value in model.state_dict().items()}
     if context.get_world_rank() == 0:
-        _publish(Folder(arguments["output"]), lambda path: model.save(path, tokenizers))
+        publish_files(Folder(arguments["output"]), lambda path: model.save(path, tokenizers))
     return {
         "history": [row.model_dump() for row in progress.history],
         "detections": progress.detections,

@@ -27,8 +27,11 @@ class _Board:
         self.total = num_steps
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        shown = {key: value for key, value in metrics.items() if key not in ("seconds", "grad_norm")}
-        self.messages.append(f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items()))
+        filled = metrics.get("filled", 0.0)
+        shown = {"loss": metrics["loss"]}
+        shown |= {key: value for key, value in metrics.items() if key not in ("loss", "filled", "seconds", "grad_norm")}
+        line = f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
+        self.messages.append(line + (f"; {filled:,.0f} negatives filled at random" if filled else ""))
 
     def read(self) -> tuple[list[str], int, int]:
         messages = list(self.messages)

@@ -45,7 +45,7 @@ def sieve_losses(scores, positive):
 
 
 def test_all_are_found_by_name():
-    assert list(Judge.choices()) == ["classifier", "consistency", "guide", "margin", "sieve"]
+    assert list(Judge.choices()) == ["classifier", "consistency", "guide", "margin", "npc", "sieve"]
 
 
 @pytest.mark.parametrize("judge", ALL, ids=lambda judge: judge.name)

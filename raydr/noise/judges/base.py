@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -111,8 +111,8 @@ class Judge(Component):
     kind: ClassVar[str] = "judge"
     #: ``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive.
     subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
-    #: What made the scores: the retriever, another embedding model, a cross-encoder's probability, or the retriever on
-    #: a random sample of passages.
+    #: What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
+    #: or scale * similarity of the retriever with a random sample of passages.
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
 
     @abstractmethod
@@ -135,3 +135,37 @@ class SuspicionJudge(Judge):
         """The verdicts that follow from who is suspicious."""
         reduced = 0.0 if self.action == "drop" else self.weight
         return Verdicts(suspicion_M, np.where(suspicious_M, self.action, "keep"), np.where(suspicious_M, reduced, 1.0))
+
+
+class SampleJudge(Judge):
+    """Base of the judges of pairs: the candidates of a query are a random sample of passages, shared by all queries.
+
+    Args:
+        num_random: passages in the sample, at most; the query's known positives and their copies do not count.
+    """
+
+    subject: ClassVar[Literal["pairs"]] = "pairs"
+    reads: ClassVar[Literal["random_sample"]] = "random_sample"
+    #: Where the sample is drawn from: all passages, or the annotated positives of the split.
+    sample: ClassVar[Literal["corpus", "positives"]] = "corpus"
+
+    num_random: int = Field(default=10_000, ge=1)
+
+
+class SplitJudge(SampleJudge):
+    """Base of the judges that compare the pairs of a whole split: each is measured, then all are decided on at once.
+
+    Only :meth:`measure` sees scores, so that a split is measured piece by piece, one number a pair kept.
+    """
+
+    @abstractmethod
+    def measure(self, candidates: ScoredCandidates) -> FloatArray:
+        """One number a pair, from its own scores only, shape (Q,)."""
+
+    @abstractmethod
+    def decide(self, measures_Q: FloatArray) -> tuple[Verdicts, dict[str, Any]]:
+        """Verdicts on all pairs of a split in any order, and what the decision rests on (for people)."""
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        """Verdicts on all pairs of a split, given in one batch."""
+        return self.decide(self.measure(candidates))[0]

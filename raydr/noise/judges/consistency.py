@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.judges.base import Judge, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import SampleJudge, ScoredCandidates, Verdicts
 
 
-class Consistency(Judge):
+class Consistency(SampleJudge):
     """Keeps a training pair iff its passage ranks in the top k among a random sample of passages.
 
     rank = 1 + number of sampled passages that score strictly above the positive: copies of the positive in the sample
@@ -21,14 +21,12 @@ class Consistency(Judge):
 
     Args:
         top_k: largest rank that is kept.
+        num_random: passages in the sample.
 
     >>> judge = Consistency(top_k=2)
     >>> judge.judge(ScoredCandidates.of_one([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
     ['drop']
     """
-
-    subject: ClassVar[Literal["pairs"]] = "pairs"
-    reads: ClassVar[Literal["random_sample"]] = "random_sample"
 
     name: Literal["consistency"] = "consistency"
     top_k: int = Field(default=2, ge=1)

@@ -1,0 +1,50 @@
+"""Artefacts that benchmarks make directly, without the stages before the one that is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artifacts import Building, Identity, begin
+from raydr.data.embeddings import to_embedding_table
+from raydr.data.schema import to_table, write_arrow
+from raydr.storage import Folder, write_part
+
+
+def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Folder:
+    """Write tables as the parts of an artefact."""
+    with begin(str(path), identity) as building:
+        assert isinstance(building, Building)
+        for name, table in tables.items():
+
+            def write(out: str, table: pa.Table = table) -> None:
+                write_arrow(table, out)
+
+            building.record(name, write_part(building.folder, name, table.num_rows, write))
+        return building.finish(info).folder
+
+
+def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Folder:
+    """An ``embeddings`` artefact of given vectors, of a model and texts that do not exist."""
+    inputs = {"model": "none", "corpus" if side == "passage" else "dataset": "none"}
+    identity = Identity(kind="embeddings", config={"side": side, "split": "none", "rows": len(vectors)}, inputs=inputs)
+    tables = {}
+    for part, start in enumerate(range(0, len(vectors), part_rows)):
+        rows = vectors[start : start + part_rows]
+        tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side}-{start + at}" for at in range(len(rows))], rows)
+    return make_artifact(path, identity, tables, {"dim": vectors.shape[1], "num_rows": len(vectors)})
+
+
+def make_corpus(path: Path, texts: list[str], part_rows: int) -> Folder:
+    """A ``corpus`` artefact of given texts, without its lookup."""
+    tables = {}
+    for part, start in enumerate(range(0, len(texts), part_rows)):
+        chosen = texts[start : start + part_rows]
+        rows = [{"passage_id": str(start + at), "text": text} for at, text in enumerate(chosen)]
+        tables[f"passages/part-{part:05d}.arrow"] = to_table("passages", rows)
+    return make_artifact(path, Identity(kind="corpus", config={"rows": len(texts)}), tables, {})

@@ -1,0 +1,136 @@
+"""Encoding through Ray Data against a plain loop over the same parts and batches: passages a second.
+
+Both tokenise, encode and write the same parts with the same CPUs in all. The plain loop is one process whose torch has
+all the CPUs; Ray Data has a pool of encoder actors and tokenising tasks beside them. Start-up is left out: the clock
+of either starts when every encoder has finished its first part (that is read from the times of the files).
+
+    python -m benchmarks.encode_ray --json encode_ray.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.artefacts import make_corpus
+from benchmarks.timing import interleave, print_rates, steady_rate, write_report
+from raydr.cluster import RayConfig, connected
+from raydr.config import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.embeddings import to_embedding_table
+from raydr.data.schema import read_arrow, write_arrow
+from raydr.models.dual_encoder import load_tokenizer
+from raydr.models.inference import InferenceEncoder
+from raydr.stages.encode import encode_passages, output_name
+from raydr.stages.train import save_untrained
+from raydr.storage import Folder, write_part
+
+_WORDS = (
+    "the of and in to a was is for on as with by he that at from his it an were are which this also be has or had "
+    "first one their its new after but who not they have city world time state school national team year film "
+    "american university united league game family company series group member history music government church"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", type=int, default=20_500)
+    parser.add_argument("--part-rows", type=int, default=500)
+    parser.add_argument("--words", type=int, default=40, help="words of a passage, on average")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", default="")
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as scratch,
+        connected(RayConfig(num_cpus=arguments.cpus, num_gpus=0, temp_dir=f"{scratch}/ray")),
+    ):
+        run(arguments, Path(scratch))
+
+
+def run(arguments: argparse.Namespace, scratch: Path) -> None:
+    # One encoder a CPU; tokenising is a small share of the work and shares these CPUs.
+    actors = arguments.cpus
+    config = RunConfig.parse(
+        {
+            "data": {"reader": {"name": "beir", "path": "unused"}},
+            "model": {"num_layers": arguments.layers},
+            "encode": {
+                "dtype": arguments.dtype,
+                "min_actors": actors,
+                "max_actors": actors,
+                "cpus_per_actor": 0.75,
+                "cpus_per_tokenizer": 0.25,
+            },
+        }
+    )
+    model = save_untrained(config, Folder(str(scratch / "model"))).folder
+    corpus = make_corpus(scratch / "corpus", make_texts(arguments.passages, arguments.words), arguments.part_rows)
+    first = encode_passages(config, model, corpus, Folder(str(scratch / "ray-data")))
+    dtype = str(first.info["dtype"])
+
+    def ray_data() -> float:
+        output = Folder(str(scratch / "ray-data"))
+        encode_passages(config, model, corpus, output, overwrite=True)
+        return steady_rate(Path(output.root), "part-*.arrow", num_rows, skip=actors)
+
+    def plain_loop() -> float:
+        output = Folder(str(scratch / "plain"))
+        shutil.rmtree(output.root, ignore_errors=True)
+        loop(config, model, corpus, output, arguments.cpus, dtype)
+        return steady_rate(Path(output.root), "part-*.arrow", num_rows)
+
+    figures = interleave({"plain loop": plain_loop, "ray data": ray_data}, arguments.repeats)
+    same = sum(
+        (scratch / "plain" / name).read_bytes() == (scratch / "ray-data" / name).read_bytes() for name in first.parts()
+    )
+    print(
+        f"{arguments.passages:,} passages of {arguments.words} words on average, {arguments.layers} layers, {dtype}, "
+        f"{arguments.cpus} CPUs, medians of {arguments.repeats} interleaved rounds; "
+        f"{same} of {len(first.parts())} parts are the same bytes"
+    )
+    print_rates(figures, "passages", "plain loop")
+    medians = {name: statistics.median(rates) for name, rates in figures.items()}
+    settings = {**vars(arguments), "resolved_dtype": dtype}
+    write_report(arguments.json, "encode_ray", settings, {"passages_per_second": figures, "medians": medians})
+
+
+def loop(config: RunConfig, model: Folder, corpus: Folder, output: Folder, num_threads: int, dtype: str) -> None:
+    """Encode part after part in this process."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer = load_tokenizer(model.root, "passage")
+    encoder = InferenceEncoder(model.root, "passage", dtype, "cpu", config.encode.token_budget, num_threads)
+    for number, table in enumerate(Corpus.open(corpus).parts()):
+        tokens = tokenizer(table["title"].to_pylist(), table["text"].to_pylist())
+        made = to_embedding_table(table["passage_id"].combine_chunks(), encoder.encode(tokens))
+
+        def write(path: str, made: pa.Table = made) -> None:
+            write_arrow(made, path)
+
+        write_part(output, output_name(number), table.num_rows, write)
+
+
+def num_rows(part: Path) -> int:
+    """Passages in one file."""
+    return int(read_arrow(str(part)).num_rows)
+
+
+def make_texts(num: int, words: int) -> list[str]:
+    """Passages of 0.5 to 1.5 times ``words`` words, drawn with a fixed seed from English function and content words."""
+    vocabulary = _WORDS.split()
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(words // 2, words + words // 2 + 1, size=num)
+    return [" ".join(vocabulary[at] for at in rng.integers(len(vocabulary), size=length)) for length in lengths]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``python -m raydr``."""
+
+from raydr.cli import main
+
+main()

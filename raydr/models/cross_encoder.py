@@ -1,0 +1,192 @@
+"""A cross-encoder: query and passage in one input, one probability of relevance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raydr.data.corpus import Texts
+from raydr.errors import ModelError
+from raydr.models.batching import padded_batches
+from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.pair_scoring import FloatArray, IntArray
+from raydr.models.precision import torch_dtype
+from raydr.models.tokens import Tokens
+
+#: The file beside a saved cross-encoder that holds its :class:`CrossEncoderConfig`.
+CROSS_ENCODER_FILE = "raydr-cross-encoder.json"
+
+
+class CrossEncoder(nn.Module):
+    """A Hugging Face sequence classifier with one output (or two: irrelevant, relevant)."""
+
+    def __init__(self, classifier: Any, config: CrossEncoderConfig) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.config = config
+        # Models without segment embeddings (DistilBERT, ModernBERT) take no token types.
+        self.uses_token_types = int(getattr(classifier.config, "type_vocab_size", 0) or 0) > 1
+
+    @classmethod
+    def from_config(cls, config: CrossEncoderConfig, seed: int = 0, must_be_trained: bool = False) -> CrossEncoder:
+        """Load the checkpoint; a classifier that it does not have is drawn from ``seed``.
+
+        Args:
+            config: the model.
+            seed: of new weights.
+            must_be_trained: refuse a checkpoint without a classifier of its own.
+
+        Raises:
+            ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
+        """
+        from transformers import AutoConfig, AutoModelForSequenceClassification
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()
+        resolved = resolve_checkpoint(config.checkpoint)
+        extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
+        verbosity = transformers_logging.get_verbosity()
+        try:
+            found = AutoConfig.from_pretrained(resolved, **extra)
+            trained = any("SequenceClassification" in name for name in found.architectures or [])
+            if must_be_trained and not trained:
+                raise ModelError(
+                    f"judge.classifier.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
+                    f"{', '.join(found.architectures or ['model of unknown kind'])} without a classifier: "
+                    "give a cross-encoder, or train one with num_epochs of at least 1"
+                )
+            if not trained:
+                extra["num_labels"] = 1
+                # That the classifier is new is what was asked for; transformers would warn about it.
+                transformers_logging.set_verbosity_error()
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                classifier = AutoModelForSequenceClassification.from_pretrained(resolved, dtype=torch.float32, **extra)
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"cannot load the cross-encoder {config.checkpoint!r}: {str(error).splitlines()[0]}"
+            ) from None
+        finally:
+            transformers_logging.set_verbosity(verbosity)
+        if classifier.config.num_labels > 2:
+            raise ModelError(
+                f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected "
+                "one output, or two (irrelevant, relevant)"
+            )
+        return cls(classifier, config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Log-odds of relevance, float32, shape (N,), of N padded inputs (N, L)."""
+        extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
+        logits: Tensor = self.classifier(input_ids=input_ids, attention_mask=attention_mask, **extra).logits.float()
+        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+    def save(self, folder: str | Path, tokenizer: PairTokenizer) -> None:
+        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``."""
+        self.classifier.save_pretrained(folder)
+        tokenizer.tokenizer.model_max_length = self.config.max_length
+        tokenizer.tokenizer.save_pretrained(folder)
+        (Path(folder) / CROSS_ENCODER_FILE).write_text(self.config.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> CrossEncoder:
+        """Open a cross-encoder written by :meth:`save`.
+
+        Raises:
+            ModelError: the folder does not hold one.
+        """
+        return cls.from_config(read_cross_encoder_config(folder), must_be_trained=True)
+
+
+def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
+    """The config of a saved cross-encoder, its checkpoint being the folder itself."""
+    file = Path(folder) / CROSS_ENCODER_FILE
+    if not file.exists():
+        raise ModelError(f"{folder} holds no cross-encoder of raydr: expected a file {CROSS_ENCODER_FILE}")
+    config = CrossEncoderConfig.model_validate_json(file.read_text(encoding="utf-8"))
+    return config.model_copy(update={"checkpoint": str(folder)})
+
+
+class PairTokenizer:
+    """Turns (query, title, text) into one input: [CLS] query [SEP] title text [SEP]."""
+
+    def __init__(self, config: CrossEncoderConfig) -> None:
+        from transformers import AutoTokenizer
+
+        self.config = config
+        self.tokenizer = AutoTokenizer.from_pretrained(
+            resolve_checkpoint(config.checkpoint), trust_remote_code=config.trust_remote_code
+        )
+        if self.tokenizer.pad_token_id is None:
+            raise ModelError(f"the tokenizer of {config.checkpoint} has no padding token; raydr needs one")
+
+    @property
+    def pad_id(self) -> int:
+        return int(self.tokenizer.pad_token_id)
+
+    def __call__(self, queries: list[str], titles: list[str], texts: list[str]) -> Tokens:
+        """Tokenise pairs; the longer of the two texts of a pair is cut until both fit."""
+        if not queries:
+            empty = np.zeros(0, np.int32)
+            return Tokens(empty, np.zeros(1, np.int64), empty)
+        separator = self.config.title_separator
+        passages = [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+        # Some tokenizers leave the segments out although the model knows them: it was trained without, then.
+        has_types = "token_type_ids" in self.tokenizer.model_input_names
+        encoded = self.tokenizer(
+            queries,
+            passages,
+            truncation="longest_first",
+            max_length=self.config.max_length,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=has_types,
+        )
+        rows = encoded["input_ids"]
+        lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        type_starts = lengths.astype(np.int32)
+        if has_types:
+            starts = (types.index(1) if 1 in types else len(types) for types in encoded["token_type_ids"])
+            type_starts = np.fromiter(starts, dtype=np.int32, count=len(rows))
+        return Tokens(ids, offsets, type_starts)
+
+
+@torch.inference_mode()
+def probabilities(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float64]:
+    """Probability of relevance of N tokenised pairs, shape (N,); batched by length within the token budget."""
+    device = next(model.parameters()).device
+    probability_N = np.zeros(tokens.num_rows, dtype=np.float64)
+    for rows, batch in padded_batches(tokens, token_budget, pad_id):
+        log_odds = model(**{key: value.to(device) for key, value in batch.items()})
+        probability_N[rows] = torch.sigmoid(log_odds.double()).cpu().numpy()
+    return probability_N
+
+
+class CrossEncoderScorer:
+    """Probabilities of relevance by a saved cross-encoder; arguments as of
+    :class:`raydr.models.pair_scoring.DualEncoderScorer`."""
+
+    def __init__(
+        self, model: str | Path, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+    ) -> None:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self.token_budget = token_budget
+        self.tokenizer = PairTokenizer(read_cross_encoder_config(model))
+        self.model = CrossEncoder.load(model).to(device=device, dtype=torch_dtype(dtype)).eval()
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        tokens = self.tokenizer(
+            [queries[at] for at in query_P],
+            [passages.titles[at] for at in passage_P],
+            [passages.texts[at] for at in passage_P],
+        )
+        return probabilities(self.model, tokens, self.token_budget, self.tokenizer.pad_id)

@@ -1,0 +1,22 @@
+"""Settings of a cross-encoder. Light to import: torch is not needed to check a config."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from raydr.component import Config
+from raydr.models.config import OFFLINE_CHECKPOINT
+
+
+class CrossEncoderConfig(Config):
+    """A model that reads query and passage together and gives one probability of relevance."""
+
+    #: A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
+    #: checkpoint gets a new one.
+    checkpoint: str = OFFLINE_CHECKPOINT
+    #: Tokens of query, title and text together; the passage is cut where they are more.
+    max_length: int = Field(default=256, ge=8, le=8192)
+    #: Put between title and text.
+    title_separator: str = " "
+    #: Run the checkpoint's own code; only for models you trust.
+    trust_remote_code: bool = False

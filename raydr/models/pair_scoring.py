@@ -1,0 +1,70 @@
+"""Scores of (query, passage) pairs by a saved model, each text encoded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raydr.data.corpus import Texts
+from raydr.models.config import Side
+from raydr.models.dual_encoder import load_tokenizer, load_tower, read_config
+from raydr.models.inference import encode_tokens
+from raydr.models.precision import torch_dtype
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Pairs whose vectors are multiplied at once: the copies of their vectors stay small.
+_CHUNK = 8192
+
+
+class PairScorer(Protocol):
+    """Scores P pairs of Q queries and N passages."""
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        """Scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
+
+
+class DualEncoderScorer:
+    """Similarity (without the scale) of a saved dual encoder, in float32 vectors.
+
+    Args:
+        model: folder of the model.
+        dtype: arithmetic of the encoder.
+        device: ``cpu`` or ``cuda``.
+        token_budget: tokens in one batch, padding included.
+        num_threads: of torch; its own choice if None.
+    """
+
+    def __init__(
+        self, model: str | Path, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+    ) -> None:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self.token_budget = token_budget
+        config = read_config(model)
+        #: τ; scores are similarities times this in training.
+        self.scale = config.scale
+        query = load_tower(model, "query").to(device=device, dtype=torch_dtype(dtype)).eval()
+        self.towers = {"query": query, "passage": query}
+        if config.towers == "two":
+            self.towers["passage"] = load_tower(model, "passage").to(device=device, dtype=torch_dtype(dtype)).eval()
+        self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        query_QD = self.encode("query", None, queries)
+        passage_ND = self.encode("passage", passages.titles, passages.texts)
+        scores_P = np.empty(len(query_P), dtype=np.float64)
+        for start in range(0, len(query_P), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            scores_P[chunk] = np.einsum("pd,pd->p", query_QD[query_P[chunk]], passage_ND[passage_P[chunk]])
+        return scores_P
+
+    def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
+        """Vectors of texts, shape (N, D)."""
+        tokenizer = self.tokenizers[side]
+        return encode_tokens(self.towers[side], tokenizer(titles, texts), self.token_budget, tokenizer.pad_id)

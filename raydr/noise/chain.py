@@ -1,0 +1,81 @@
+"""Verdicts of several judges put together, and what becomes of negatives and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.noise.judges.base import Action
+
+#: The stronger action wins: what one judge drops another cannot keep; a further positive is no negative either.
+STRENGTH: tuple[Action, ...] = ("keep", "down_weight", "drop", "relabel")
+
+_Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Chained:
+    """The strongest action on a pair, and its weight in the softmax."""
+
+    action: Action
+    weight: float
+
+
+def combine(first: Chained, second: Chained) -> Chained:
+    """The stronger action of the two, and the lower weight.
+
+    >>> keep, less = Chained("keep", 1.0), Chained("down_weight", 0.2)
+    >>> combine(combine(keep, less), Chained("down_weight", 0.5)).weight
+    0.2
+    >>> combine(less, Chained("drop", 0.0))
+    Chained(action='drop', weight=0.0)
+    """
+    return Chained(max(first.action, second.action, key=STRENGTH.index), min(first.weight, second.weight))
+
+
+def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Table:
+    """The negatives with the action and the weight that their own and all verdicts come to.
+
+    Args:
+        negatives: table ``negatives``; its rows stay in order, those without a verdict as they are.
+        verdicts: tables ``verdicts``, in any order.
+    """
+    by_pair = _by_pair(verdicts)
+    actions, weights = negatives["action"].to_pylist(), negatives["weight"].to_pylist()
+    for at, pair in enumerate(_pairs(negatives)):
+        verdict = by_pair.get(pair)
+        if verdict is not None:
+            together = combine(Chained(actions[at], weights[at]), verdict)
+            actions[at], weights[at] = together.action, together.weight
+    for column, values in (("action", actions), ("weight", weights)):
+        at = negatives.schema.get_field_index(column)
+        field = negatives.schema.field(at)
+        negatives = negatives.set_column(at, field, pa.array(values, type=field.type))
+    return negatives
+
+
+def drop_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Table:
+    """The judgments without those (query, positive) pairs that a judge drops."""
+    dropped = {pair for pair, verdict in _by_pair(verdicts).items() if verdict.action == "drop"}
+    kept = np.array([pair not in dropped for pair in _pairs(qrels)], dtype=np.bool_)
+    # A judgment of relevance 0 is no pair: no judge has seen it.
+    irrelevant = qrels["relevance"].to_numpy() <= 0
+    return qrels.filter(pa.array(kept | irrelevant))
+
+
+def _by_pair(verdicts: Sequence[pa.Table]) -> dict[_Pair, Chained]:
+    by_pair: dict[_Pair, Chained] = {}
+    for table in verdicts:
+        columns = (table["action"].to_pylist(), table["weight"].to_pylist())
+        for pair, action, weight in zip(_pairs(table), *columns, strict=True):
+            verdict = Chained(action, weight)
+            there = by_pair.get(pair)
+            by_pair[pair] = verdict if there is None else combine(there, verdict)
+    return by_pair
+
+
+def _pairs(table: pa.Table) -> list[_Pair]:
+    return list(zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True))

@@ -1,0 +1,93 @@
+"""Settings of the judges: which ones, whose scores they read, and how the models that they need are trained."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from raydr.component import Config, Pluggable, build
+from raydr.losses.schedule import BetaSchedule
+from raydr.models.config import Dtype, ModelConfig
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.noise.judges.base import Judge
+from raydr.training.config import OptimizerConfig
+
+
+class SieveOptimizerConfig(OptimizerConfig):
+    """AdamW with the paper's small, constant learning rate."""
+
+    learning_rate: float = Field(default=1e-7, gt=0)
+    schedule: Literal["linear", "cosine", "constant"] = "constant"
+    warmup_share: float = Field(default=0.0, ge=0, le=1)
+
+
+class SieveConfig(Config):
+    """How the throw-away model of the passage sieve is trained, from a copy of the retriever that is judged with."""
+
+    #: β of the robust contrastive loss; on from the first epoch, since the retriever is trained already.
+    beta: BetaSchedule = BetaSchedule(final=0.5, start_epoch=0)
+    num_epochs: int = Field(default=1, ge=1)
+    #: Queries in one step; a query's candidates are its own negatives alone.
+    batch_size: int = Field(default=16, ge=2)
+    #: Negatives of each query that are trained on, best ranks first; ``negatives.depth`` if null. All are judged.
+    num_candidates: int | None = Field(default=None, ge=1)
+    #: τ while training; the retriever's own if null. The judgment does not depend on it.
+    scale: float | None = Field(default=None, gt=0)
+    optimizer: SieveOptimizerConfig = SieveOptimizerConfig()
+
+
+class ClassifierConfig(Config):
+    """How the cross-encoder of the judge ``classifier`` is trained."""
+
+    model: CrossEncoderConfig = CrossEncoderConfig()
+    #: 0 takes the checkpoint as it is: it must be a cross-encoder already.
+    num_epochs: int = Field(default=1, ge=0)
+    #: Queries in one step, over all workers; each brings one positive and its negatives.
+    batch_size: int = Field(default=16, ge=1)
+    #: Candidates of a query drawn as negatives in each epoch.
+    num_hard_negatives: int = Field(default=3, ge=0)
+    #: Random passages of the corpus drawn as further negatives.
+    num_random_negatives: int = Field(default=1, ge=0)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    dtype: Dtype = "auto"
+
+    @model_validator(mode="after")
+    def _has_negatives(self) -> ClassifierConfig:
+        if self.num_epochs and not self.num_hard_negatives + self.num_random_negatives:
+            raise ValueError("a classifier needs negatives: set num_hard_negatives or num_random_negatives")
+        return self
+
+
+class JudgeConfig(Config):
+    """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""
+
+    #: The judges, in order; each gives its own verdicts, which are then put together.
+    judges: list[Annotated[Judge, Pluggable()]] = []
+    #: The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask.
+    model: str = "trained"
+    #: ``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for ``margin``).
+    scores: Literal["model", "miner"] = "model"
+    #: The embedding model that the judge ``guide`` asks.
+    guide: ModelConfig = ModelConfig()
+    sieve: SieveConfig = SieveConfig()
+    classifier: ClassifierConfig = ClassifierConfig()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> JudgeConfig:
+        names = [judge.name for judge in self.judges]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(
+                f"judges: {', '.join(repeated)} is there more than once; verdicts are told apart by the judge's name"
+            )
+        return self
+
+    def judge(self, name: str) -> Judge:
+        """The judge of that name with its settings, or with the defaults if it is not in the list.
+
+        Raises:
+            ConfigError: there is no such judge.
+        """
+        chosen = [judge for judge in self.judges if judge.name == name]
+        return chosen[0] if chosen else build(Judge, name)

@@ -1,0 +1,60 @@
+"""NPC's detector as a judge: pairs that surprise the retriever are taken for mismatched."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from raydr.component import Pluggable
+from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.detector import Detector
+from raydr.noise.judges.base import FloatArray, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.perplexity import perplexities
+
+
+class NPC(SplitJudge):
+    """Drops the training pairs whose perplexity belongs to the high component of a mixture.
+
+    A pair is measured by its perplexity against random positives of other pairs, and flagged by a detector that is
+    fitted to the perplexities of all pairs of the split. The verdict's score is the perplexity. In training the same
+    rule corrects pairs instead, see ``train.pair_detection``.
+
+    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4.
+
+    Args:
+        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better.
+        num_random: random positives that each pair is measured against.
+
+    >>> rng = np.random.default_rng(0)
+    >>> positive_Q = np.where(np.arange(200) < 20, -4.0, 4.0) + rng.normal(size=200)
+    >>> candidates = ScoredCandidates(rng.normal(size=2000), np.arange(0, 2001, 10), positive_Q)
+    >>> dropped_Q = NPC().judge(candidates).action == "drop"
+    >>> int(dropped_Q[:20].sum()), int(dropped_Q[20:].sum())
+    (20, 0)
+    """
+
+    sample: ClassVar[Literal["positives"]] = "positives"
+
+    name: Literal["npc"] = "npc"
+    detector: Annotated[Detector, Pluggable()] = CalibratedDetector()
+    num_random: int = Field(default=255, ge=1)
+
+    def measure(self, candidates: ScoredCandidates) -> FloatArray:
+        sizes_Q = np.diff(candidates.offsets)
+        # Passages that must not count for a query are missing from its scores: -inf keeps the shape.
+        random_QM = np.full((candidates.num_queries, int(sizes_Q.max(initial=1))), -np.inf)
+        random_QM[np.arange(random_QM.shape[1]) < sizes_Q[:, None]] = candidates.scores_M
+        return perplexities(candidates.positives(self.name), random_QM)
+
+    def decide(self, measures_Q: FloatArray) -> tuple[Verdicts, dict[str, Any]]:
+        detection = self.detector.detect(measures_Q)
+        facts = {
+            "reason": detection.reason,
+            "threshold": detection.threshold,
+            "fit": asdict(detection.fit) if detection.fit is not None else None,
+        }
+        actions_Q = np.where(detection.clean, "keep", "drop")
+        return Verdicts(np.asarray(measures_Q), actions_Q, detection.clean.astype(np.float64)), facts

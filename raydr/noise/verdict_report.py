@@ -1,0 +1,60 @@
+"""What a judge's verdicts come to: counts, and quality where the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.noise.detection_report import report_detection
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.classifier import Classifier
+from raydr.noise.judges.sieve import Sieve
+
+
+def summarize_verdicts(judge: Judge, parts: Iterable[pa.Table]) -> dict[str, Any]:
+    """Counts over the verdict tables of one judge, each query's verdicts being in one of them.
+
+    Returns:
+        ``verdicts``, ``queries``, one count for each action (``keep``, ``drop``, ...), ``flagged_share`` (all that are
+        not kept over all; for the sieve its sieve-out rate), ``queries_flagged`` (with at least one), ``queries_empty``
+        (with none kept or weighted less); ``kept_by_minimum`` for a sieve with a keep-minimum; and where the truth is
+        known ``detection``, the fields of :class:`raydr.noise.detection_report.DetectionReport`.
+    """
+    counts = {"verdicts": 0, "queries": 0, "queries_flagged": 0, "queries_empty": 0, "kept_by_minimum": 0}
+    actions = {"keep": 0, "drop": 0, "down_weight": 0, "relabel": 0}
+    truths, flags, scores = [], [], []
+    for table in parts:
+        if not table.num_rows:
+            continue
+        action_M = table["action"].to_numpy()
+        score_M = table["score"].to_numpy()
+        query_M = table["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+        flagged_M, used_M = action_M != "keep", np.isin(action_M, ["keep", "down_weight"])
+        num_queries = int(query_M.max()) + 1
+        counts["verdicts"] += len(action_M)
+        counts["queries"] += num_queries
+        counts["queries_flagged"] += int(np.count_nonzero(np.bincount(query_M[flagged_M], minlength=num_queries)))
+        counts["queries_empty"] += int((np.bincount(query_M[used_M], minlength=num_queries) == 0).sum())
+        # A sieve's suspicion is positive above the threshold: what is kept all the same, the minimum has saved.
+        counts["kept_by_minimum"] += int(((score_M > 0.0) & ~flagged_M).sum())
+        for name, count in zip(*np.unique(action_M, return_counts=True), strict=True):
+            actions[str(name)] += int(count)
+        known = table["truth"].is_valid().to_numpy()
+        if known.any():
+            truths.append(table["truth"].filter(pa.array(known)).to_numpy().astype(np.bool_))
+            flags.append(flagged_M[known])
+            scores.append(score_M[known])
+    summary: dict[str, Any] = {**counts, **actions}
+    if not (isinstance(judge, Sieve) and judge.keep_minimum):
+        del summary["kept_by_minimum"]
+    summary["flagged_share"] = 1.0 - actions["keep"] / counts["verdicts"] if counts["verdicts"] else 0.0
+    if truths:
+        suspicion = np.concatenate(scores)
+        probability = suspicion if isinstance(judge, Classifier) else None
+        report = report_detection(np.concatenate(truths), np.concatenate(flags), suspicion, probability)
+        summary["detection"] = {**asdict(report), "bins": [asdict(part) for part in report.bins]}
+    return summary

@@ -1,0 +1,107 @@
+"""The judges of a run, one after the other: the models that they need, their verdicts, and the judged data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raydr.artifacts import Artifact
+from raydr.errors import ConfigError
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.sieve import Sieve
+from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
+from raydr.stages.judge import judge as judge_stage
+from raydr.storage import Folder
+from raydr.workspace import UNTRAINED
+
+if TYPE_CHECKING:
+    from raydr.pipelines.job import Job
+
+#: In place of a judge's name: drop the pairs that were made noisy on purpose.
+TRUTH = "truth"
+#: Names of models in the working folder that judges make for themselves.
+SIEVE, GUIDE = "sieve", "guide"
+
+
+def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Artifact]:
+    """Give the verdicts of all judges, then put them together into judged data.
+
+    Args:
+        job: the run.
+        names: judges by name, ``truth`` among them; those of ``judge.judges`` if empty.
+        split: what is judged; the sieve judges the training split only, since it is trained on what it judges.
+        source: whose candidates are judged: the ``negatives`` artefact ``SOURCE-SPLIT`` of the working folder.
+
+    Returns:
+        What training can use in place of what it had: the judged ``negatives``, the ``dataset`` with fewer pairs.
+
+    Raises:
+        ConfigError: no judge was named, or one cannot judge the split.
+    """
+    names = names or [one.name for one in job.config.judge.judges]
+    if not names:
+        raise ConfigError("no judge was named: list some in the section judge.judges, or give --judge NAME")
+    if TRUTH in names:
+        if len(names) > 1:
+            raise ConfigError(f"judge {TRUTH} says all there is to say about pairs: use it alone")
+        output = job.workspace.root / "dataset-clean"
+        return [clean_only(job.config, split, job.dataset, output, job.overwrite)]
+    judges = [job.config.judge.judge(name) for name in names]
+    negatives = job.workspace.negatives(f"{source}-{split}")
+    verdicts: dict[str, list[Folder]] = {"negatives": [], "pairs": []}
+    for one in judges:
+        on_negatives = one.subject == "negatives"
+        made = judge_stage(
+            job.config,
+            split,
+            job.dataset,
+            job.workspace.corpus,
+            one,
+            job.workspace.verdicts(f"{one.name}-{source}-{split}" if on_negatives else f"{one.name}-{split}"),
+            negatives if on_negatives else None,
+            _model(job, one, split, source),
+            job.overwrite,
+        )
+        verdicts[one.subject].append(made.folder)
+    together = {
+        subject: "+".join(one.name for one in judges if one.subject == subject) for subject in ("negatives", "pairs")
+    }
+    results = []
+    if verdicts["negatives"]:
+        output = job.workspace.negatives(f"judged-{together['negatives']}-{source}-{split}")
+        results.append(apply_verdicts(job.config, split, negatives, verdicts["negatives"], output, job.overwrite))
+    if verdicts["pairs"]:
+        output = job.workspace.root / f"dataset-{together['pairs']}"
+        results.append(filter_pairs(job.config, split, job.dataset, verdicts["pairs"], output, job.overwrite))
+    return results
+
+
+def _model(job: Job, judge: Judge, split: str, source: str) -> Folder | None:
+    """The model whose scores a judge reads; made if the judge needs one of its own."""
+    config, place = job.config, job.workspace
+    training_split = config.data.train_split
+    if judge.reads == "cross_encoder":
+        from raydr.stages.train_classifier import train_classifier
+
+        candidates = place.negatives(f"{source}-{training_split}")
+        output = place.root / "classifiers" / source
+        return train_classifier(config, job.dataset, place.corpus, candidates, output, job.overwrite).folder
+    if judge.reads == "guide":
+        from raydr.stages.train import save_untrained
+
+        guided = config.model_copy(update={"model": config.judge.guide})
+        return save_untrained(guided, place.model(GUIDE), job.overwrite).folder
+    if config.judge.model == UNTRAINED:
+        job.untrained()
+    current = place.model(config.judge.model)
+    if isinstance(judge, Sieve):
+        from raydr.stages.train_sieve import train_sieve
+
+        if split != training_split:
+            raise ConfigError(f"the sieve judges the split that it is trained on, {training_split!r}, not {split!r}")
+        candidates = place.negatives(f"{source}-{split}")
+        return train_sieve(
+            config, job.dataset, place.corpus, current, candidates, place.model(SIEVE), job.overwrite
+        ).folder
+    if judge.reads == "retriever" and config.judge.scores == "miner":
+        return None
+    return current

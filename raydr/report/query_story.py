@@ -1,0 +1,71 @@
+"""One query's positives, negatives and verdicts, readably on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+
+#: Characters of a passage that are shown.
+MAX_TEXT = 600
+_STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "magenta"}
+
+
+def print_story(story: QueryStory, console: Console) -> None:
+    """Print the query, its positives and each negative with provenance, verdicts and text."""
+    console.print(Text.assemble((story.text, "bold"), f"  (query {story.query_id}, split {story.split})"))
+    if story.answers:
+        console.print(f"answers: {' | '.join(story.answers)}", markup=False)
+    console.print(Text(f"\n{_count(len(story.positives), 'positive')}", style="bold underline"))
+    for passage in story.positives:
+        _print_passage(passage, console)
+    console.print(Text(f"{_count(len(story.negatives), 'candidate negative')}", style="bold underline"))
+    for passage in story.negatives:
+        _print_passage(passage, console)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def _print_passage(passage: ExplainedPassage, console: Console) -> None:
+    head = Text.assemble((passage.passage_id, "dim"), "  ", (passage.title, "bold"))
+    if passage.noise is not None:
+        instead = f", in place of {passage.original_passage_id}" if passage.original_passage_id else ""
+        head.append(f"  [{passage.noise} on purpose{instead}]", style="yellow")
+    console.print(head)
+    for line in _provenance_lines(passage.provenance):
+        console.print(Padding(line, (0, 0, 0, 4)))
+    for verdict in passage.verdicts:
+        console.print(Padding(_verdict_line(verdict), (0, 0, 0, 4)))
+    shown = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
+    console.print(Padding(Text(shown), (0, 0, 1, 4)))
+
+
+def _provenance_lines(places: tuple[Provenance, ...]) -> list[Text]:
+    """One line for each time that it was mined; judged copies of an artefact add their action to it."""
+    lines: dict[tuple[str, int, int], Text] = {}
+    for place in places:
+        key = (place.miner, place.round, place.rank)
+        if key not in lines:
+            score = "no score" if place.score is None else f"score {place.score:.4f}"
+            positive = "not retrieved" if place.positive_score is None else f"{place.positive_score:.4f}"
+            noise = f", {place.noise} on purpose" if place.noise else ""
+            where = f"found by {place.miner}, round {place.round}, rank {place.rank}"
+            lines[key] = Text(f"{where}, {score} (positive: {positive}){noise}:")
+        weight = f" {place.weight:g}" if place.action == "down_weight" else ""
+        lines[key].append(f" {place.artifact} ")
+        lines[key].append(f"{place.action}{weight}", style=_STYLES[place.action])
+    return list(lines.values())
+
+
+def _verdict_line(verdict: GivenVerdict) -> Text:
+    line = Text.assemble((verdict.judge, "bold"), " says ", (verdict.action, _STYLES[verdict.action]))
+    if verdict.action == "down_weight":
+        line.append(f" {verdict.weight:g}")
+    line.append(f", score {verdict.score:.4f}")
+    if verdict.truth is not None:
+        line.append(f"; in truth {'noise' if verdict.truth else 'no noise that was planted'}")
+    return line.append(f"  ({verdict.artifact})", style="dim")

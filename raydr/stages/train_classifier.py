@@ -1,0 +1,238 @@
+"""The cross-encoder of the judge ``classifier``: trained on Ray Train, or an existing one taken as it is.
+
+Artefact ``cross_encoder``: the files of a Hugging Face sequence classifier, which
+``sentence_transformers.CrossEncoder(folder)`` opens, and how title and text become one input.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raydr.artifacts import Artifact, Building, Identity, begin
+from raydr.config import RunConfig
+from raydr.console import say, show_table
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.errors import ConfigError, TrainingError
+from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.models.config import ModelConfig
+from raydr.stages.tasks import fetch
+from raydr.stages.train import check_corpus, publish_files, root_cause, training_dtype
+from raydr.storage import Folder
+
+if TYPE_CHECKING:
+    from raydr.training.checkpoint import Progress
+
+#: Raised when training gives another model for the same config.
+VERSION = 1
+
+
+def train_classifier(
+    config: RunConfig, dataset: Folder, corpus: Folder, negatives: Folder, output: Folder, overwrite: bool = False
+) -> Artifact:
+    """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
+
+    Binary cross-entropy; the candidates are taken for negatives, false ones included: they are too few and too unlike
+    each other to be learnt by heart in an epoch or two.
+
+    Source: Park et al. (HCLT 2023) and RocketQA; PAPERS.md §6.
+
+    Args:
+        config: ``judge.classifier`` says how; workers and devices are those of ``train``.
+        dataset: ``data.train_split`` is trained on.
+        corpus: the corpus it was prepared with.
+        negatives: a ``negatives`` artefact of that split.
+        output: where the ``cross_encoder`` artefact goes; checkpoints lie beside it until it is finished.
+        overwrite: replace what is at ``output``.
+
+    Raises:
+        ConfigError: the batch cannot be shared by the workers.
+        ModelError: the checkpoint cannot be loaded, or with ``num_epochs`` 0 is no cross-encoder.
+        TrainingError: training broke off; the same command goes on from the last checkpoint.
+    """
+    settings, data = config.judge.classifier, Dataset.open(dataset)
+    check_corpus(data, corpus)
+    _check_workers(config)
+    checkpoint = checkpoint_fingerprint(ModelConfig(checkpoint=settings.model.checkpoint))
+    if settings.num_epochs == 0:
+        identity = Identity(
+            kind="cross_encoder",
+            version=VERSION,
+            config={"model": settings.model.model_dump(mode="json", exclude={"checkpoint"}), "trained": False},
+            inputs={"checkpoint": checkpoint},
+        )
+    else:
+        dtype, reason = training_dtype(config, settings.dtype)
+        excluded = {"model": {"checkpoint"}}
+        identity = Identity(
+            kind="cross_encoder",
+            version=VERSION,
+            config={
+                **settings.model_dump(mode="json", exclude=excluded),
+                "dtype": dtype,
+                "split": config.data.train_split,
+                "seed": config.seed,
+            },
+            inputs={
+                "dataset": data.fingerprint,
+                "corpus": data.corpus_fingerprint,
+                "negatives": Artifact.open(negatives, "negatives").fingerprint,
+                "checkpoint": checkpoint,
+            },
+        )
+    with begin(output, identity, overwrite) as making:
+        if isinstance(making, Artifact):
+            say(f"classifier {output}: already there with the same fingerprint, reused")
+            return making
+        if settings.num_epochs == 0:
+            return _take_as_it_is(config, making)
+        say(f"training the classifier in {dtype}: {reason}")
+        return _fit(config, making, dataset, corpus, negatives, dtype)
+
+
+def _check_workers(config: RunConfig) -> None:
+    workers, size = config.train.num_workers, config.judge.classifier.batch_size
+    fewest, most = (workers, workers) if isinstance(workers, int) else workers
+    wrong = [count for count in range(fewest, most + 1) if size % count]
+    if wrong:
+        raise ConfigError(f"judge.classifier.batch_size {size} is not divisible by train.num_workers {wrong[0]}")
+
+
+def _take_as_it_is(config: RunConfig, making: Building) -> Artifact:
+    import ray
+
+    fetch(ray.remote(num_cpus=1)(_save_checkpoint).remote(config.model_dump(mode="json"), making.folder))
+    return _finish(config, making, {"trained": False, "history": []})
+
+
+def _save_checkpoint(config: dict[str, Any], output: Folder) -> None:
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+
+    settings = RunConfig.parse(config).judge.classifier.model
+    model = CrossEncoder.from_config(settings, must_be_trained=True)
+    publish_files(output, lambda path: model.save(path, PairTokenizer(settings)))
+
+
+def _finish(config: RunConfig, making: Building, info: dict[str, Any]) -> Artifact:
+    for name in making.folder.files():
+        if not name.startswith((".done/", "plan.json")):
+            size, checksum = making.folder.size(name), making.folder.checksum(name)
+            making.record(name, {"rows": 0, "bytes": size, "checksum": checksum})
+    made = making.finish(info, config.model_dump(mode="json"))
+    if info["history"]:
+        rows = ([row["epoch"] + 1, f"{row['metrics']['loss']:.4f}"] for row in info["history"])
+        show_table(
+            f"Classifier: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch", ["epoch", "loss"], rows
+        )
+    say(f"classifier: {made.folder}")
+    return made
+
+
+def _fit(
+    config: RunConfig, making: Building, dataset: Folder, corpus: Folder, negatives: Folder, dtype: str
+) -> Artifact:
+    import ray
+    from ray.train import CheckpointConfig, FailureConfig, ScalingConfig
+    from ray.train import RunConfig as TrainRun
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    settings = config.train
+    state = Folder(f"{making.folder.url.rstrip('/')}.training")
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config={
+            "config": config.model_dump(mode="json"),
+            "dataset": dataset.url,
+            "corpus": corpus.url,
+            "negatives": negatives.url,
+            "output": making.folder.url,
+            "dtype": dtype,
+        },
+        torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=settings.num_workers,
+            use_gpu=settings.use_gpu,
+            resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1} if settings.use_gpu else {}),
+        ),
+        run_config=TrainRun(
+            name=making.identity.fingerprint,
+            storage_path=state.root if state.is_local else state.url,
+            failure_config=FailureConfig(max_failures=settings.max_failures),
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    try:
+        outcome: dict[str, Any] = trainer.fit().return_value
+    except ray.train.TrainingFailedError as error:
+        raise TrainingError(
+            f"training the classifier broke off: {root_cause(error)}. Checkpoints are in {state}; the same command "
+            "goes on from the last one"
+        ) from error
+    if "error" in outcome:
+        raise TrainingError(outcome["error"])
+    made = _finish(config, making, {"trained": True, "dtype": dtype, **outcome})
+    state.remove()
+    return made
+
+
+def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What each Ray Train worker runs; returns the outcome, or an error that must not be retried."""
+    import ray.train
+    import torch
+    from ray.train.torch import get_device, prepare_model
+
+    from raydr.data.examples import load_examples
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+    from raydr.models.precision import torch_dtype
+    from raydr.training.cross_encoder import CrossEncoderTrainer
+
+    config = RunConfig.parse(arguments["config"])
+    settings, split = config.judge.classifier, config.data.train_split
+    if not config.train.use_gpu:
+        torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
+    data, corpus = Dataset.open(arguments["dataset"]), Corpus.open(arguments["corpus"])
+    candidates = read_split(Artifact.open(arguments["negatives"], "negatives"), "negatives", split)
+    model = CrossEncoder.from_config(settings.model, config.seed).to(get_device())
+    tokenizer = PairTokenizer(settings.model)
+    trainer = CrossEncoderTrainer(
+        settings,
+        config.seed,
+        model,
+        tokenizer,
+        load_examples(data.queries(split), data.qrels(split), candidates, corpus),
+        corpus,
+        torch_dtype(arguments["dtype"]),
+        _report,
+        wrap=prepare_model,
+    )
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            trainer.resume(Path(folder))
+    try:
+        progress = trainer.run()
+    except TrainingError as error:
+        # Returned and not raised: Ray Train would start the group again and run into the same step.
+        return {"error": str(error)}
+    if ray.train.get_context().get_world_rank() == 0:
+        publish_files(Folder(arguments["output"]), lambda path: model.save(path, tokenizer))
+    return {
+        "history": [row.model_dump() for row in progress.history],
+        "num_examples": len(trainer.examples),
+        "num_steps": trainer.num_steps,
+    }
+
+
+def _report(progress: Progress, save: Callable[[Path], None]) -> None:
+    import ray.train
+
+    report = {"epoch": progress.epoch, **progress.history[-1].metrics}
+    if ray.train.get_context().get_world_rank():
+        ray.train.report(report)
+        return
+    with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
+        save(Path(scratch))
+        ray.train.report(report, checkpoint=ray.train.Checkpoint.from_directory(scratch))

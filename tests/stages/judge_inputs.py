@@ -1,0 +1,110 @@
+"""A corpus, a noisy data set, candidates and a model for the tests of judging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import artefacts
+from artefacts import make_corpus
+from conftest import WORDS, make_sentence
+from made_evaluation import config_for
+
+from raydr.artifacts import Building, Identity, begin
+from raydr.config import RunConfig
+from raydr.data.schema import to_table, write_arrow
+from raydr.stages.train import save_untrained
+from raydr.storage import Folder, write_part
+
+NUM_QUERIES = 30
+DEPTH = 6
+
+
+@dataclass(frozen=True)
+class JudgeInputs:
+    config: RunConfig
+    corpus: Folder
+    dataset: Folder
+    negatives: Folder
+    model: Folder
+
+
+def negatives_of(at: int) -> list[dict[str, Any]]:
+    """Five passages of other queries, and at rank 2 the query's second positive; q10 has the positive it lost too."""
+    others = [f"p{(at + step) % NUM_QUERIES:02d}" for step in range(3, 3 + DEPTH - 1)]
+    if at == 10:
+        others[-1] = "p10"
+    ids = [others[0], f"s{at:02d}", *others[1:]]
+    return [
+        {
+            "query_id": f"q{at:02d}",
+            "passage_id": passage_id,
+            "miner": "bm25",
+            "rank": rank,
+            "score": 10.0 - rank,
+            "positive_score": 9.0 if at else None,
+        }
+        for rank, passage_id in enumerate(ids, start=1)
+    ]
+
+
+def make_negatives(path: Path, dataset: str, parts: list[list[dict[str, Any]]]) -> Folder:
+    """A ``negatives`` artefact of the split train."""
+    identity = Identity(kind="negatives", config={"parts": len(parts)}, inputs={"dataset": dataset})
+    with begin(str(path), identity) as making:
+        assert isinstance(making, Building)
+        for at, rows in enumerate(parts):
+            table = to_table("negatives", rows)
+            name = f"negatives/train/part-{at:05d}.arrow"
+            making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_arrow(t, p)))
+        return making.finish({"miner": "bm25"}).folder
+
+
+def make_inputs(folder: Path, checkpoint: str) -> JudgeInputs:
+    """30 queries; the passages p.. answer them, s.. say nearly the same; the pairs of every fifth are mismatched.
+
+    Every s.. is a candidate of its query, planted with the truth in the data set's own negatives.
+    """
+    passages = []
+    for at in range(NUM_QUERIES):
+        text = make_sentence(at, 12)
+        passages.append({"passage_id": f"p{at:02d}", "title": WORDS[at], "text": text})
+        passages.append({"passage_id": f"s{at:02d}", "title": WORDS[at], "text": f"{text} end"})
+    corpus = make_corpus(folder / "corpus", passages, part_rows=25)
+    queries = [{"query_id": f"q{at:02d}", "text": make_sentence(at, 12)} for at in range(NUM_QUERIES)]
+    qrels = []
+    for at in range(NUM_QUERIES):
+        row = {"query_id": f"q{at:02d}", "passage_id": f"p{at:02d}"}
+        if at % 5 == 0:
+            wrong = f"p{(at + 17) % NUM_QUERIES:02d}"
+            row |= {"original_passage_id": row["passage_id"], "passage_id": wrong, "noise": "mismatched"}
+        qrels.append(row)
+    planted = [
+        {
+            "query_id": f"q{at:02d}",
+            "passage_id": f"s{at:02d}",
+            "miner": "planted",
+            "rank": 1,
+            "noise": "false_negative",
+        }
+        for at in range(NUM_QUERIES)
+    ]
+    tables = {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": planted}}
+    dataset = artefacts.make_dataset(folder / "dataset", corpus, tables)
+    parts = [[row for at in range(*ends) for row in negatives_of(at)] for ends in ((0, 12), (12, NUM_QUERIES))]
+    negatives = make_negatives(folder / "negatives" / "bm25-train", dataset.fingerprint, parts)
+    sides = {"query": {"max_length": 24}, "passage": {"max_length": 32}}
+    config = config_for(
+        folder,
+        model={"checkpoint": checkpoint, **sides},
+        encode={"dtype": "float32"},
+        train={"dtype": "float32"},
+        negatives={"depth": DEPTH},
+        judge={
+            "sieve": {"batch_size": 10, "optimizer": {"learning_rate": 1e-5}},
+            "classifier": {"model": {"checkpoint": checkpoint, "max_length": 64}, "batch_size": 10, "dtype": "float32"},
+        },
+    )
+    model = save_untrained(config, Folder(str(folder / "models" / "untrained"))).folder
+    return JudgeInputs(config, corpus.artifact.folder, dataset.artifact.folder, negatives, model)

@@ -1,0 +1,132 @@
+"""From verdicts to judged negatives and filtered data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from raydr.artifacts import Artifact, Building, Identity, begin
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.data.examples import load_examples
+from raydr.data.schema import VERDICTS, write_parquet
+from raydr.errors import ConfigError, DataError
+from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
+from raydr.storage import Folder, write_part
+from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
+    return make_inputs(tmp_path_factory.mktemp("apply"), tiny_checkpoint)
+
+
+def make_verdicts(
+    path: Path, subject: str, of: Artifact, judge: str, parts: dict[str, list[tuple[str, str, str]]]
+) -> Folder:
+    """A ``verdicts`` artefact; parts are by number, rows (query, passage, action)."""
+    role = "negatives" if subject == "negatives" else "dataset"
+    identity = Identity(kind="verdicts", config={"judge": judge}, inputs={role: of.fingerprint})
+    with begin(str(path), identity) as making:
+        assert isinstance(making, Building)
+        for number, rows in parts.items():
+            weight = {"keep": 1.0, "down_weight": 0.5}
+            values = [(*row[:2], judge, 0.0, row[2], weight.get(row[2], 0.0), None) for row in rows]
+            table = pa.Table.from_pylist([dict(zip(VERDICTS.names, row, strict=True)) for row in values], VERDICTS)
+            name = f"verdicts/train/part-{number}.parquet"
+            making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
+        return making.finish({"judge": judge, "subject": subject, "split": "train"}).folder
+
+
+def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, tmp_path: Path) -> None:
+    mined = Artifact.open(inputs.negatives, "negatives")
+    everything = [("q02", row["passage_id"], "drop") for row in rows_of(mined) if row["query_id"] == "q02"]
+    first = make_verdicts(
+        tmp_path / "first",
+        "negatives",
+        mined,
+        "sieve",
+        {"00000-00000": [("q01", "s01", "drop"), *everything], "00001-00000": [("q20", "p23", "down_weight")]},
+    )
+    second = make_verdicts(
+        tmp_path / "second",
+        "negatives",
+        mined,
+        "classifier",
+        {"00000-00000": [("q01", "s01", "keep")], "00001-00001": [("q20", "s20", "relabel")]},
+    )
+    before = mined.folder.checksum(mined.parts()[0])
+    output = Folder(str(tmp_path / "judged"))
+    made = apply_verdicts(inputs.config, "train", inputs.negatives, [first, second], output)
+    changed = {
+        (row["query_id"], row["passage_id"]): (row["action"], row["weight"])
+        for row in rows_of(made)
+        if row["action"] != "keep" and row["query_id"] != "q02"
+    }
+    assert changed == {
+        ("q01", "s01"): ("drop", 0.0),
+        ("q20", "p23"): ("down_weight", 0.5),
+        ("q20", "s20"): ("relabel", 0.0),
+    }
+    assert len(rows_of(made)) == NUM_QUERIES * DEPTH
+    counts = {name: made.info[name] for name in ("keep", "down_weight", "drop", "relabel", "queries_empty")}
+    assert counts == {
+        "keep": NUM_QUERIES * DEPTH - DEPTH - 3,
+        "down_weight": 1,
+        "drop": 1 + DEPTH,
+        "relabel": 1,
+        "queries_empty": 1,
+    }
+    assert made.manifest.identity.inputs["dataset"] == Dataset.open(inputs.dataset).fingerprint
+    assert mined.folder.checksum(mined.parts()[0]) == before
+    # Training: the dropped are forbidden for their query, the relabelled are positives.
+    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
+    examples = load_examples(data.queries("train"), data.qrels("train"), read_split(made, "negatives", "train"), corpus)
+    q01, q20 = examples.query_ids.index("q01"), examples.query_ids.index("q20")
+    assert "s01" not in corpus.ids(examples.negatives[q01])
+    assert corpus.content_hashes(corpus.rows_of(["s01"])).view("int64")[0] in examples.forbidden[q01]
+    assert "s20" in corpus.ids(examples.positives[q20])
+    assert examples.weights[q20].min() == 0.5
+
+
+def rows_of(artifact: Artifact) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = read_split(artifact, "negatives", "train").to_pylist()
+    return rows
+
+
+def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, tmp_path: Path) -> None:
+    data = Dataset.open(inputs.dataset)
+    rows = [("q01", "p01", "drop"), ("q02", "p02", "keep")]
+    verdicts = make_verdicts(tmp_path / "npc", "pairs", data.artifact, "npc", {"00000-00000": rows})
+    output = Folder(str(tmp_path / "filtered"))
+    filtered = Dataset(filter_pairs(inputs.config, "train", inputs.dataset, [verdicts], output))
+    left = filtered.qrels("train")["query_id"].to_pylist()
+    assert left == [f"q{at:02d}" for at in range(NUM_QUERIES) if at != 1]
+    assert filtered.queries("train").equals(data.queries("train"))
+    assert filtered.negatives("train").equals(data.negatives("train"))
+    assert filtered.corpus_fingerprint == data.corpus_fingerprint
+    assert filtered.fingerprint != data.fingerprint
+    clean = Dataset(clean_only(inputs.config, "train", inputs.dataset, Folder(str(tmp_path / "clean"))))
+    assert clean.qrels("train")["query_id"].to_pylist() == [f"q{at:02d}" for at in range(NUM_QUERIES) if at % 5]
+    with pytest.raises(DataError, match=r"no pair of split 'train' .* was made noisy on purpose"):
+        clean_only(inputs.config, "train", clean.artifact.folder, output)
+
+
+def test_verdicts_on_something_else_are_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
+    mined, data = Artifact.open(inputs.negatives, "negatives"), Dataset.open(inputs.dataset)
+    on_pairs = make_verdicts(tmp_path / "npc", "pairs", data.artifact, "npc", {})
+    on_others = make_verdicts(tmp_path / "sieve", "negatives", data.artifact, "sieve", {})
+    good = make_verdicts(tmp_path / "good", "negatives", mined, "sieve", {})
+    output = Folder(str(tmp_path / "judged"))
+    with pytest.raises(DataError, match="are on pairs of split 'train', expected negatives"):
+        apply_verdicts(inputs.config, "train", inputs.negatives, [on_pairs], output)
+    with pytest.raises(DataError, match="were given on another negatives artefact"):
+        apply_verdicts(inputs.config, "train", inputs.negatives, [on_others], output)
+    with pytest.raises(ConfigError, match="given twice"):
+        apply_verdicts(inputs.config, "train", inputs.negatives, [good, good], output)
+    with pytest.raises(ConfigError, match="no verdicts to apply"):
+        filter_pairs(inputs.config, "train", inputs.dataset, [], output)

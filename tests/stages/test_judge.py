@@ -1,0 +1,185 @@
+"""Judges as stages: scores, verdicts, truth, and what is applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from raydr.artifacts import Artifact
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.classifier import Classifier
+from raydr.noise.judges.consistency import Consistency
+from raydr.noise.judges.guide import Guide
+from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.npc import NPC
+from raydr.stages import judge as judge_stage
+from raydr.stages.judge import judge
+from raydr.stages.judge_negatives import candidates_of
+from raydr.storage import Folder
+from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
+    return make_inputs(tmp_path_factory.mktemp("judge"), tiny_checkpoint)
+
+
+def run(inputs: JudgeInputs, rule: Judge, output: Path, model: bool = True, overwrite: bool = False) -> Artifact:
+    return judge(
+        inputs.config,
+        "train",
+        inputs.dataset,
+        inputs.corpus,
+        rule,
+        Folder(str(output)),
+        negatives=inputs.negatives if rule.subject == "negatives" else None,
+        model=inputs.model if model else None,
+        overwrite=overwrite,
+    )
+
+
+def verdicts_of(made: Artifact) -> pa.Table:
+    return pa.concat_tables([read_parquet(made.local(name)) for name in made.parts("verdicts/train")])
+
+
+def reference_scores(inputs: JudgeInputs, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """Similarities one pair at a time."""
+    scorer = DualEncoderScorer(inputs.model.root, "float32", "cpu", 4096)
+    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
+    queries = data.queries("train")
+    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    found = {}
+    for query_id, passage_id in pairs:
+        passage = corpus.texts(corpus.rows_of([passage_id]))
+        score = scorer.score([texts[query_id]], passage, np.array([0]), np.array([0]))
+        found[query_id, passage_id] = float(score[0])
+    return found
+
+
+def test_queries_of_a_range_are_whole_and_each_is_in_one_range() -> None:
+    ids = ["b", "a", "b", "c", "a", "d"]
+    table = pa.table({"query_id": ids, "row": list(range(6))})
+    ranges = [candidates_of(table, start, start + 2) for start in (0, 2, 4)]
+    assert [found.query_ids for found in ranges] == [["b", "a"], ["c"], ["d"]]
+    assert [found.table["row"].to_pylist() for found in ranges] == [[0, 2, 1, 4], [3], [5]]
+    assert ranges[0].offsets.tolist() == [0, 2, 4]
+    assert ranges[0].only(np.array([False, True])).table["row"].to_pylist() == [1, 4]
+
+
+@pytest.mark.ray
+@pytest.mark.invariant
+def test_margin_of_model_scores_is_that_of_single_pairs(
+    inputs: JudgeInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = Margin(mode="absolute", margin=0.0)
+    made = run(inputs, rule, tmp_path / "one")
+    table = verdicts_of(made)
+    assert table.num_rows == NUM_QUERIES * DEPTH
+    qrels = Dataset.open(inputs.dataset).qrels("train")
+    positive = dict(zip(qrels["query_id"].to_pylist(), qrels["passage_id"].to_pylist(), strict=True))
+    rows = [row for row in table.to_pylist() if row["query_id"] in ("q00", "q07", "q29")]
+    pairs = [(row["query_id"], row["passage_id"]) for row in rows]
+    scores = reference_scores(inputs, pairs + [(query_id, positive[query_id]) for query_id, _ in pairs])
+    for row in rows:
+        excess = scores[row["query_id"], row["passage_id"]] - scores[row["query_id"], positive[row["query_id"]]]
+        assert row["score"] == pytest.approx(excess, abs=1e-5)
+        assert row["action"] == ("drop" if excess > 0 else "keep")
+        assert row["truth"] is row["passage_id"].startswith("s")
+    # q00's pair is mismatched: what says the same as the query outscores its annotated positive.
+    assert next(row for row in rows if row["passage_id"] == "s00")["action"] == "drop"
+    assert made.info["unjudged"] == 0
+    # All second positives, and the positive that q10 lost to a mismatched one.
+    assert made.info["detection"]["num_noisy"] == NUM_QUERIES + 1
+    # The same in small units.
+    monkeypatch.setattr(judge_stage, "_UNIT_CANDIDATES", 14)
+    other = run(inputs, rule, tmp_path / "many")
+    assert other.fingerprint == made.fingerprint
+    assert len(other.parts()) == 6 + 8
+    split = verdicts_of(other)
+    assert split.drop_columns("score").equals(table.drop_columns("score"))
+    np.testing.assert_allclose(split["score"].to_numpy(), table["score"].to_numpy(), atol=1e-5)
+    # Complete with the same settings: reused. Other settings: refused.
+    assert run(inputs, rule, tmp_path / "one").manifest.created == made.manifest.created
+    with pytest.raises(FingerprintError, match=r"config\.judge\.margin"):
+        run(inputs, Margin(mode="absolute", margin=0.1), tmp_path / "one")
+
+
+@pytest.mark.ray
+@pytest.mark.invariant
+def test_an_interrupted_judging_makes_the_missing_part_again(inputs: JudgeInputs, tmp_path: Path) -> None:
+    rule = Margin(mode="absolute", margin=1.5)
+    made = run(inputs, rule, tmp_path / "verdicts", model=False)
+    first, second = made.parts()
+    stamp = Path(made.folder.path(first)).stat().st_mtime_ns
+    # As a kill leaves it: no manifest, the plan, one part recorded.
+    made.folder.remove("manifest.json")
+    made.folder.remove(second)
+    made.folder.write_json("plan.json", made.manifest.identity.model_dump(mode="json"))
+    made.folder.write_json(f".done/{first.replace('/', '%')}.json", made.manifest.parts[first].model_dump())
+    again = run(inputs, rule, tmp_path / "verdicts", model=False)
+    assert again.manifest.parts == made.manifest.parts
+    assert again.info == made.info
+    assert Path(again.folder.path(first)).stat().st_mtime_ns == stamp
+
+
+@pytest.mark.ray
+def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
+    inputs: JudgeInputs, tmp_path: Path
+) -> None:
+    made = run(inputs, Margin(mode="absolute", margin=1.5), tmp_path / "verdicts", model=False)
+    table = verdicts_of(made)
+    # q00's positive was not retrieved. Scores are 9, 8, ..., the positive's 9: above 7.5 are the first two.
+    assert "q00" not in table["query_id"].to_pylist()
+    assert (made.info["unjudged"], made.info["drop"], made.info["queries"]) == (DEPTH, 2 * 29, 29)
+    assert "model" not in made.manifest.identity.inputs
+    bare = [row | {"score": None} for row in negatives_of(3)]
+    unscored = make_negatives(tmp_path / "unscored", "x", [bare])
+    with pytest.raises(DataError, match=r"6 of 6 candidates have none, the first is passage 'p06' of query 'q03'"):
+        judge(
+            inputs.config, "train", inputs.dataset, inputs.corpus, Margin(), Folder(str(tmp_path / "v")), unscored
+        )  # fmt: skip
+
+
+@pytest.mark.ray
+def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path: Path) -> None:
+    consistent = run(inputs, Consistency(top_k=2, num_random=60), tmp_path / "consistency")
+    table = verdicts_of(consistent)
+    by_query = {row["query_id"]: row for row in table.to_pylist()}
+    assert len(by_query) == NUM_QUERIES
+    # q01 is p01 without its title. All 60 passages are the sample; p01 is the positive and does not count, s01 may.
+    scores = reference_scores(inputs, [("q01", f"{kind}{at:02d}") for kind in "ps" for at in range(NUM_QUERIES)])
+    above = sum(score > scores["q01", "p01"] for pair, score in scores.items() if pair != ("q01", "p01"))
+    assert by_query["q01"]["score"] == 1 + above
+    assert all(by_query[f"q{at:02d}"]["truth"] is (at % 5 == 0) for at in range(NUM_QUERIES))
+    assert by_query["q00"]["action"] == "drop"
+
+    npc = run(inputs, NPC(num_random=20), tmp_path / "npc")
+    assert npc.parts("measures/train")
+    assert len(verdicts_of(npc)) == NUM_QUERIES
+    assert npc.info["detection"]["auroc"] > 0.8
+    assert npc.info["detector"]["threshold"] == 0.5
+
+
+@pytest.mark.ray
+def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
+    output = Folder(str(tmp_path / "verdicts"))
+    stage = (inputs.config, "train", inputs.dataset, inputs.corpus)
+    with pytest.raises(ConfigError, match="judge margin judges negatives and needs negatives"):
+        judge(*stage, Margin(), output, model=inputs.model)
+    with pytest.raises(ConfigError, match="judge npc judges pairs and takes no negatives"):
+        judge(*stage, NPC(), output, inputs.negatives, inputs.model)
+    with pytest.raises(ConfigError, match="judge guide reads a guide and needs a model"):
+        judge(*stage, Guide(), output, inputs.negatives)
+    with pytest.raises(ArtifactError, match="expected a cross_encoder"):
+        judge(*stage, Classifier(), output, inputs.negatives, inputs.model)
+    other = make_negatives(tmp_path / "other", "x", [[negatives_of(1)[0] | {"query_id": "x9"}]])
+    with pytest.raises(DataError, match=r"1 of 1 queries are not in split 'train'.*'x9'"):
+        judge(*stage, Margin(), output, other, inputs.model)

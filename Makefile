@@ -45,10 +45,10 @@ unit: setup-dev
 	$(BIN)/python -m pytest
 
 bench: setup-dev ## encoding, training step and search, side by side
-	$(BIN)/python benchmarks/encode.py
-	$(BIN)/python benchmarks/encode_ray.py
-	$(BIN)/python benchmarks/train_step.py
-	$(BIN)/python benchmarks/search.py
+	$(BIN)/python -m benchmarks.encode
+	$(BIN)/python -m benchmarks.encode_ray
+	$(BIN)/python -m benchmarks.train_step
+	$(BIN)/python -m benchmarks.search
 
 clean: ## remove what the quickstart made
 	rm -rf work

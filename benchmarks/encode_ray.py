@@ -16,10 +16,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.artefacts import make_corpus
+from benchmarks.texts import make_texts
 from benchmarks.timing import interleave, print_rates, steady_rate, write_report
 from raydr.cluster import RayConfig, connected
 from raydr.config import RunConfig
@@ -31,12 +31,6 @@ from raydr.models.inference import InferenceEncoder
 from raydr.stages.encode import encode_passages, output_name
 from raydr.stages.train import save_untrained
 from raydr.storage import Folder, write_part
-
-_WORDS = (
-    "the of and in to a was is for on as with by he that at from his it an were are which this also be has or had "
-    "first one their its new after but who not they have city world time state school national team year film "
-    "american university united league game family company series group member history music government church"
-)
 
 
 def main() -> None:
@@ -122,14 +116,6 @@ def loop(config: RunConfig, model: Folder, corpus: Folder, output: Folder, num_t
 def num_rows(part: Path) -> int:
     """Passages in one file."""
     return int(read_arrow(str(part)).num_rows)
-
-
-def make_texts(num: int, words: int) -> list[str]:
-    """Passages of 0.5 to 1.5 times ``words`` words, drawn with a fixed seed from English function and content words."""
-    vocabulary = _WORDS.split()
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(words // 2, words + words // 2 + 1, size=num)
-    return [" ".join(vocabulary[at] for at in rng.integers(len(vocabulary), size=length)) for length in lengths]
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ from benchmarks.artefacts import make_embeddings
 from benchmarks.timing import interleave, print_rates, steady_rate, timed, write_report
 from raydr.cluster import RayConfig, connected
 from raydr.config import RunConfig
-from raydr.index.backend import load_faiss
-from raydr.index.search import ShardSearcher
-from raydr.index.shards import IndexShards
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.search import ShardSearcher
+from raydr.indexing.shards import IndexShards
 from raydr.stages.index import build_index
 from raydr.stages.search import search
 from raydr.storage import Folder

@@ -51,7 +51,6 @@ def __getattr__(name: str) -> Any:
     if name == "RunConfig":
         return importlib.import_module("raydr.config").RunConfig
     if name in __all__:
-        # Verbs share names with packages (raydr.index): the function is kept, whichever was imported last.
         function = getattr(importlib.import_module("raydr.api"), name)
         globals()[name] = function
         return function

@@ -13,7 +13,7 @@ from raydr.workspace import TRAINED, Workspace
 if TYPE_CHECKING:
     from raydr.artifacts import Artifact
     from raydr.data.inspection import InspectionReport
-    from raydr.index.searcher import Hit
+    from raydr.indexing.searcher import Hit
     from raydr.stages.why import QueryStory
 
 
@@ -160,7 +160,7 @@ def search(
 
 def search_text(config: RunConfig, text: str, model: str = TRAINED, top_k: int = 10) -> list[Hit]:
     """The passages that a trained model finds for one text; needs no Ray."""
-    from raydr.index.searcher import Searcher
+    from raydr.indexing.searcher import Searcher
 
     place = Workspace(Folder(config.workdir).absolute())
     searcher = Searcher.open(place.index(model), place.corpus, place.model(model), config.search)

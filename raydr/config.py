@@ -18,7 +18,7 @@ from raydr.component import Config
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
-from raydr.index.config import IndexConfig, SearchConfig
+from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig

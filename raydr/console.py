@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from raydr.index.searcher import Hit
+    from raydr.indexing.searcher import Hit
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -29,7 +29,7 @@ def make(folder: Folder, identity: Identity = IDENTITY, overwrite: bool = False)
         return making.finish({"num": 2})
 
 
-@pytest.fixture()
+@pytest.fixture
 def folder(tmp_path):
     return Folder(str(tmp_path / "run"))
 

@@ -13,7 +13,7 @@ from raydr.pipelines.quickstart import DEFAULT_CONFIG
 CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))]
 
 
-@pytest.fixture()
+@pytest.fixture
 def file(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("data: {reader: {name: beir, path: somewhere}}\ntrain: {num_epochs: 2}\n")

@@ -38,10 +38,10 @@ def test_a_failed_write_leaves_nothing(folder):
 
 def test_a_full_disk_is_explained_and_keeps_the_old_file(folder):
     folder.write_json("a.json", {"version": 1})
-    with pytest.raises(ArtifactError, match=r"cannot write .*a\.json: No space left on device\. Check free space"):
-        with folder.publish("a.json") as path:
-            Path(path).write_text("{")
-            raise OSError(errno.ENOSPC, "No space left on device")
+    message = r"cannot write .*a\.json: No space left on device\. Check free space"
+    with pytest.raises(ArtifactError, match=message), folder.publish("a.json") as path:
+        Path(path).write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
     assert folder.read_json("a.json") == {"version": 1}
 
 

@@ -9,10 +9,10 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError
-from raydr.index.backend import load_faiss
-from raydr.index.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
-from raydr.index.factory import choose_factory, make_index
-from raydr.index.shards import TRAINED_NAME, ids_name, shard_name
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
+from raydr.indexing.factory import choose_factory, make_index
+from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder, write_part

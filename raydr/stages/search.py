@@ -16,12 +16,12 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError, FingerprintError
-from raydr.index.backend import has_cuda
-from raydr.index.config import SearchConfig
-from raydr.index.factory import make_index, uses
-from raydr.index.merge import Found, merge, rank_found
-from raydr.index.search import ShardSearcher
-from raydr.index.shards import IndexShards
+from raydr.indexing.backend import has_cuda
+from raydr.indexing.config import SearchConfig
+from raydr.indexing.factory import make_index, uses
+from raydr.indexing.merge import Found, merge, rank_found
+from raydr.indexing.search import ShardSearcher
+from raydr.indexing.shards import IndexShards
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, smallest_node_cpus
 from raydr.stages.runs import KIND, part_name, write_run_part

@@ -23,7 +23,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two towers": {"towers": "two"},
     "projection": {"projection": 8, "similarity": "dot"},
     "one layer": {"num_layers": 1},
-    "prefixes": {"query": SideConfig(prefix="query: ", max_length=24), "passage": SideConfig(prefix="p: ", max_length=24)},
+    "prefixes": {
+        "query": SideConfig(prefix="query: ", max_length=24),
+        "passage": SideConfig(prefix="p: ", max_length=24),
+    },
 }
 
 

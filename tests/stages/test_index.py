@@ -10,8 +10,8 @@ from raydr.artifacts import MANIFEST
 from raydr.config import RunConfig
 from raydr.data.schema import read_arrow
 from raydr.errors import ConfigError, DataError, FingerprintError
-from raydr.index.backend import load_faiss
-from raydr.index.shards import IndexShards
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.shards import IndexShards
 from raydr.stages import index as stage
 from raydr.stages.index import build_index
 from raydr.storage import Folder

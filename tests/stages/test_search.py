@@ -11,8 +11,8 @@ from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RUNS
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
-from raydr.index.searcher import Searcher
-from raydr.index.shards import IndexShards
+from raydr.indexing.searcher import Searcher
+from raydr.indexing.shards import IndexShards
 from raydr.stages import search as stage
 from raydr.stages.index import build_index
 from raydr.stages.runs import Run

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raydr.artifacts import Artifact
 from raydr.data.schema import read_arrow
 from raydr.errors import ArtifactError
-from raydr.index.backend import load_faiss
+from raydr.indexing.backend import load_faiss
 from raydr.storage import Folder
 
 TRAINED_NAME = "trained.faiss"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.index.backend import FaissError, has_cuda, load_faiss
-from raydr.index.config import SearchConfig
-from raydr.index.factory import configure_search
-from raydr.index.merge import Found, best, merge
-from raydr.index.shards import IndexShards
+from raydr.indexing.backend import FaissError, has_cuda, load_faiss
+from raydr.indexing.config import SearchConfig
+from raydr.indexing.factory import configure_search
+from raydr.indexing.merge import Found, best, merge
+from raydr.indexing.shards import IndexShards
 
 #: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
 TIE_LIMIT = 1024

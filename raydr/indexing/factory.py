@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from raydr.errors import ConfigError
-from raydr.index.backend import load_faiss
+from raydr.indexing.backend import load_faiss
 
 FLAT_ROWS = 200_000
 EXHAUSTIVE_ROWS = 1_000_000

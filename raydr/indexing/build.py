@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError
-from raydr.index.backend import load_faiss
-from raydr.index.factory import make_index
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.factory import make_index
 
 
 @dataclass(frozen=True)

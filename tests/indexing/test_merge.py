@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydr.index.merge import Found, best, merge, rank_found
+from raydr.indexing.merge import Found, best, merge, rank_found
 from raydr.stages.runs import rank_rows
 
 

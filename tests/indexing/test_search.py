@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raydr.index.factory import make_index
-from raydr.index.merge import best
-from raydr.index.search import TIE_LIMIT, search_one
+from raydr.indexing.factory import make_index
+from raydr.indexing.merge import best
+from raydr.indexing.search import TIE_LIMIT, search_one
 from tests.made import integer_vectors
 
 

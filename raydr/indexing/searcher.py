@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError, FingerprintError
-from raydr.index.config import SearchConfig
-from raydr.index.search import ShardSearcher
-from raydr.index.shards import IndexShards
+from raydr.indexing.config import SearchConfig
+from raydr.indexing.search import ShardSearcher
+from raydr.indexing.shards import IndexShards
 from raydr.storage import Folder
 
 #: Query texts to vectors, shape (N, dim).

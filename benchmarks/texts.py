@@ -1,0 +1,28 @@
+"""Texts to measure on: real ones from a JSONL file, or made ones with the lengths of 100-word passages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+_WORDS = ["the", "of", "and", "in", "to", "a", "was", "is", "for", "on", "as", "with", "by", "he", "that", "at", "from", "his", "it", "an", "were", "are", "which", "this", "also", "be", "has", "or", "had", "first", "one", "their", "its", "new", "after", "but", "who", "not", "they", "have", "city", "world", "time", "state", "school", "national", "team", "year", "film", "american", "university", "united", "league", "game", "family", "company", "series", "group", "member", "history", "music", "government", "church"]
+
+
+def load_texts(path: str, num: int) -> list[str]:
+    """The first ``num`` passages (title and text) of a BEIR ``corpus.jsonl[.gz]``; made ones if ``path`` is empty."""
+    if not path:
+        return make_texts(num, 100)
+    with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as file:
+        rows = [json.loads(line) for line in islice(file, num)]
+    return [f"{row.get('title', '')} {row['text']}".strip() for row in rows]
+
+
+def make_texts(num: int, words: int) -> list[str]:
+    """Texts of 0.5 to 1.5 times ``words`` English words, drawn with a fixed seed."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(words // 2, words + words // 2 + 1, size=num)
+    return [" ".join(_WORDS[at] for at in rng.integers(len(_WORDS), size=length)) for length in lengths]

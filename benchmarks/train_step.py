@@ -1,0 +1,174 @@
+"""A training step against sentence-transformers' MultipleNegativesRankingLoss: pairs a second in one process.
+
+The same model, batch, lengths and optimiser; the clock covers tokenising, forward, loss, backward and the optimiser.
+raydr's losses are shown beside each other, and what a loss alone costs as a share of a step.
+
+    python -m benchmarks.train_step --json train_step.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import torch
+
+from benchmarks.texts import load_texts
+from benchmarks.timing import interleave, print_rates, timed, write_report
+from raydr.losses.base import Candidates, Loss
+from raydr.losses.nce import NCE
+from raydr.losses.npc import NPC
+from raydr.losses.rcl import RCL
+from raydr.models.batching import pad
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.precision import resolve_dtype, torch_dtype
+from raydr.training.batches import Batch
+from raydr.training.config import OptimizerConfig
+from raydr.training.optimization import build_optimizer
+from raydr.training.scoring import score_candidates
+from raydr.training.teacher import Teacher
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="", help="BEIR corpus.jsonl[.gz]; made texts if left out")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--query-length", type=int, default=32)
+    parser.add_argument("--passage-length", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", default="")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    passages = load_texts(arguments.corpus, arguments.batch_size)
+    queries = [" ".join(text.split()[:10]) for text in passages]
+    candidates: dict[str, Callable[[], float]] = {}
+    chosen, _ = resolve_dtype("auto", arguments.device)
+    config = ModelConfig(
+        num_layers=arguments.layers,
+        dropout=0.0,
+        query=SideConfig(max_length=arguments.query_length),
+        passage=SideConfig(max_length=arguments.passage_length),
+    )
+
+    def rate(step: Callable[[], object]) -> Callable[[], float]:
+        step()
+        return lambda: len(queries) / timed(step)
+
+    candidates["sentence-transformers"] = rate(sentence_transformers_step(config, queries, passages, arguments.device))
+    rcl = RCL.model_validate({"beta": {"final": 0.5, "start_epoch": 0}})
+    losses: dict[str, Loss] = {"NCE": NCE(), "RCL": rcl, "NPC": NPC(warmup_epochs=0)}
+    candidates["raydr NCE float32"] = rate(Step(config, losses["NCE"], "float32", queries, passages, arguments.device))
+    for name, loss in losses.items():
+        candidates[f"raydr {name} {chosen}"] = rate(Step(config, loss, chosen, queries, passages, arguments.device))
+    figures = interleave(candidates, arguments.repeats)
+    print(
+        f"batch {len(queries)}, {arguments.layers} layers, {arguments.threads} threads on {arguments.device}, "
+        f"medians of {arguments.repeats} interleaved rounds"
+    )
+    print_rates(figures, "pairs", "sentence-transformers")
+    seconds = len(queries) / statistics.median(figures[f"raydr NCE {chosen}"])
+    alone = loss_seconds(losses, len(queries), arguments.repeats)
+    shares = {name: (alone[name] - alone["NCE"]) / seconds for name in ("RCL",)}
+    print(f"CCR on top of NCE, the losses timed alone: {shares['RCL']:.3%} of a step of {seconds * 1000:,.0f} ms")
+    write_report(
+        arguments.json, "train_step", vars(arguments), {"pairs_per_second": figures, "loss_seconds": alone} | shares
+    )
+
+
+class Step:
+    """raydr's step: tokenise, encode both sides, score, loss, backward, AdamW."""
+
+    def __init__(
+        self, config: ModelConfig, loss: Loss, dtype: str, queries: list[str], passages: list[str], device: str
+    ) -> None:
+        self.model = DualEncoder.from_config(config).to(device).train()
+        self.tokenizers = build_tokenizers(config)
+        self.optimizer = build_optimizer(self.model, OptimizerConfig(learning_rate=1e-5))
+        self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None
+        self.loss, self.dtype, self.device = loss, torch_dtype(dtype), torch.device(device)
+        self.scale = config.scale
+        self.queries, self.passages = queries, passages
+
+    def __call__(self) -> None:
+        batch = self.batch().to(self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            vectors = self.model(batch.queries, batch.passages)
+            taught = self.teacher.score(batch, self.scale, True).scores_QC if self.teacher is not None else None
+        scored = score_candidates(*vectors, batch, self.scale)
+        candidates = Candidates(scored.scores_QC, scored.positive_Q, scored.excluded_QC, teacher_scores_QC=taught)
+        self.loss.compute(candidates, epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        if self.teacher is not None:
+            self.teacher.follow(self.model)
+
+    def batch(self) -> Batch:
+        num = len(self.queries)
+        tokens = {"query": self.tokenizers["query"](None, self.queries)}
+        tokens["passage"] = self.tokenizers["passage"](None, self.passages)
+        rows = torch.arange(num)
+        padded = {side: pad(found, rows.numpy(), 0) for side, found in tokens.items()}
+        return Batch(rows.numpy(), padded["query"], padded["passage"], rows, rows[:, None], torch.zeros(num), None, 0)
+
+
+def sentence_transformers_step(
+    config: ModelConfig, queries: list[str], passages: list[str], device: str
+) -> Callable[[], None]:
+    """The same step with sentence-transformers' model and loss."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        built = DualEncoder.from_config(config)
+        built.save(Path(folder), build_tokenizers(config))
+        model = SentenceTransformer(folder, device=device)
+    model.train()
+    loss = MultipleNegativesRankingLoss(model, scale=config.scale)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    lengths = (config.query.max_length, config.passage.max_length)
+
+    def step() -> None:
+        features: list[Any] = []
+        for texts, length in zip((queries, passages), lengths, strict=True):
+            model.max_seq_length = length
+            found = model.tokenize(texts)
+            features.append({key: value.to(device) if hasattr(value, "to") else value for key, value in found.items()})
+        optimizer.zero_grad(set_to_none=True)
+        loss(features, None).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def loss_seconds(losses: dict[str, Loss], batch_size: int, repeats: int) -> dict[str, float]:
+    """Median seconds of forward and backward of NCE and RCL on a matrix of scores."""
+    scores = torch.randn(batch_size, batch_size)
+    positive = torch.arange(batch_size)
+    excluded = torch.zeros(batch_size, batch_size, dtype=torch.bool)
+
+    def compute(loss: Loss) -> Callable[[], float]:
+        def once() -> None:
+            candidates = Candidates(scores.clone().requires_grad_(), positive, excluded)
+            loss.compute(candidates, 0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+
+        return lambda: timed(lambda: [once() for _ in range(50)]) / 50
+
+    chosen = {name: compute(losses[name]) for name in ("NCE", "RCL")}
+    return {name: statistics.median(times) for name, times in interleave(chosen, repeats).items()}
+
+
+if __name__ == "__main__":
+    main()

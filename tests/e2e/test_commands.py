@@ -1,0 +1,130 @@
+"""Whole commands in processes of their own: the main job, a kill in the middle, broken input."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from raydr.artifacts import Artifact
+
+pytestmark = pytest.mark.e2e
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def config_file(beir_folder, tiny_checkpoint, tmp_path):
+    side = {"max_length": 32}
+    config: dict[str, Any] = {
+        "name": "e2e",
+        "workdir": str(tmp_path / "work"),
+        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 25},
+        "negatives": {"depth": 5},
+        "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
+        "train": {
+            "num_epochs": 3,
+            "batch_size": 8,
+            "num_hard_negatives": 1,
+            "checkpoint_steps": 1,
+            "dtype": "float32",
+            "optimizer": {"learning_rate": 1e-3},
+            "dev": {"random_passages": 30},
+        },
+        "encode": {"dtype": "float32"},
+        "ray": {"num_cpus": 2, "object_store_gib": 0.2},
+    }
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "raydr", *arguments], capture_output=True, text=True, timeout=500, check=False, **options
+    )
+
+
+def weights(workdir: Path) -> str:
+    return str(Artifact.open(str(workdir / "models" / "trained"), "model").info["weights"])
+
+
+def test_the_main_job_is_killed_resumed_and_reused(config_file, tmp_path):
+    """One run is killed in training; run again it must end with the model of a run that was never killed."""
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "raydr", "quickstart", str(config_file)],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    state = tmp_path / "work" / "models" / "trained.training"
+    while not list(state.rglob("progress.json")):
+        assert killed.poll() is None, "the job ended before it could be killed"
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+
+    resumed = raydr("quickstart", str(config_file))
+    assert resumed.returncode == 0, resumed.stderr
+    assert "reused" in resumed.stderr
+    assert "trained" in resumed.stderr
+
+    whole = raydr("quickstart", str(config_file), "--set", f"workdir={tmp_path / 'whole'}")
+    assert whole.returncode == 0, whole.stderr
+    assert weights(tmp_path / "work") == weights(tmp_path / "whole")
+    for name in ("embeddings/trained/passages", "runs/test/trained"):
+        kind = "embeddings" if name.startswith("embeddings") else "run"
+        one, two = (Artifact.open(str(tmp_path / place / name), kind) for place in ("work", "whole"))
+        assert one.manifest.parts == two.manifest.parts
+
+    found = raydr("search", str(config_file), "river city mountain", "-k", "2")
+    assert found.returncode == 0, found.stderr
+    assert len(re.findall(r"^ +\d\. ", found.stderr + found.stdout, flags=re.MULTILINE)) == 2
+    refused = raydr("train", str(config_file), "--set", "train.num_epochs=4")
+    assert refused.returncode == 1
+    assert "train.num_epochs: there 3, asked 4" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_bad_rows_end_a_command_with_file_and_line(config_file, beir_folder, tmp_path):
+    broken = tmp_path / "broken"
+    (broken / "qrels").mkdir(parents=True)
+    for name in ("queries.jsonl", "qrels/train.tsv", "qrels/dev.tsv", "qrels/test.tsv"):
+        (broken / name).write_bytes((beir_folder / name).read_bytes())
+    lines = (beir_folder / "corpus.jsonl").read_text().splitlines()
+    lines[6] = lines[6][:-5]
+    (broken / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    result = raydr("prepare", str(config_file), "--set", f"data.reader.path={broken}")
+    assert result.returncode == 1
+    assert "corpus.jsonl:7" in result.stderr
+    assert "data.max_bad_rows" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_readmes_python_runs_as_it_stands(beir_folder, tiny_checkpoint, tmp_path):
+    [code] = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(code.strip().splitlines()) <= 12
+    config = yaml.safe_load((README.parent / "configs" / "example.yaml").read_text())
+    side = {"max_length": 32}
+    config["data"]["reader"]["path"] = str(beir_folder)
+    config["model"] = {"checkpoint": tiny_checkpoint, "query": side, "passage": side}
+    config["train"] |= {"num_epochs": 1, "batch_size": 8}
+    config["tracking"] = {"enabled": False}
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "example.yaml").write_text(yaml.safe_dump(config))
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.strip().splitlines()) == 3

@@ -104,9 +104,9 @@ class Step:
         batch = self.batch().to(self.device)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            vectors = self.model(batch.queries, batch.passages)
+            query_QD, passage_PD = self.model(batch.queries, batch.passages)
             taught = self.teacher.score(batch, self.scale, True).scores_QC if self.teacher is not None else None
-        scored = score_candidates(*vectors, batch, self.scale)
+        scored = score_candidates(query_QD, passage_PD, batch, self.scale)
         candidates = Candidates(scored.scores_QC, scored.positive_Q, scored.excluded_QC, teacher_scores_QC=taught)
         self.loss.compute(candidates, epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -160,11 +160,12 @@ def loss_seconds(losses: dict[str, Loss], batch_size: int, repeats: int) -> dict
     excluded = torch.zeros(batch_size, batch_size, dtype=torch.bool)
 
     def compute(loss: Loss) -> Callable[[], float]:
-        def once() -> None:
-            candidates = Candidates(scores.clone().requires_grad_(), positive, excluded)
-            loss.compute(candidates, 0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+        def fifty_times() -> None:
+            for _ in range(50):
+                candidates = Candidates(scores.clone().requires_grad_(), positive, excluded)
+                loss.compute(candidates, 0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
 
-        return lambda: timed(lambda: [once() for _ in range(50)]) / 50
+        return lambda: timed(fifty_times) / 50
 
     chosen = {name: compute(losses[name]) for name in ("NCE", "RCL")}
     return {name: statistics.median(times) for name, times in interleave(chosen, repeats).items()}

@@ -60,7 +60,7 @@ def connected(config: RayConfig) -> Iterator[None]:
 def quiet_ray_logs() -> None:
     """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray Data makes the core worker log an error about its own actors' arguments; real errors reach raydr as exceptions.
+    # Ray Data makes the core worker log an error about its own actors; real errors reach raydr as exceptions.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for name in ("ray.data", "ray.train", "ray.tune"):

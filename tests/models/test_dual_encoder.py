@@ -113,7 +113,7 @@ def test_cut_texts_are_counted(tmp_path, tiny_checkpoint):
 
 
 def test_the_format_is_plain_files(tmp_path, tiny_checkpoint):
-    _, folder = saved(tmp_path, tiny_checkpoint)
+    saved(tmp_path, tiny_checkpoint)
     modules = json.loads((tmp_path / "model" / "modules.json").read_text())
     assert [module["type"].rsplit(".", 1)[1] for module in modules] == ["Transformer", "Pooling", "Normalize"]
     assert (tmp_path / "model" / "model.safetensors").exists()

@@ -226,12 +226,16 @@ def root_cause(error: BaseException) -> str:
 
 def _show(artifact: Artifact) -> None:
     history = artifact.info["history"]
-    names = sorted({name for row in history for name in row["metrics"]} - {"grad_norm", "seconds"})
+    names = sorted({name for row in history for name in row["metrics"]} - {"filled", "grad_norm", "seconds"})
     show_table(
         f"Training: {artifact.info['num_examples']:,} queries, {artifact.info['num_steps']} steps an epoch"
         + (f", best epoch {artifact.info['best_epoch'] + 1}" if artifact.info["best_epoch"] is not None else ""),
         ["epoch", *names],
-        ([row["epoch"] + 1, *(f"{row['metrics'].get(name, float('nan')):.4f}" for name in names)] for row in history),
+        (
+            # A metric that a loss has only after its warm-up is left blank before.
+            [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
+            for row in history
+        ),
     )
     say(f"model: {artifact.folder}")
 

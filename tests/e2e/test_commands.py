@@ -15,7 +15,8 @@ import yaml
 
 from raydr.artifacts import Artifact
 
-pytestmark = pytest.mark.e2e
+# Each starts Ray several times: minutes on a busy machine.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -48,7 +49,7 @@ def config_file(beir_folder, tiny_checkpoint, tmp_path):
 
 def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "raydr", *arguments], capture_output=True, text=True, timeout=500, check=False, **options
+        [sys.executable, "-m", "raydr", *arguments], capture_output=True, text=True, timeout=900, check=False, **options
     )
 
 
@@ -122,7 +123,7 @@ def test_the_readmes_python_runs_as_it_stands(beir_folder, tiny_checkpoint, tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
         check=False,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )

@@ -44,7 +44,7 @@ _NEUTRAL = {
 }
 
 #: Settings of training that play no part before a loss's warm-up is over.
-_AFTER_WARMUP = {"loss", "teacher", "pair_detection", "keep"}
+_AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
 
 
 def train(

@@ -12,11 +12,11 @@ import pytest
 import torch
 from training.harness import model_config, run_alone
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import Artifact, Identity
 from raydr.config import RunConfig
 from raydr.errors import ArtifactError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.stages.train import save_untrained, train
+from raydr.stages.train import save_untrained, train, warmup_folder
 from raydr.storage import Folder
 
 pytestmark = pytest.mark.ray
@@ -113,6 +113,18 @@ def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny
         train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
     with pytest.raises(ArtifactError, match="not complete"):
         Artifact.open(Folder(str(tmp_path / "model")), "model")
+
+
+def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_path):
+    def place(**changes: Any) -> str:
+        config = run_config(tiny_checkpoint, tmp_path, **changes)
+        settings = {"train": config.train.model_dump(mode="json")}
+        return warmup_folder(config, Identity(kind="model", config=settings)).url
+
+    assert place(loss={"name": "npc"}, pair_detection={"num_random": 7}) == place()
+    assert place(optimizer={"learning_rate": 2e-3}) != place()
+    # A state of keep: last has no copy of the best epoch, which keep: best would need later.
+    assert place(keep="best") != place()
 
 
 def test_the_untrained_model_is_the_checkpoint(tiny_checkpoint, tmp_path):

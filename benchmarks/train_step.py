@@ -1,6 +1,8 @@
 """A training step against sentence-transformers' MultipleNegativesRankingLoss: pairs a second in one process.
 
 The same model, batch, lengths and optimiser; the clock covers tokenising, forward, loss, backward and the optimiser.
+``one group`` pads all passages to the longest, as sentence-transformers does; the other rows pad in groups of similar
+length, as raydr trains.
 raydr's losses are shown beside each other, and what a loss alone costs as a share of a step.
 
     python -m benchmarks.train_step --json train_step.json
@@ -26,15 +28,19 @@ from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL
-from raydr.models.batching import pad
-from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.batching import pad_in_groups
+from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
-from raydr.training.batches import Batch
+from raydr.models.tokens import Tokens
+from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import OptimizerConfig
 from raydr.training.optimization import build_optimizer
 from raydr.training.scoring import score_candidates
 from raydr.training.teacher import Teacher
+
+#: An overhead that no group is worth: all texts are padded to the longest.
+ONE_GROUP = 10**9
 
 
 def main() -> None:
@@ -68,9 +74,16 @@ def main() -> None:
     candidates["sentence-transformers"] = rate(sentence_transformers_step(config, queries, passages, arguments.device))
     rcl = RCL.model_validate({"beta": {"final": 0.5, "start_epoch": 0}})
     losses: dict[str, Loss] = {"NCE": NCE(), "RCL": rcl, "NPC": NPC(warmup_epochs=0)}
-    candidates["raydr NCE float32"] = rate(Step(config, losses["NCE"], "float32", queries, passages, arguments.device))
-    for name, loss in losses.items():
-        candidates[f"raydr {name} {chosen}"] = rate(Step(config, loss, chosen, queries, passages, arguments.device))
+    grouped = GROUP_OVERHEAD[torch.device(arguments.device).type]
+
+    def add(name: str, dtype: str, overhead: int, label: str) -> None:
+        step = Step(config, losses[name], dtype, queries, passages, arguments.device, overhead)
+        candidates[f"raydr {name} {dtype}{label}"] = rate(step)
+
+    add("NCE", "float32", ONE_GROUP, ", one group")
+    add("NCE", "float32", grouped, "")
+    for name in losses if chosen != "float32" else [name for name in losses if name != "NCE"]:
+        add(name, chosen, grouped, "")
     figures = interleave(candidates, arguments.repeats)
     print(
         f"batch {len(queries)}, {arguments.layers} layers, {arguments.threads} threads on {arguments.device}, "
@@ -90,7 +103,14 @@ class Step:
     """raydr's step: tokenise, encode both sides, score, loss, backward, AdamW."""
 
     def __init__(
-        self, config: ModelConfig, loss: Loss, dtype: str, queries: list[str], passages: list[str], device: str
+        self,
+        config: ModelConfig,
+        loss: Loss,
+        dtype: str,
+        queries: list[str],
+        passages: list[str],
+        device: str,
+        overhead: int,
     ) -> None:
         self.model = DualEncoder.from_config(config).to(device).train()
         self.tokenizers = build_tokenizers(config)
@@ -98,7 +118,7 @@ class Step:
         self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None
         self.loss, self.dtype, self.device = loss, torch_dtype(dtype), torch.device(device)
         self.scale = config.scale
-        self.queries, self.passages = queries, passages
+        self.queries, self.passages, self.overhead = queries, passages, overhead
 
     def __call__(self) -> None:
         batch = self.batch().to(self.device)
@@ -116,10 +136,12 @@ class Step:
 
     def batch(self) -> Batch:
         num = len(self.queries)
-        tokens = {"query": self.tokenizers["query"](None, self.queries)}
+        tokens: dict[Side, Tokens] = {"query": self.tokenizers["query"](None, self.queries)}
         tokens["passage"] = self.tokenizers["passage"](None, self.passages)
         rows = torch.arange(num)
-        padded = {side: pad(found, rows.numpy(), 0) for side, found in tokens.items()}
+        padded = {
+            side: pad_in_groups(found, self.tokenizers[side].pad_id, self.overhead) for side, found in tokens.items()
+        }
         return Batch(rows.numpy(), padded["query"], padded["passage"], rows, rows[:, None], torch.zeros(num), None, 0)
 
 

@@ -193,6 +193,13 @@ class Building:
         record_part(self.folder, name, part)
         self.done[name] = Part.model_validate(dict(part))
 
+    def record_files(self) -> None:
+        """Record every file of the folder that is no part yet: for artefacts of few files, such as a model's."""
+        for name in self.folder.files():
+            if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
+                size, checksum = self.folder.size(name), self.folder.checksum(name)
+                self.record(name, Part(rows=0, bytes=size, checksum=checksum))
+
     def finish(self, info: dict[str, Any] | None = None, run_config: dict[str, Any] | None = None) -> Artifact:
         """Write the manifest and drop the records that only a resume needs."""
         manifest = Manifest(

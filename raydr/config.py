@@ -53,6 +53,14 @@ class RunConfig(Config):
     variants: dict[str, dict[str, Any]] = {}
 
     @model_validator(mode="after")
+    def _two_networks_differ(self) -> RunConfig:
+        if self.train.coteaching is not None and self.model.dropout == 0:
+            raise ValueError(
+                "train.coteaching: the two networks start alike and would stay so with model.dropout 0; set it higher"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
             if not _NAME.fullmatch(name):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import ModelError
+from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import MODEL_FILE, resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
 from raydr.models.tokens import TextTokenizer
@@ -59,9 +60,9 @@ class DualEncoder(nn.Module):
         assert isinstance(tower, Tower)
         return tower
 
-    def forward(self, queries: dict[str, Tensor], passages: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def forward(self, queries: PaddedGroups, passages: PaddedGroups) -> tuple[Tensor, Tensor]:
         """Vectors of the queries (Q, D) and of the passages (P, D), in one call as DDP needs it."""
-        return self.tower("query")(**queries), self.tower("passage")(**passages)
+        return _encode_groups(self.tower("query"), queries), _encode_groups(self.tower("passage"), passages)
 
     def save(self, folder: str | Path, tokenizers: dict[Side, TextTokenizer]) -> None:
         """Write weights (safetensors), tokenizers and config."""
@@ -82,6 +83,10 @@ class DualEncoder(nn.Module):
         config = read_config(folder)
         names = ["shared"] if config.towers == "shared" else list(SIDES)
         return cls(config, {name: load_tower(folder, "passage" if name == "shared" else name) for name in names})  # type: ignore[arg-type]
+
+
+def _encode_groups(tower: Tower, texts: PaddedGroups) -> Tensor:
+    return torch.cat([tower(**group) for group in texts.groups])[texts.places_N]
 
 
 def read_config(folder: str | Path) -> ModelConfig:

@@ -6,7 +6,6 @@ Artefact ``cross_encoder``: the files of a Hugging Face sequence classifier, whi
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,15 @@ from raydr.errors import ConfigError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
 from raydr.stages.tasks import fetch
-from raydr.stages.train import check_corpus, publish_files, root_cause, training_dtype
+from raydr.stages.train import check_corpus
+from raydr.stages.worker_group import (
+    checkpoint_folder,
+    publish_files,
+    report_checkpoint,
+    run_worker_group,
+    set_worker_threads,
+    training_dtype,
+)
 from raydr.storage import Folder
 
 if TYPE_CHECKING:
@@ -65,7 +72,7 @@ def train_classifier(
             inputs={"checkpoint": checkpoint},
         )
     else:
-        dtype, reason = training_dtype(config, settings.dtype)
+        dtype, reason = training_dtype(config.train, settings.dtype)
         excluded = {"model": {"checkpoint"}}
         identity = Identity(
             kind="cross_encoder",
@@ -117,10 +124,7 @@ def _save_checkpoint(config: dict[str, Any], output: Folder) -> None:
 
 
 def _finish(config: RunConfig, making: Building, info: dict[str, Any]) -> Artifact:
-    for name in making.folder.files():
-        if not name.startswith((".done/", "plan.json")):
-            size, checksum = making.folder.size(name), making.folder.checksum(name)
-            making.record(name, {"rows": 0, "bytes": size, "checksum": checksum})
+    making.record_files()
     made = making.finish(info, config.model_dump(mode="json"))
     if info["history"]:
         rows = ([row["epoch"] + 1, f"{row['metrics']['loss']:.4f}"] for row in info["history"])
@@ -134,54 +138,23 @@ def _finish(config: RunConfig, making: Building, info: dict[str, Any]) -> Artifa
 def _fit(
     config: RunConfig, making: Building, dataset: Folder, corpus: Folder, negatives: Folder, dtype: str
 ) -> Artifact:
-    import ray
-    from ray.train import CheckpointConfig, FailureConfig, ScalingConfig
-    from ray.train import RunConfig as TrainRun
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    settings = config.train
-    state = Folder(f"{making.folder.url.rstrip('/')}.training")
-    trainer = TorchTrainer(
-        train_worker,
-        train_loop_config={
-            "config": config.model_dump(mode="json"),
-            "dataset": dataset.url,
-            "corpus": corpus.url,
-            "negatives": negatives.url,
-            "output": making.folder.url,
-            "dtype": dtype,
-        },
-        torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
-        scaling_config=ScalingConfig(
-            num_workers=settings.num_workers,
-            use_gpu=settings.use_gpu,
-            resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1} if settings.use_gpu else {}),
-        ),
-        run_config=TrainRun(
-            name=making.identity.fingerprint,
-            storage_path=state.root if state.is_local else state.url,
-            failure_config=FailureConfig(max_failures=settings.max_failures),
-            checkpoint_config=CheckpointConfig(num_to_keep=2),
-        ),
-    )
-    try:
-        outcome: dict[str, Any] = trainer.fit().return_value
-    except ray.train.TrainingFailedError as error:
-        raise TrainingError(
-            f"training the classifier broke off: {root_cause(error)}. Checkpoints are in {state}; the same command "
-            "goes on from the last one"
-        ) from error
-    if "error" in outcome:
-        raise TrainingError(outcome["error"])
+    arguments = {
+        "config": config.model_dump(mode="json"),
+        "dataset": dataset.url,
+        "corpus": corpus.url,
+        "negatives": negatives.url,
+        "output": making.folder.url,
+        "dtype": dtype,
+    }
+    outcome = run_worker_group(train_worker, arguments, making, config.train, "the classifier")
     made = _finish(config, making, {"trained": True, "dtype": dtype, **outcome})
-    state.remove()
+    checkpoint_folder(making).remove()
     return made
 
 
 def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     """What each Ray Train worker runs; returns the outcome, or an error that must not be retried."""
     import ray.train
-    import torch
     from ray.train.torch import get_device, prepare_model
 
     from raydr.data.examples import load_examples
@@ -191,8 +164,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
 
     config = RunConfig.parse(arguments["config"])
     settings, split = config.judge.classifier, config.data.train_split
-    if not config.train.use_gpu:
-        torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
+    set_worker_threads(config.train)
     data, corpus = Dataset.open(arguments["dataset"]), Corpus.open(arguments["corpus"])
     candidates = read_split(Artifact.open(arguments["negatives"], "negatives"), "negatives", split)
     model = CrossEncoder.from_config(settings.model, config.seed).to(get_device())
@@ -227,12 +199,4 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(progress: Progress, save: Callable[[Path], None]) -> None:
-    import ray.train
-
-    report = {"epoch": progress.epoch, **progress.history[-1].metrics}
-    if ray.train.get_context().get_world_rank():
-        ray.train.report(report)
-        return
-    with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
-        save(Path(scratch))
-        ray.train.report(report, checkpoint=ray.train.Checkpoint.from_directory(scratch))
+    report_checkpoint({"epoch": progress.epoch, **progress.history[-1].metrics}, save)

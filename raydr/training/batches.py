@@ -14,12 +14,16 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import ConfigError
-from raydr.models.batching import pad
+from raydr.models.batching import PaddedGroups, pad_in_groups
 from raydr.models.config import Side
 from raydr.models.tokens import TextTokenizer
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import TrainConfig
+
+#: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
+#: milliseconds of starting kernels.
+GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,8 @@ class Batch:
 
     Args:
         query_rows: positions of the queries in the examples.
-        queries: padded query tokens.
-        passages: padded tokens of b·(1+n) passages: positive, then its negatives, query after query.
+        queries: query tokens.
+        passages: tokens of b·(1+n) passages: positive, then its negatives, query after query.
         passage_hash_P: int64, content hash of each passage.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
@@ -39,8 +43,8 @@ class Batch:
     """
 
     query_rows: NDArray[np.int64]
-    queries: dict[str, Tensor]
-    passages: dict[str, Tensor]
+    queries: PaddedGroups
+    passages: PaddedGroups
     passage_hash_P: Tensor
     forbidden_QF: Tensor
     log_weight_P: Tensor
@@ -56,8 +60,8 @@ class Batch:
 
         return Batch(
             self.query_rows,
-            {key: move(value) for key, value in self.queries.items()},
-            {key: move(value) for key, value in self.passages.items()},
+            self.queries.to(device),
+            self.passages.to(device),
             move(self.passage_hash_P),
             move(self.forbidden_QF),
             move(self.log_weight_P),
@@ -96,6 +100,7 @@ class BatchMaker:
         seed: int,
         rank: int,
         num_ranks: int,
+        group_overhead: int = GROUP_OVERHEAD["cpu"],
     ) -> None:
         self.examples = examples
         self.corpus = corpus
@@ -104,6 +109,7 @@ class BatchMaker:
         self.seed = seed
         self.rank = rank
         self.num_ranks = num_ranks
+        self.group_overhead = group_overhead
         self.num_steps = steps_per_epoch(len(examples), config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
@@ -138,8 +144,8 @@ class BatchMaker:
         log_probs = np.concatenate([draw.log_probs for draw in drawn])
         return Batch(
             query_rows=query_rows,
-            queries=pad(query_tokens, np.arange(query_tokens.num_rows), self.tokenizers["query"].pad_id),
-            passages=pad(passage_tokens, np.arange(passage_tokens.num_rows), self.tokenizers["passage"].pad_id),
+            queries=pad_in_groups(query_tokens, self.tokenizers["query"].pad_id, self.group_overhead),
+            passages=pad_in_groups(passage_tokens, self.tokenizers["passage"].pad_id, self.group_overhead),
             passage_hash_P=torch.from_numpy(self.corpus.content_hashes(rows).view(np.int64).copy()),
             forbidden_QF=torch.from_numpy(padded),
             log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),

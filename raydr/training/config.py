@@ -12,6 +12,7 @@ from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
+from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detector import Detector
 from raydr.noise.mixture import GaussianDetector
 
@@ -62,6 +63,23 @@ class PairDetectionConfig(Config):
     against: Literal["random", "hard"] = "random"
 
 
+class CoTeachingConfig(Config):
+    """Two networks that choose each other's training pairs; the better one on dev is the result.
+
+    The second starts as a copy of the first: dropout is what makes them differ.
+    """
+
+    #: ε, the share of pairs taken to be mismatched; if null, the share that ``pair_detection`` flags.
+    noise_rate: float | None = Field(default=None, ge=0.0, lt=1.0)
+    #: T_k, the epochs over which the share that is left out grows to ε.
+    ramp_epochs: int = Field(default=10, ge=1)
+
+    def keep_share(self, epoch: int, share_flagged: float | None) -> float:
+        """R(T) of the epoch; before the first detection everything is kept."""
+        rate = share_flagged if self.noise_rate is None else self.noise_rate
+        return KeepSchedule(noise_rate=min(rate or 0.0, 0.99), ramp_epochs=self.ramp_epochs).keep_share(epoch)
+
+
 class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
@@ -69,6 +87,8 @@ class TrainConfig(Config):
     teacher: TeacherConfig = TeacherConfig()
     #: Flag mismatched pairs while training; off if null.
     pair_detection: PairDetectionConfig | None = None
+    #: Co-teaching, a baseline; off if null. It takes twice the time of one network.
+    coteaching: CoTeachingConfig | None = None
     num_epochs: int = Field(default=3, ge=1)
     #: Queries in one optimiser step, over all workers: the result does not depend on the number of workers.
     batch_size: int = Field(default=64, ge=2)
@@ -112,6 +132,10 @@ class TrainConfig(Config):
                     f"batch_size {self.batch_size} is not divisible by {count} workers x "
                     f"{self.accumulation_steps} accumulation steps"
                 )
+        if self.coteaching is not None and self.loss.needs_teacher:
+            raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
+        if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:
+            raise ValueError("coteaching needs a noise_rate, or pair_detection to estimate it")
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self

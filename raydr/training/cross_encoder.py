@@ -19,9 +19,9 @@ from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.noise.config import ClassifierConfig
 from raydr.seeding import query_rng
 from raydr.training.batches import epoch_order, positive_row, steps_per_epoch
-from raydr.training.checkpoint import EpochRow, Progress, load_progress, load_state, save_state
+from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
-from raydr.training.optimization import build_optimizer, build_schedule, seed_step
+from raydr.training.optimization import Optimization, seed_step
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,13 @@ class CrossEncoderTrainer:
         self.on_epoch = on_epoch
         self.device = next(model.parameters()).device
         self.num_steps = steps_per_epoch(len(examples), config.batch_size)
-        self.optimizer = build_optimizer(model, config.optimizer)
-        self.schedule = build_schedule(self.optimizer, config.optimizer, self.num_steps * config.num_epochs)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
+        self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, dtype)
         self.progress = Progress()
 
     def resume(self, folder: Path) -> None:
         """Go on from what ``save`` wrote."""
         self.progress = load_progress(folder)
-        load_state(folder, self.model, self.optimizer, self.schedule, self.scaler)
+        self.optimization.load(folder)
 
     def run(self) -> Progress:
         """Train to the end.
@@ -145,25 +143,21 @@ class CrossEncoderTrainer:
         texts = self.corpus.texts(pairs.passage_rows)
         tokens = self.tokenizer([self.examples.texts[at] for at in pairs.query_rows], texts.titles, texts.texts)
         batch = pad(tokens, np.arange(tokens.num_rows), self.tokenizer.pad_id)
-        self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             log_odds_P = self.wrapped(**{key: value.to(self.device) for key, value in batch.items()})
         labels_P = torch.from_numpy(pairs.labels).to(self.device)
         loss: Tensor = nn.functional.binary_cross_entropy_with_logits(log_odds_P.float(), labels_P)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self.scaler.unscale_(self.optimizer)
-        limit = self.config.optimizer.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
-        if not torch.isfinite(norm) and not self.scaler.is_enabled():
+        self.optimization.backward(loss)
+        _, usable = self.optimization.clip()
+        if not usable:
             ids = [self.examples.query_ids[at] for at in query_rows[:8]]
             raise TrainingError(
                 f"the classifier's gradients are not finite (loss {float(loss)}) in epoch {epoch + 1}; rank {rank()}'s "
                 f"queries: {', '.join(ids)}. Lower judge.classifier.optimizer.learning_rate, or use dtype float32"
             )
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.schedule.step()
+        self.optimization.step()
         return loss.detach()
 
     def _save(self, folder: Path) -> None:
-        save_state(folder, self.model, self.optimizer, self.schedule, self.progress, None, self.scaler)
+        self.optimization.save(folder)
+        save_progress(folder, self.progress)

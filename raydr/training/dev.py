@@ -70,7 +70,7 @@ class DevRetrieval:
             "passage": tokenizers["passage"](texts.titles, texts.texts),
         }
 
-    def measure(self, model: DualEncoder, dtype: torch.dtype, depth: int = 100) -> dict[str, float]:
+    def measure(self, model: DualEncoder, dtype: torch.dtype, depth: int = 100) -> float:
         """Mean of the configured measure over the dev queries, the same on every rank.
 
         Args:
@@ -87,7 +87,7 @@ class DevRetrieval:
         value = None
         if rank() == 0:
             value = self._score(vectors["query"], vectors["passage"], depth)
-        return {f"dev {self.config.measure}": float(broadcast_object(value))}
+        return float(broadcast_object(value))
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET, self.pad_ids[side])

@@ -1,16 +1,82 @@
-"""AdamW, its schedule, and the random state of a step."""
+"""A step on a network: loss scaling, clipping, AdamW, its schedule; and the random state of a step."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.seeding import stable_hash64
+from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, save_weights
 from raydr.training.config import OptimizerConfig
+
+
+class Optimization:
+    """A network's optimiser with all that a step depends on."""
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig, num_steps: int, dtype: torch.dtype) -> None:
+        """
+        Args:
+            model: the network, on its device.
+            config: the optimiser's settings.
+            num_steps: steps of the whole training.
+            dtype: arithmetic of the forward pass; gradients are scaled if it is float16.
+        """
+        self.model = model
+        self.clip_norm = float("inf") if config.clip_norm is None else config.clip_norm
+        self.optimizer = build_optimizer(model, config)
+        self.schedule = build_schedule(self.optimizer, config, num_steps)
+        device = next(model.parameters()).device.type
+        self.scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the coming step."""
+        return float(self.schedule.get_last_lr()[0])
+
+    def backward(self, loss: Tensor) -> None:
+        """Add a loss's gradients to those that are there."""
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def clip(self) -> tuple[Tensor, bool]:
+        """Clip the gradients; their norm before that, and whether a step may be taken with them.
+
+        In float16 a norm that is not finite is the scaler's to deal with: it leaves the step out.
+        """
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        return norm, self.scaler.is_enabled() or bool(torch.isfinite(norm))
+
+    def step(self) -> None:
+        """Take the step and forget the gradients."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.schedule.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def save(self, folder: Path) -> None:
+        """Write the network and everything that its next step depends on."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_weights(self.model, folder / WEIGHTS)
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+        torch.save(state, folder / OPTIMIZER)
+
+    def load(self, folder: Path) -> None:
+        """Put back what :meth:`save` wrote."""
+        self.model.load_state_dict(load_file(folder / WEIGHTS))
+        state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.scaler.load_state_dict(state["scaler"])
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
@@ -48,6 +114,6 @@ def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) 
     return 1.0
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed dropout for one step, so that a resumed run draws what an uninterrupted one does."""
-    torch.manual_seed(stable_hash64("dropout", seed, step, rank) % 2**63)
+def seed_step(seed: int, step: int, rank: int, network: int = 0) -> None:
+    """Seed dropout for one step of one network, so that a resumed run draws what an uninterrupted one does."""
+    torch.manual_seed(stable_hash64("dropout", seed, step, rank, network) % 2**63)

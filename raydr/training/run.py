@@ -14,7 +14,7 @@ from raydr.data.examples import load_examples
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.tokens import TextTokenizer
-from raydr.training.batches import BatchMaker
+from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairDetector
@@ -58,7 +58,8 @@ def build_setup(
     """
     corpus = inputs.corpus
     examples = load_examples(*inputs.train, corpus)
-    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks())
+    overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
+    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead)
     dev = None
     if inputs.dev is not None:
         dev_set = build_dev_set(*inputs.dev, corpus, config.dev, seed)
@@ -66,5 +67,8 @@ def build_setup(
     detector = None
     if config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
-    wrapped = wrap(model) if wrap is not None else model
-    return Setup(config, model, wrapped, batches, dev, detector, dtype, seed, listener)
+    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener)
+
+
+def _alone(model: nn.Module) -> nn.Module:
+    return model

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -13,29 +14,19 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raydr.errors import TrainingError
-from raydr.losses.base import Candidates
+from raydr.losses.base import Candidates, LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import (
-    BEST,
-    TEACHER,
-    EpochRow,
-    Progress,
-    load_progress,
-    load_state,
-    load_teacher,
-    save_state,
-)
+from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, rank
 from raydr.training.config import TrainConfig
+from raydr.training.coteaching import exchange
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
-from raydr.training.optimization import build_optimizer, build_schedule, seed_step
-from raydr.training.scoring import score_candidates
-from raydr.training.teacher import Teacher
+from raydr.training.learner import Learner
+from raydr.training.optimization import seed_step
 
 
 class Listener(Protocol):
@@ -57,8 +48,8 @@ class Setup:
 
     config: TrainConfig
     model: DualEncoder
-    #: The model as the optimiser step calls it: wrapped in DDP if there are several ranks.
-    wrapped: nn.Module
+    #: Makes a network data-parallel, if there are several ranks.
+    wrap: Callable[[nn.Module], nn.Module]
     batches: BatchMaker
     dev: DevRetrieval | None
     detector: PairDetector | None
@@ -68,7 +59,11 @@ class Setup:
 
 
 class Trainer:
-    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it."""
+    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it.
+
+    There is one learner, or two that teach each other: ``model`` is the first one's network, and in the end the one
+    that was chosen.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -76,21 +71,19 @@ class Trainer:
         self.model = setup.model
         self.device = next(setup.model.parameters()).device
         self.num_steps = setup.batches.num_steps
-        self.optimizer = build_optimizer(setup.model, self.config.optimizer)
+        networks = [setup.model]
+        if self.config.coteaching is not None:
+            networks.append(copy.deepcopy(setup.model))
         total = self.num_steps * self.config.num_epochs
-        self.schedule = build_schedule(self.optimizer, self.config.optimizer, total)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=setup.dtype == torch.float16)
-        self.teacher: Teacher | None = None
+        self.learners = [Learner(network, setup.wrap(network), self.config, setup.dtype, total) for network in networks]
         self.progress = Progress()
         self.best: dict[str, Tensor] | None = None
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         self.progress = load_progress(folder)
-        load_state(folder, self.model, self.optimizer, self.schedule, self.scaler)
-        if (folder / TEACHER).exists():
-            self.teacher = Teacher(self.model, self.config.teacher.momentum)
-            load_teacher(folder, self.teacher.model)
+        for learner, place in zip(self.learners, _places(folder), strict=False):
+            learner.load(place)
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
 
@@ -104,12 +97,15 @@ class Trainer:
             self._epoch()
         if self.config.keep == "best" and self.best is not None:
             self.model.load_state_dict(self.best)
+        elif self.progress.better_network:
+            self.model.load_state_dict(self.learners[self.progress.better_network].model.state_dict())
         return self.progress
 
     def _epoch(self) -> None:
         self._prepare_epoch()
         epoch, first_step = self.progress.epoch, self.progress.step
-        self.model.train()
+        for learner in self.learners:
+            learner.model.train()
         for step, batches in enumerate(self.setup.batches.epoch(epoch, first_step), start=first_step):
             started = time.perf_counter()
             metrics = self._step([batch.to(self.device) for batch in batches])
@@ -119,67 +115,70 @@ class Trainer:
 
     def _prepare_epoch(self) -> None:
         """Teacher and noise flags for the epoch, unless a checkpoint has brought them."""
-        warm = self.progress.epoch >= self.config.loss.num_warmup_epochs
-        if self._teacher_is_on() and self.teacher is None:
-            self.teacher = Teacher(self.model, self.config.teacher.momentum)
+        loss, epoch = self.config.loss, self.progress.epoch
+        warm = epoch >= loss.num_warmup_epochs
+        if loss.needs_teacher and warm and self.learners[0].teacher is None:
+            self.learners[0].start_teacher()
         detector = self.setup.detector
         if detector is None or not warm or self.progress.step:
             return
         if detector.config.repeat == "once" and self.progress.clean is not None:
             return
-        flags = detector.detect(self.model, self.progress.epoch, self.setup.dtype, self.model.config.scale)
-        found = describe_detection(flags, self.progress.epoch, self.setup.batches.examples.is_noise)
+        flags = detector.detect(self.model, epoch, self.setup.dtype, self.model.config.scale)
+        found = describe_detection(flags, epoch, self.setup.batches.examples.is_noise)
         self.progress = self.progress.changed(clean=flags.clean.tolist(), detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)
 
-    def _teacher_is_on(self) -> bool:
-        loss = self.config.loss
-        return loss.needs_teacher and self.progress.epoch >= loss.num_warmup_epochs
-
     def _step(self, batches: list[Batch]) -> dict[str, float]:
-        self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, Tensor] = {}
         for at, batch in enumerate(batches):
-            seed_step(self.setup.seed, self.progress.global_step * len(batches) + at, rank())
-            last = at == len(batches) - 1
-            wrapped = self.setup.wrapped
-            quiet = isinstance(wrapped, DistributedDataParallel) and not last
-            with wrapped.no_sync() if quiet else nullcontext():  # type: ignore[operator]
-                with torch.autocast(
-                    self.device.type, dtype=self.setup.dtype, enabled=self.setup.dtype != torch.float32
-                ):
-                    query_QD, passage_PD = wrapped(batch.queries, batch.passages)
-                candidates = self._candidates(query_QD, passage_PD, batch)
-                output = self.config.loss.compute(candidates, self.progress.epoch)
-                loss = output.per_query_Q.mean()
-                self.scaler.scale(loss / len(batches)).backward()  # type: ignore[no-untyped-call]
-            values = {"loss": loss.detach(), "filled": torch.tensor(float(batch.num_filled)), **output.metrics}
+            with ExitStack() as quietly:
+                for learner in self.learners:
+                    quietly.enter_context(learner.without_sync(at < len(batches) - 1))
+                outputs = [
+                    self._forward(learner, number, batch, self.progress.global_step * len(batches) + at)
+                    for number, learner in enumerate(self.learners)
+                ]
+                losses, metrics = self._losses(outputs, batch)
+                for learner, loss in zip(self.learners, losses, strict=True):
+                    learner.optimization.backward(loss / len(batches))
+            values = {"loss": losses[0].detach(), "filled": torch.tensor(float(batch.num_filled)), **metrics}
             for key, value in values.items():
                 sums[key] = sums.get(key, torch.zeros(())) + value.float().cpu() / len(batches)
-        self.scaler.unscale_(self.optimizer)
-        limit = self.config.optimizer.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
-        # After DDP's reduction the norm is the same on every rank, so that all of them stop or none.
-        if not torch.isfinite(norm) and not self.scaler.is_enabled():
+        # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
+        clipped = [learner.optimization.clip() for learner in self.learners]
+        if not all(usable for _, usable in clipped):
             raise self._not_finite(batches, float(sums["loss"]))
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.schedule.step()
-        if self.teacher is not None:
-            self.teacher.follow(self.model)
-        return {**{key: float(value) for key, value in sums.items()}, "grad_norm": float(norm)}
+        for learner in self.learners:
+            learner.step()
+        return {**{key: float(value) for key, value in sums.items()}, "grad_norm": float(clipped[0][0])}
 
-    def _candidates(self, query_QD: Tensor, passage_PD: Tensor, batch: Batch) -> Candidates:
-        scale, in_batch = self.model.config.scale, self.config.in_batch_negatives
-        candidates = score_candidates(query_QD, passage_PD, batch, scale, in_batch)
-        if self.teacher is not None:
-            with torch.autocast(self.device.type, dtype=self.setup.dtype, enabled=self.setup.dtype != torch.float32):
-                taught = self.teacher.score(batch, scale, in_batch)
-            candidates = replace(candidates, teacher_scores_QC=taught.scores_QC)
-        if self.progress.clean is not None:
-            clean_Q = torch.from_numpy(np.asarray(self.progress.clean)[batch.query_rows]).to(self.device)
-            candidates = replace(candidates, clean_Q=clean_Q)
-        return candidates
+    def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
+        seed_step(self.setup.seed, step, rank(), number)
+        return self.config.loss.compute(self.candidates(learner, batch), self.progress.epoch)
+
+    def candidates(self, learner: Learner, batch: Batch) -> Candidates:
+        """What the loss works on: scores, the teacher's scores, and the flags of the noise detector."""
+        candidates = learner.score(batch)
+        if self.progress.clean is None:
+            return candidates
+        clean_Q = torch.from_numpy(np.asarray(self.progress.clean)[batch.query_rows]).to(self.device)
+        return replace(candidates, clean_Q=clean_Q)
+
+    def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The scalar that each learner descends, and the metrics of the first."""
+        if self.config.coteaching is None:
+            return [outputs[0].per_query_Q.mean()], outputs[0].metrics
+        keep_share = self.config.coteaching.keep_share(self.progress.epoch, self._share_flagged())
+        losses, masks = exchange((outputs[0].per_query_Q, outputs[1].per_query_Q), keep_share)
+        kept_noise = self.setup.batches.examples.is_noise[batch.query_rows[masks[0].cpu().numpy()]]
+        metrics = outputs[0].metrics | {"keep_share": torch.tensor(keep_share)}
+        if self.setup.batches.examples.is_noise.any():
+            metrics["noise_among_kept"] = torch.tensor(float(kept_noise.mean()) if len(kept_noise) else 0.0)
+        return list(losses), metrics
+
+    def _share_flagged(self) -> float | None:
+        return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
     def _not_finite(self, batches: list[Batch], loss: float) -> TrainingError:
         ids = [self.setup.batches.examples.query_ids[at] for batch in batches for at in batch.query_rows]
@@ -196,7 +195,7 @@ class Trainer:
         logged = {}
         if self.progress.global_step % self.config.log_steps == 0 or step == self.num_steps:
             logged = _mean_over_ranks(metrics, self.device)
-            logged["learning_rate"] = float(self.schedule.get_last_lr()[0])
+            logged["learning_rate"] = self.learners[0].optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)
         every = self.config.checkpoint_steps
@@ -209,17 +208,18 @@ class Trainer:
             {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
         )
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps
-        measure = None
+        measure, better = None, 0
         if self.setup.dev is not None:
-            metrics.update(self.setup.dev.measure(self.model, self.setup.dtype))
-            measure = metrics[f"dev {self.config.dev.measure}"]
+            measure, better, found = self._measure(self.setup.dev)
+            metrics |= found
         progress = self.progress
         history = [*progress.history, EpochRow(epoch=progress.epoch, metrics=metrics)]
         best_epoch, best_measure = progress.best_epoch, progress.best_measure
         if measure is not None and (best_measure is None or measure > best_measure):
             best_epoch, best_measure = progress.epoch, measure
             if self.config.keep == "best":
-                self.best = {key: value.detach().cpu().clone() for key, value in self.model.state_dict().items()}
+                state = self.learners[better].model.state_dict()
+                self.best = {key: value.detach().cpu().clone() for key, value in state.items()}
         patience = self.config.dev.patience
         tired = patience is not None and best_epoch is not None and progress.epoch - best_epoch >= patience
         self.progress = progress.changed(
@@ -229,15 +229,30 @@ class Trainer:
             history=history,
             best_epoch=best_epoch,
             best_measure=best_measure,
+            better_network=better,
             finished=tired or progress.epoch + 1 >= self.config.num_epochs,
         )
         self.setup.listener.on_checkpoint(self.progress, self._save)
 
+    def _measure(self, dev: DevRetrieval) -> tuple[float, int, dict[str, float]]:
+        """The best dev measure of the learners, whose it is, and all of them by name."""
+        name = f"dev {self.config.dev.measure}"
+        values = [dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
+        better = int(np.argmax(values))
+        others = {f"{name}, the other network": values[1 - better]} if len(values) > 1 else {}
+        return values[better], better, {name: values[better]} | others
+
     def _save(self, folder: Path) -> None:
-        teacher = self.teacher.model if self.teacher is not None else None
-        save_state(folder, self.model, self.optimizer, self.schedule, self.progress, teacher, self.scaler)
+        for learner, place in zip(self.learners, _places(folder), strict=False):
+            learner.save(place)
+        save_progress(folder, self.progress)
         if self.best is not None:
             save_file(self.best, folder / BEST)
+
+
+def _places(folder: Path) -> tuple[Path, Path]:
+    """Where the first and the second learner's state lie."""
+    return folder, folder / PEER
 
 
 def _mean_over_ranks(metrics: dict[str, float], device: torch.device) -> dict[str, float]:

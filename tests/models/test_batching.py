@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydr.models.batching import pad, plan_batches
+from raydr.models.batching import pad, pad_in_groups, plan_batches, plan_groups
 from raydr.models.tokens import Tokens, tokens_from_lists
 
 
@@ -43,3 +46,33 @@ def test_tokens_travel_unchanged():
     again = Tokens.from_arrow(tokens.to_arrow())
     assert np.array_equal(again.ids, tokens.ids)
     assert np.array_equal(again.offsets, tokens.offsets)
+
+
+def cost_of(lengths, cuts, overhead):
+    """What groups of the sorted lengths cost, cut before the given positions."""
+    bounds = [0, *cuts, len(lengths)]
+    ordered = sorted(lengths, reverse=True)
+    return sum(ordered[left] * (right - left) + overhead for left, right in itertools.pairwise(bounds))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 60))
+def test_no_other_cut_into_groups_costs_less(lengths, overhead):
+    groups = plan_groups(np.array(lengths), overhead)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
+    found = sum(max(lengths[at] for at in rows) * len(rows) + overhead for rows in groups)
+    places = range(1, len(lengths))
+    every_cut = (cuts for number in range(len(lengths)) for cuts in itertools.combinations(places, number))
+    assert found == min(cost_of(lengths, cuts, overhead) for cuts in every_cut)
+
+
+@given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=12), st.integers(0, 20))
+def test_groups_hold_every_text_at_its_place(rows, overhead):
+    batch = pad_in_groups(tokens_from_lists(rows), pad_id=0, overhead=overhead)
+    found = [
+        ids[mask.bool()].tolist()
+        for group in batch.groups
+        for ids, mask in zip(group["input_ids"], group["attention_mask"], strict=True)
+    ]
+    assert [found[at] for at in batch.places_N.tolist()] == rows
+    assert batch.num_padded_tokens == sum(group["input_ids"].numel() for group in batch.groups)
+    assert batch.to(torch.device("cpu")) is batch

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from raydr.errors import ModelError
+from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, tower_folder
 from raydr.models.inference import InferenceEncoder, encode_tokens
@@ -85,6 +86,22 @@ def test_vectors_do_not_depend_on_the_batch(token_budget, tmp_path, tiny_checkpo
     for at in range(len(TEXTS)):
         alone = encode_tokens(model.tower("passage"), tokenizer([TITLES[at]], [TEXTS[at]]), 512, tokenizer.pad_id)
         np.testing.assert_allclose(together[at], alone[0], atol=1e-5)
+
+
+@pytest.mark.invariant
+def test_groups_of_similar_length_give_the_same_vectors_and_gradients(tmp_path, tiny_checkpoint):
+    results = []
+    for overhead in (0, 10**9):
+        model, folder = saved(tmp_path / str(overhead), tiny_checkpoint)
+        tokenizer = load_tokenizer(folder, "passage")
+        batch = pad_in_groups(tokenizer(TITLES, TEXTS), tokenizer.pad_id, overhead)
+        assert len(batch.groups) == (1 if overhead else 4)
+        query_QD, passage_PD = model(batch, batch)
+        (query_QD[:2] @ passage_PD.T).square().sum().backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        results.append([passage_PD, *gradients])
+    for grouped, padded in zip(*results, strict=True):
+        torch.testing.assert_close(grouped, padded, rtol=1e-4, atol=1e-5)
 
 
 def test_title_and_text_become_a_pair_of_segments(tmp_path, tiny_checkpoint):

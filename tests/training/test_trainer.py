@@ -22,6 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "npc": {"loss": {"name": "npc", "warmup_epochs": 1}, "pair_detection": {"num_random": 20}},
     "accumulated": {"accumulation_steps": 2},
     "own negatives": {"in_batch_negatives": False},
+    "co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 1}},
 }
 
 
@@ -49,7 +50,7 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("variant", ["nce", "npc"])
+@pytest.mark.parametrize("variant", ["nce", "npc", "co-teaching"])
 @pytest.mark.parametrize("stop", [3, 5, 7])
 def test_resumed_equals_uninterrupted(variant, stop, tiny_data, tiny_checkpoint, tmp_path):
     train = TRAIN | VARIANTS[variant] | {"checkpoint_steps": 1}
@@ -73,7 +74,7 @@ def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
     batches = next(iter(trainer.setup.batches.epoch(0)))
     losses = []
     for batch in batches:
-        candidates = trainer._candidates(*trainer.model(batch.queries, batch.passages), batch)
+        candidates = trainer.candidates(trainer.learners[0], batch)
         losses.append(trainer.config.loss.compute(candidates, 0).per_query_Q.mean().item())
     assert trainer._step(batches)["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
 
@@ -97,7 +98,7 @@ def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data
     [batch] = next(iter(trainer.setup.batches.epoch(0)))
     # Make the second query's positive forbidden for the first, as if both were answered by the same passage.
     batch.forbidden_QF[0] = batch.passage_hash_P[3]
-    candidates = trainer._candidates(*trainer.model(batch.queries, batch.passages), batch)
+    candidates = trainer.candidates(trainer.learners[0], batch)
     assert candidates.excluded_QC[0, 3]
     assert not candidates.excluded_QC[1, 3]
     assert not candidates.excluded_QC.gather(1, candidates.positive_Q.unsqueeze(1)).any()

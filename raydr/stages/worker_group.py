@@ -1,0 +1,147 @@
+"""A group of Ray Train workers: its resources, its retries, and its errors in the words of raydr."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raydr.artifacts import Building
+from raydr.console import say
+from raydr.errors import TrainingError
+from raydr.models.config import Dtype
+from raydr.storage import Folder
+from raydr.training.config import TrainConfig
+
+#: What a worker runs: plain arguments in, the outcome out. An outcome ``{"error": message}`` ends training without
+#: another try; whatever is raised makes Ray Train start the group again.
+Worker = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
+    """The arithmetic and its reason, resolved on a worker of the kind that will train.
+
+    Raises:
+        TrainingError: a GPU is asked for, and Ray has none.
+    """
+    import ray
+
+    from raydr.models.precision import resolve_dtype
+
+    device = "cuda" if settings.use_gpu else "cpu"
+    if settings.use_gpu and ray.cluster_resources().get("GPU", 0) < 1:
+        raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
+    probe = ray.remote(num_cpus=1, num_gpus=1 if settings.use_gpu else 0)(resolve_dtype)
+    resolved: tuple[str, str] = ray.get(probe.remote(dtype, device))
+    return resolved
+
+
+def run_worker_group(
+    worker: Worker, arguments: dict[str, Any], making: Building, settings: TrainConfig, what: str
+) -> dict[str, Any]:
+    """Run a worker function on all workers, from the last checkpoint of an interrupted run if there is one.
+
+    Args:
+        worker: what each worker runs.
+        arguments: its arguments, plain values.
+        making: the artefact; checkpoints lie beside it until :func:`forget_checkpoints`.
+        settings: number of workers, their resources, restarts.
+        what: what is trained, for messages.
+
+    Returns:
+        What rank 0's worker returned.
+
+    Raises:
+        TrainingError: training broke off; the same command goes on from the last checkpoint.
+    """
+    import ray
+    from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    _say_if_too_few(settings)
+    state = checkpoint_folder(making)
+    trainer = TorchTrainer(
+        worker,
+        train_loop_config=arguments,
+        torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=settings.num_workers,
+            use_gpu=settings.use_gpu,
+            resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1} if settings.use_gpu else {}),
+        ),
+        run_config=RunConfig(
+            # The same name makes Ray Train go on from the last checkpoint of an interrupted run.
+            name=making.identity.fingerprint,
+            storage_path=state.root if state.is_local else state.url,
+            failure_config=FailureConfig(max_failures=settings.max_failures),
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    try:
+        outcome: dict[str, Any] = trainer.fit().return_value
+    except ray.train.TrainingFailedError as error:
+        raise TrainingError(
+            f"training {what} broke off: {_root_cause(error)}. Checkpoints are in {state}; the same command goes on "
+            "from the last one"
+        ) from error
+    if "error" in outcome:
+        raise TrainingError(outcome["error"])
+    return outcome
+
+
+def report_checkpoint(metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+    """Report to Ray Train, on every rank; rank 0 also gives the checkpoint that ``save`` writes into a folder."""
+    import ray.train
+
+    if ray.train.get_context().get_world_rank():
+        ray.train.report(metrics)
+        return
+    with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
+        save(Path(scratch))
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(scratch))
+
+
+def set_worker_threads(settings: TrainConfig) -> None:
+    """Give PyTorch as many threads as the worker has CPUs."""
+    import torch
+
+    if not settings.use_gpu:
+        torch.set_num_threads(max(1, int(settings.cpus_per_worker)))
+
+
+def checkpoint_folder(making: Building) -> Folder:
+    """Where the checkpoints of an artefact that is being trained lie."""
+    return Folder(f"{making.folder.url.rstrip('/')}.training")
+
+
+def publish_files(folder: Folder, save: Callable[[Path], None]) -> None:
+    """Write files locally with ``save``, and publish each of them in a folder on any file system."""
+    with tempfile.TemporaryDirectory(prefix="raydr-model-") as scratch:
+        save(Path(scratch))
+        for file in sorted(path for path in Path(scratch).rglob("*") if path.is_file()):
+            name = file.relative_to(scratch).as_posix()
+            with folder.publish(name) as target:
+                Path(target).write_bytes(file.read_bytes())
+
+
+def _say_if_too_few(settings: TrainConfig) -> None:
+    import ray
+
+    fewest = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[0]
+    available = ray.cluster_resources()
+    asked = {"CPU": fewest * settings.cpus_per_worker, "GPU": fewest if settings.use_gpu else 0}
+    for kind, amount in asked.items():
+        if amount > available.get(kind, 0):
+            say(
+                f"training asks for {amount:g} {kind}, Ray has {available.get(kind, 0):g} now: waiting for the "
+                "autoscaler; on a single machine set train.num_workers or train.cpus_per_worker lower"
+            )
+
+
+def _root_cause(error: BaseException) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = [line for line in str(cause).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(cause)

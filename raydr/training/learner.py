@@ -1,0 +1,88 @@
+"""A network with its optimiser: what scores a batch and takes a step."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from raydr.losses.base import Candidates
+from raydr.models.dual_encoder import DualEncoder
+from raydr.training.batches import Batch
+from raydr.training.checkpoint import TEACHER, save_weights
+from raydr.training.config import TrainConfig
+from raydr.training.optimization import Optimization
+from raydr.training.scoring import score_candidates
+from raydr.training.teacher import Teacher
+
+
+class Learner:
+    """A dual encoder that learns, its optimisation, and its teacher if it has one."""
+
+    def __init__(
+        self, model: DualEncoder, wrapped: nn.Module, config: TrainConfig, dtype: torch.dtype, num_steps: int
+    ) -> None:
+        """
+        Args:
+            model: the network, on its device.
+            wrapped: the network as a step calls it, in DDP if there are several ranks.
+            config: loss, optimiser, teacher.
+            dtype: arithmetic of the forward pass.
+            num_steps: optimiser steps of the whole training.
+        """
+        self.model = model
+        self.wrapped = wrapped
+        self.config = config
+        self.dtype = dtype
+        self.device = next(model.parameters()).device
+        self.optimization = Optimization(model, config.optimizer, num_steps, dtype)
+        self.teacher: Teacher | None = None
+
+    def start_teacher(self) -> None:
+        """Make the teacher, a copy of the network as it is now."""
+        self.teacher = Teacher(self.model, self.config.teacher.momentum)
+
+    def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
+        """Inside, if ``quiet``, gradients are added up and not exchanged between ranks."""
+        if quiet and isinstance(self.wrapped, DistributedDataParallel):
+            return self.wrapped.no_sync()
+        return nullcontext()
+
+    def score(self, batch: Batch) -> Candidates:
+        """Scores of this rank's queries against all candidates, the teacher's beside them."""
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
+            taught = self._teach(batch)
+        candidates = score_candidates(
+            query_QD, passage_PD, batch, self.model.config.scale, self.config.in_batch_negatives
+        )
+        return candidates if taught is None else replace(candidates, teacher_scores_QC=taught)
+
+    def _teach(self, batch: Batch) -> Tensor | None:
+        if self.teacher is None:
+            return None
+        return self.teacher.score(batch, self.model.config.scale, self.config.in_batch_negatives).scores_QC
+
+    def step(self) -> None:
+        """Take a step with the gradients, and let the teacher follow."""
+        self.optimization.step()
+        if self.teacher is not None:
+            self.teacher.follow(self.model)
+
+    def save(self, folder: Path) -> None:
+        """Write everything that the next step depends on."""
+        self.optimization.save(folder)
+        if self.teacher is not None:
+            save_weights(self.teacher.model, folder / TEACHER)
+
+    def load(self, folder: Path) -> None:
+        """Put back what :meth:`save` wrote."""
+        self.optimization.load(folder)
+        if (folder / TEACHER).exists():
+            self.teacher = Teacher(self.model, self.config.teacher.momentum)
+            self.teacher.model.load_state_dict(load_file(folder / TEACHER))

@@ -1,0 +1,93 @@
+"""Co-teaching: who learns from what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from training.harness import make_trainer, model_config, run_alone
+
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.training.config import TrainConfig
+from raydr.training.coteaching import exchange
+
+TRAIN: dict[str, Any] = {
+    "num_epochs": 2,
+    "batch_size": 8,
+    "num_hard_negatives": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "keep": "last",
+}
+
+
+def test_each_network_learns_from_what_the_other_finds_easy():
+    first_Q = torch.tensor([1.0, 4.0, 2.0, 3.0], requires_grad=True)
+    second_Q = torch.tensor([9.0, 1.0, 8.0, 2.0], requires_grad=True)
+    (loss_1, loss_2), (mask_1, mask_2) = exchange((first_Q, second_Q), keep_share=0.5)
+    assert mask_1.tolist() == [False, True, False, True]
+    assert mask_2.tolist() == [True, False, True, False]
+    assert loss_1.item() == pytest.approx((4 + 3) / 2)
+    assert loss_2.item() == pytest.approx((9 + 8) / 2)
+    (loss_1 + loss_2).backward()
+    assert first_Q.grad.tolist() == [0, 0.5, 0, 0.5]
+    assert second_Q.grad.tolist() == [0.5, 0, 0.5, 0]
+
+
+def test_nothing_left_out_is_plain_training(tiny_data, tiny_checkpoint):
+    config = model_config(tiny_checkpoint, dropout=0.1)
+    _, plain = run_alone(tiny_data, config, TRAIN | {"dev": {"random_passages": 0}})
+    trainer = make_trainer(tiny_data, config, TRAIN | {"coteaching": {"noise_rate": 0.0}})
+    trainer.setup = replace(trainer.setup, dev=None)
+    trainer.run()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(trainer.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_the_network_that_is_better_on_dev_is_the_result(tiny_data, tiny_checkpoint):
+    trainer = make_trainer(
+        tiny_data, model_config(tiny_checkpoint, dropout=0.1), TRAIN | {"coteaching": {"noise_rate": 0.5}}
+    )
+    progress = trainer.run()
+    last = progress.history[-1].metrics
+    assert last["dev RR@10"] >= last["dev RR@10, the other network"]
+    assert last["keep_share"] == pytest.approx(1 - 0.5 / 10)
+    chosen = trainer.learners[progress.better_network].model.state_dict()
+    assert all(torch.equal(tensor, chosen[name]) for name, tensor in trainer.model.state_dict().items())
+    other = trainer.learners[1].model.state_dict()
+    first = trainer.learners[0].model.state_dict()
+    assert progress.better_network or any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
+    settings = {"coteaching": {"ramp_epochs": 1}, "pair_detection": {"num_random": 20, "detector": "calibrated"}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, dropout=0.1), TRAIN | settings)
+    progress = trainer.run()
+    flagged = progress.detections[-1]["share_flagged"]
+    assert progress.history[-1].metrics["keep_share"] == pytest.approx(1 - flagged)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"coteaching": {}}, "needs a noise_rate, or pair_detection"),
+        ({"coteaching": {"noise_rate": 0.2}, "loss": "npc", "pair_detection": {}}, "has no teacher"),
+        ({"coteaching": {"noise_rate": 1.0}}, "less than 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        TrainConfig.model_validate(settings)
+
+
+def test_two_networks_that_would_stay_alike_are_refused():
+    raw = {
+        "data": {"reader": {"name": "beir", "path": "unused"}},
+        "model": {"dropout": 0.0},
+        "train": {"coteaching": {"noise_rate": 0.2}},
+    }
+    with pytest.raises(ConfigError, match=r"would stay so with model\.dropout 0"):
+        RunConfig.parse(raw)

@@ -89,6 +89,12 @@ class PairDetector:
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> PairFlags:
         """Flags for the coming epoch."""
+        measured = self.measure(model, epoch, dtype, scale)
+        detection = self.config.detector.detect(measured) if rank() == 0 else None
+        return PairFlags(measured, broadcast_object(detection))
+
+    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> NDArray[np.float64]:
+        """Perplexity of every training pair, in the order of the examples, the same on every rank."""
         examples = self.examples
         rows = np.array(
             [positive_row(examples, at, epoch, self.seed, self.positive_rule) for at in range(len(examples))]
@@ -110,8 +116,7 @@ class PairDetector:
         merged = np.empty(len(examples), dtype=np.float64)
         for at, share in enumerate(shares):
             merged[at :: len(shares)] = share.cpu().numpy()
-        detection = self.config.detector.detect(merged) if rank() == 0 else None
-        return PairFlags(merged, broadcast_object(detection))
+        return merged
 
     def _encode_passages(self, model: DualEncoder, pool: NDArray[np.int64], device: torch.device) -> Tensor:
         mine = pool[rank() :: num_ranks()]

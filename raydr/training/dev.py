@@ -78,16 +78,29 @@ class DevRetrieval:
             dtype: arithmetic of the encoder.
             depth: passages ranked for each query.
         """
+        ranking = self.rank_passages(model, dtype, depth)
+        value = None
+        if ranking is not None:
+            by_query = score_queries(parse_measures([self.config.measure]), self.dev.qrels, ranking)
+            value = float(np.mean([value for values in by_query.values() for value in values.values()]))
+        return float(broadcast_object(value))
+
+    def rank_passages(self, model: DualEncoder, dtype: torch.dtype, depth: int) -> dict[str, list[str]] | None:
+        """The best passages of the dev corpus for each dev query, best first; None on other ranks than 0."""
         device = next(model.parameters()).device
         was_training = model.training
         model.eval()
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
             vectors = {side: self._encode(model, side, device) for side in SIDES}
         model.train(was_training)
-        value = None
-        if rank() == 0:
-            value = self._score(vectors["query"], vectors["passage"], depth)
-        return float(broadcast_object(value))
+        if rank():
+            return None
+        scores_QP = vectors["query"] @ vectors["passage"].T
+        _, top_QK = scores_QP.topk(min(depth, scores_QP.shape[1]), dim=1)
+        return {
+            query_id: [self.dev.passage_ids[at] for at in top]
+            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
+        }
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET, self.pad_ids[side])
@@ -97,12 +110,3 @@ class DevRetrieval:
         for at, share in enumerate(shares):
             merged[at :: len(shares)] = share
         return merged
-
-    def _score(self, query_QD: Tensor, passage_PD: Tensor, depth: int) -> float:
-        _, top_QK = (query_QD @ passage_PD.T).topk(min(depth, passage_PD.shape[0]), dim=1)
-        ranking = {
-            query_id: [self.dev.passage_ids[at] for at in top]
-            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
-        }
-        values = score_queries(parse_measures([self.config.measure]), self.dev.qrels, ranking)
-        return float(np.mean([value for by_query in values.values() for value in by_query.values()]))

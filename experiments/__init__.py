@@ -1,0 +1,1 @@
+"""Experiments: one command each, which prints a table, draws it, and writes what it found as JSON."""

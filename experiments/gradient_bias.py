@@ -1,0 +1,243 @@
+"""The bias of NCE's gradient against the full softmax's, by how the negatives are drawn: a synthetic set-up.
+
+A peaky distribution over 1,000 labels is fitted by a small network with ordinary cross-entropy. After each step the
+gradient of the population's cross-entropy is compared with that of NCE with 4 negatives, averaged over 10 draws. The
+negatives come from raydr's samplers, the losses are raydr's.
+
+    python -m experiments.gradient_bias --out work/experiments/gradient_bias
+
+Source: Zhang and Stratos (NAACL 2021) §6.4, figure 1, and the settings of the authors' code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raydr.console import say, show_table
+from raydr.losses.base import Candidates, Loss
+from raydr.losses.corrected_nce import CorrectedNCE
+from raydr.losses.nce import NCE
+from raydr.negatives.samplers.base import CandidateList, Sampler
+from raydr.negatives.samplers.mixed import Mixed
+from raydr.negatives.samplers.softmax import Softmax
+from raydr.report.figure import COLORS, grid
+from raydr.seeding import query_rng
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NUM_LABELS = 1000
+WIDTH = 300
+BATCH_SIZE = 128
+LEARNING_RATE = 1e-3
+#: Labels below this probability add less than their number times it to the population's loss.
+NEGLIGIBLE = 1e-8
+
+FULL = "full softmax"
+#: How negatives are drawn, and the loss that goes with it. ``random_share`` 1 is all random.
+KINDS: dict[str, tuple[Sampler, Loss]] = {
+    "random": (Mixed(random_share=1.0), NCE()),
+    "mixed-50": (Mixed(random_share=0.5), NCE()),
+    "hard": (Softmax(), NCE()),
+    "hard, corrected": (Softmax(with_replacement=True), CorrectedNCE()),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Size of the experiment."""
+
+    steps: int = 30
+    negatives: int = 4
+    draws: int = 10
+    seeds: tuple[int, ...] = (42, 43, 44, 45, 46)
+
+
+#: By kind of loss, its value and the bias of its gradient after each step.
+Curves = dict[str, dict[str, list[float]]]
+
+
+class Network(nn.Module):
+    """One embedding, a hidden layer with ReLU, and a score a label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1, WIDTH)
+        self.hidden = nn.Linear(WIDTH, WIDTH)
+        self.output = nn.Linear(WIDTH, NUM_LABELS)
+
+    def forward(self) -> Tensor:
+        hidden: Tensor = torch.relu(self.hidden(self.embedding.weight))
+        scores: Tensor = self.output(hidden)
+        return scores.squeeze(0)
+
+
+def population(seed: int) -> NDArray[np.float64]:
+    """softmax(u / 0.001) with u uniform on [0, 1): about a dozen labels share nearly all of it."""
+    logits = query_rng(seed, 0, "population", "gradient bias").random(NUM_LABELS) / 0.001
+    weights = np.exp(logits - logits.max())
+    return np.asarray(weights / weights.sum())
+
+
+def run(seed: int, settings: Settings) -> Curves:
+    """Train once; loss and bias of every kind after each step."""
+    probs = population(seed)
+    labels = np.flatnonzero(probs > NEGLIGIBLE)
+    weights = torch.tensor(probs[labels], dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    network = Network()
+    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    curves: Curves = {name: {"loss": [], "bias": []} for name in (FULL, *KINDS)}
+    for step in range(settings.steps):
+        batch = torch.multinomial(torch.tensor(probs), BATCH_SIZE, replacement=True, generator=generator)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network().expand(BATCH_SIZE, -1), batch).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        full = -(weights * torch.log_softmax(network(), dim=0)[torch.from_numpy(labels)]).sum()
+        exact = gradient(network, full)
+        curves[FULL]["loss"].append(float(full.detach()))
+        curves[FULL]["bias"].append(0.0)
+        for name, (sampler, loss) in KINDS.items():
+            value = expected_loss(network(), labels, weights, sampler, loss, settings, (seed, step, name))
+            curves[name]["loss"].append(float(value.detach()))
+            curves[name]["bias"].append(float((gradient(network, value) - exact).norm()))
+    return curves
+
+
+def gradient(network: nn.Module, loss: Tensor) -> Tensor:
+    """The gradient of all parameters as one vector."""
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(network.parameters()))])
+
+
+def expected_loss(
+    scores_C: Tensor,
+    labels: NDArray[np.int64],
+    weights: Tensor,
+    sampler: Sampler,
+    loss: Loss,
+    settings: Settings,
+    key: tuple[int, int, str],
+) -> Tensor:
+    """Σ_y pop(y) · ℓ(y), where ℓ(y) is the mean over draws of the loss of label y against its negatives."""
+    seed, step, name = key
+    scores = scores_C.detach().double().numpy()
+    drawn = [
+        negatives
+        for label in labels.tolist()
+        for negatives in draw_negatives(
+            scores, label, sampler, settings, query_rng(seed, step, str(label), f"negatives: {name}")
+        )
+    ]
+    columns_QC = torch.tensor(np.array([columns for columns, _ in drawn]))
+    hard_QC = torch.ones(columns_QC.shape, dtype=torch.bool)
+    hard_QC[:, 0] = False
+    candidates = Candidates(
+        scores_QC=scores_C[columns_QC],
+        positive_Q=torch.zeros(len(columns_QC), dtype=torch.int64),
+        excluded_QC=torch.zeros(columns_QC.shape, dtype=torch.bool),
+        hard_QC=hard_QC,
+        log_draw_prob_QC=torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32),
+    )
+    per_label = loss.compute(candidates, epoch=0).per_query_Q.reshape(len(labels), settings.draws).mean(dim=1)
+    return (weights * per_label).sum()
+
+
+def draw_negatives(
+    scores: NDArray[np.float64], label: int, sampler: Sampler, settings: Settings, rng: np.random.Generator
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """For each draw the label and its negatives, and the log-probability of each (0 where the sampler gives none)."""
+    others = np.delete(np.arange(len(scores)), label)
+    candidates = CandidateList(scores[others])
+    for _ in range(settings.draws):
+        drawn = sampler.sample(candidates, settings.negatives, rng)
+        left = np.delete(others, drawn.indices)
+        random = left[rng.choice(len(left), drawn.num_random, replace=False, shuffle=False)]
+        log_probs = np.zeros(settings.negatives + 1)
+        if drawn.log_draw_prob is not None:
+            log_probs[1:] = drawn.log_draw_prob
+        yield np.concatenate([[label], others[drawn.indices], random]).astype(np.int64), log_probs
+
+
+def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
+    """Loss and bias by step: the mean over the seeds, with the range of them."""
+
+    def panel(measure: str, names: Sequence[str], ylabel: str) -> Any:
+        def draw(axes: Axes) -> None:
+            steps = np.arange(1, settings.steps + 1)
+            for name in names:
+                values = np.array([one[name][measure] for one in runs])
+                color = COLORS[(FULL, *KINDS).index(name)]
+                # Dashed and on top: the corrected loss lies on the full softmax's.
+                style: Any = {"linestyle": "--", "zorder": 3} if name == FULL else {}
+                axes.plot(steps, values.mean(axis=0), color=color, label=name, **style)
+                axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
+            axes.set_xlabel("step")
+            axes.set_ylabel(ylabel)
+            axes.set_ylim(bottom=0)
+
+        return draw
+
+    return grid(
+        [
+            ("loss of the population", panel("loss", (FULL, *KINDS), "nats")),
+            ("bias of the gradient", panel("bias", tuple(KINDS), "norm of the difference")),
+        ],
+        f"NCE with {settings.negatives} negatives against the full softmax over {NUM_LABELS:,} labels",
+        columns=2,
+    )
+
+
+def table(runs: Sequence[Curves], steps: Sequence[int]) -> list[list[str]]:
+    """A row a kind: mean loss and bias over the seeds after some steps."""
+    rows = []
+    for name in (FULL, *KINDS):
+        cells = [name]
+        for measure in ("loss", "bias"):
+            means = np.array([one[name][measure] for one in runs]).mean(axis=0)
+            cells += [f"{means[step - 1]:.4f}" for step in steps]
+        rows.append(cells)
+    return rows
+
+
+def write(out: Path, settings: Settings, runs: Sequence[Curves], seconds: float) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    by_seed: Mapping[str, Curves] = {str(seed): one for seed, one in zip(settings.seeds, runs, strict=True)}
+    report = {"experiment": "gradient_bias", "settings": vars(settings), "curves": by_seed, "seconds": seconds}
+    (out / "gradient_bias.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (out / "gradient_bias.png").write_bytes(picture(runs, settings))
+    say(f"written to {out}/gradient_bias.json and gradient_bias.png")
+
+
+def main() -> None:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("work/experiments/gradient_bias"))
+    parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--negatives", type=int, default=defaults.negatives)
+    parser.add_argument("--draws", type=int, default=defaults.draws)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(defaults.seeds))
+    arguments = parser.parse_args()
+    settings = Settings(arguments.steps, arguments.negatives, arguments.draws, tuple(arguments.seeds))
+    started = time.monotonic()
+    runs = [run(seed, settings) for seed in settings.seeds]
+    seconds = time.monotonic() - started
+    shown = sorted({1, settings.steps // 3, settings.steps})
+    columns = ["negatives", *(f"{measure}, step {step}" for measure in ("loss", "bias") for step in shown)]
+    show_table(f"Mean over {len(runs)} seeds, {seconds:.0f} s", columns, table(runs, shown))
+    write(arguments.out, settings, runs, seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The bias of NCE's gradient with a real dual encoder: 64 queries, 128 passages, 7 negatives, 500 draws.
+
+The passages are each query's positive and another passage of the same article. They are the whole label space, so that
+the full softmax is exact. The gradient is compared at two places: where the full cross-entropy was minimised, and
+where NCE with random negatives was. The loss reaches the encoder through the 64 × 128 scores alone, so its gradient in
+the scores is averaged over the draws first and then goes through the encoder once.
+
+    python -m experiments.gradient_bias_encoder --data DATA/openqa-wiki --out work/experiments/gradient_bias
+
+Source: Zhang and Stratos (NAACL 2021) appendix C, there with BERT-base on Zeshel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.gradient_bias import KINDS, Settings, draw_negatives
+from raydr.console import say, show_table
+from raydr.losses.base import Candidates, Loss
+from raydr.losses.nce import NCE
+from raydr.models.batching import PaddedGroups, pad_in_groups
+from raydr.models.config import ModelConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.negatives.samplers.base import Sampler
+from raydr.seeding import query_rng, stable_hash64
+
+NUM_QUERIES = 64
+LEARNING_RATE = 1e-4
+#: Worth so many padded tokens to the grouping of texts by length.
+GROUP_OVERHEAD = 64
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Query i's positive is passage i; passage 64 + i is of the same article."""
+
+    queries: list[str]
+    titles: list[str]
+    passages: list[str]
+
+
+def read_texts(data: Path, seed: int) -> Texts:
+    """The first 64 training queries, in an order that the seed shuffles, whose article has another passage."""
+    with gzip.open(data / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
+        passages = {row["_id"]: row for row in map(json.loads, file)}
+    with open(data / "queries.jsonl", encoding="utf-8") as file:
+        queries = {row["_id"]: row["text"] for row in map(json.loads, file)}
+    with open(data / "qrels" / "train.tsv", encoding="utf-8", newline="") as file:
+        pairs = [(row["query-id"], row["corpus-id"]) for row in csv.DictReader(file, delimiter="\t")]
+    by_title: dict[str, list[str]] = {}
+    for passage_id, row in passages.items():
+        by_title.setdefault(row["title"], []).append(passage_id)
+    chosen: dict[str, tuple[str, str, str]] = {}
+    for query_id, gold in sorted(pairs, key=lambda pair: stable_hash64(seed, pair[0])):
+        title = passages[gold]["title"]
+        others = [one for one in by_title[title] if one != gold]
+        if others and title and title not in chosen:
+            chosen[title] = (query_id, gold, others[0])
+        if len(chosen) == NUM_QUERIES:
+            break
+    picked = list(chosen.values())
+    ids = [gold for _, gold, _ in picked] + [other for _, _, other in picked]
+    return Texts(
+        [queries[query_id] for query_id, _, _ in picked],
+        [passages[one]["title"] for one in ids],
+        [passages[one]["text"] for one in ids],
+    )
+
+
+class Scorer:
+    """Scores of all queries against all passages, as a function of the encoder's parameters.
+
+    Dropout is off: the two gradients are to differ by the negatives alone.
+    """
+
+    def __init__(self, texts: Texts, num_layers: int) -> None:
+        config = ModelConfig.model_validate(
+            {
+                "checkpoint": "offline:minilm",
+                "num_layers": num_layers,
+                "similarity": "cosine",
+                "scale": 20,
+                "query": {"max_length": 32},
+                "passage": {"max_length": 64},
+            }
+        )
+        self.model = DualEncoder.from_config(config, seed=0).eval()
+        self.scale = config.scale
+        tokenizers = build_tokenizers(config)
+        self.queries = self._groups(tokenizers["query"](None, texts.queries), tokenizers["query"].pad_id)
+        passages = tokenizers["passage"](texts.titles, texts.passages)
+        self.passages = self._groups(passages, tokenizers["passage"].pad_id)
+
+    @staticmethod
+    def _groups(tokens: Any, pad_id: int) -> PaddedGroups:
+        return pad_in_groups(tokens, pad_id, GROUP_OVERHEAD)
+
+    def scores_QP(self) -> Tensor:
+        query_QD, passage_PD = self.model(self.queries, self.passages)
+        scores: Tensor = self.scale * query_QD @ passage_PD.T
+        return scores
+
+    def gradient(self, scores_QP: Tensor, score_gradient_QP: Tensor) -> Tensor:
+        """The gradient of all parameters, given that of the scores."""
+        used = [part for part in self.model.parameters() if part.requires_grad]
+        found = torch.autograd.grad(scores_QP, used, score_gradient_QP, retain_graph=True, allow_unused=True)
+        return torch.cat([part.flatten() for part in found if part is not None])
+
+
+def full_loss(scores_QP: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(scores_QP, torch.arange(len(scores_QP)))
+
+
+def sampled_loss(
+    scores_QP: Tensor, sampler: Sampler, loss: Loss, settings: Settings, key: tuple[int, int, str]
+) -> Tensor:
+    """Mean over queries and draws of the loss of the positive against the negatives drawn."""
+    seed, epoch, purpose = key
+    values = scores_QP.detach().double().numpy()
+    drawn = [
+        negatives
+        for query in range(len(values))
+        for negatives in draw_negatives(
+            values[query], query, sampler, settings, query_rng(seed, epoch, str(query), purpose)
+        )
+    ]
+    columns = torch.from_numpy(np.array([columns for columns, _ in drawn]))
+    rows = torch.arange(len(values)).repeat_interleave(settings.draws)
+    hard_QC = torch.ones(columns.shape, dtype=torch.bool)
+    hard_QC[:, 0] = False
+    candidates = Candidates(
+        scores_QC=scores_QP[rows.unsqueeze(1), columns],
+        positive_Q=torch.zeros(len(columns), dtype=torch.int64),
+        excluded_QC=torch.zeros(columns.shape, dtype=torch.bool),
+        hard_QC=hard_QC,
+        log_draw_prob_QC=torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32),
+    )
+    return loss.compute(candidates, epoch=0).per_query_Q.mean()
+
+
+def minimise(scorer: Scorer, by: str, steps: int, negatives: int, seed: int) -> float:
+    """Train on all queries at once; returns the accuracy over all passages afterwards."""
+    optimizer = torch.optim.Adam(scorer.model.parameters(), lr=LEARNING_RATE)
+    sampler, once = KINDS["random"][0], Settings(negatives=negatives, draws=1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        scores_QP = scorer.scores_QP()
+        full = by == "cross-entropy"
+        loss = full_loss(scores_QP) if full else sampled_loss(scores_QP, sampler, NCE(), once, (seed, step, "train"))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    with torch.no_grad():
+        scores_QP = scorer.scores_QP()
+    return float((scores_QP.argmax(dim=1) == torch.arange(len(scores_QP))).float().mean())
+
+
+def biases(scorer: Scorer, settings: Settings, seed: int) -> dict[str, float]:
+    """Norm of the full gradient, and of its difference from that of each kind of negatives."""
+    scores_QP = scorer.scores_QP()
+
+    def through_scores(loss_of: Any) -> Tensor:
+        leaf = scores_QP.detach().requires_grad_()
+        (score_gradient,) = torch.autograd.grad(loss_of(leaf), leaf)
+        return scorer.gradient(scores_QP, score_gradient)
+
+    exact = through_scores(full_loss)
+    found = {"full gradient": float(exact.norm())}
+    for name, (sampler, loss) in KINDS.items():
+        sampled = through_scores(
+            lambda leaf, sampler=sampler, loss=loss, name=name: sampled_loss(
+                leaf, sampler, loss, settings, (seed, 0, name)
+            )
+        )
+        found[name] = float((sampled - exact).norm())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of openqa-wiki")
+    parser.add_argument("--out", type=Path, default=Path("work/experiments/gradient_bias"))
+    parser.add_argument("--steps", type=int, default=40, help="of each of the two trainings")
+    parser.add_argument("--negatives", type=int, default=7)
+    parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    started = time.monotonic()
+    texts = read_texts(arguments.data, arguments.seed)
+    settings = Settings(negatives=arguments.negatives, draws=arguments.draws)
+    places: dict[str, dict[str, float]] = {}
+    for by in ("cross-entropy", "random NCE"):
+        torch.manual_seed(arguments.seed)
+        scorer = Scorer(texts, arguments.layers)
+        accuracy = minimise(scorer, by, arguments.steps, arguments.negatives, arguments.seed)
+        places[f"{by} minimised"] = {"accuracy": accuracy} | biases(scorer, settings, arguments.seed)
+        say(f"{by} minimised: accuracy {accuracy:.1%}")
+    seconds = time.monotonic() - started
+    rows = [[name, *(f"{found[name]:.3f}" for found in places.values())] for name in next(iter(places.values()))]
+    show_table(f"Bias of the gradient, {seconds:.0f} s", ["negatives", *places], rows)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    report = {
+        "experiment": "gradient_bias_encoder",
+        "settings": {name: str(value) for name, value in vars(arguments).items()},
+        "places": places,
+        "seconds": seconds,
+    }
+    path = arguments.out / "gradient_bias_encoder.json"
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    say(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""Detection of mismatched pairs on real noise: StaQC's SQL pairs against the verdicts of their human annotators.
+
+All labelled pairs are taken as if right. Each is a query of its own; the other snippets of its question never count
+against it. Measured are code length alone, the perplexity under MiniLM as it comes, and the perplexity after each epoch
+of plain NCE and of NPC on these pairs; the paper's and the calibrated detector say which pairs they would drop.
+
+    python -m experiments.labelled_pairs --data DATA/staqc-sql-labelled --out work/experiments/labelled_pairs
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from raydr.config import RunConfig
+from raydr.console import say, show_table
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import to_table
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.precision import resolve_dtype, torch_dtype
+from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.detection_report import report_detection
+from raydr.noise.detector import Detector
+from raydr.noise.mixture import GaussianDetector
+from raydr.pipelines.job import open_job
+from raydr.report.figure import COLORS, legend, png
+from raydr.training.checkpoint import Progress
+from raydr.training.config import PairDetectionConfig
+from raydr.training.detection import PairDetector, PairFlags
+from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The last one takes the two components whatever their distance: here they overlap.
+DETECTORS: dict[str, Detector] = {
+    "paper": GaussianDetector(),
+    "calibrated": CalibratedDetector(),
+    "calibrated, any distance": CalibratedDetector(min_separation=0.0),
+}
+LENGTH = "code length"
+NUM_SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The labelled pairs.
+
+    Args:
+        ids: one a pair, sorted.
+        questions: the question that each belongs to.
+        wrong: True if the annotators agree that the code is no solution.
+        num_words: words of the code.
+    """
+
+    ids: list[str]
+    questions: list[str]
+    wrong: NDArray[np.bool_]
+    num_words: NDArray[np.int64]
+
+
+def convert(data: Path, folder: Path) -> Pairs:
+    """Write a BEIR folder in which every labelled pair is a query with one positive."""
+    queries = {row["_id"]: row["text"] for row in _rows(data / "queries.jsonl")}
+    codes = {row["_id"]: row for row in _rows(data / "corpus.jsonl.gz")}
+    labels: dict[tuple[str, str], bool] = {}
+    for split in ("train", "dev", "test"):
+        with open(data / "qrels" / f"{split}.tsv", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                labels[row["query-id"], row["corpus-id"]] = int(row["score"]) == 0
+    pairs = sorted((f"{question}|{code}", question, code) for question, code in labels)
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    _write(folder / "corpus.jsonl", [{"_id": one, "title": "", "text": codes[one]["text"]} for one in sorted(codes)])
+    _write(folder / "queries.jsonl", [{"_id": pair, "text": queries[question]} for pair, question, _ in pairs])
+    lines = ["query-id\tcorpus-id\tscore", *(f"{pair}\t{code}\t1" for pair, _, code in pairs)]
+    (folder / "qrels" / "train.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Pairs(
+        [pair for pair, _, _ in pairs],
+        [question for _, question, _ in pairs],
+        np.array([labels[question, code] for _, question, code in pairs]),
+        np.array([len(codes[code]["text"].split()) for _, _, code in pairs]),
+    )
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def run_config(folder: Path, loss: dict[str, Any], num_layers: int | None, epochs: int, batch_size: int) -> RunConfig:
+    """MiniLM with cosine and the scale 20, as the NPC paper trains on code."""
+    model: dict[str, Any] = {"checkpoint": "offline:minilm", "similarity": "cosine", "scale": 20}
+    if num_layers is not None:
+        model["num_layers"] = num_layers
+    model |= {"query": {"max_length": 32}, "passage": {"max_length": 128}}
+    train = {
+        "loss": loss,
+        "num_epochs": epochs,
+        "batch_size": batch_size,
+        "optimizer": {"learning_rate": 1e-4},
+        "keep": "last",
+    }
+    if loss["name"] == "npc":
+        # Training follows the flags whatever the components' distance: the default would keep every pair.
+        train["pair_detection"] = {"detector": {"name": "calibrated", "min_separation": 0.0}}
+    return RunConfig.parse(
+        {
+            "name": "labelled_pairs",
+            "workdir": str(folder / "work"),
+            "data": {"reader": {"name": "beir", "path": str(folder / "data")}},
+            "model": model,
+            "train": train,
+            "tracking": {"enabled": False},
+        }
+    )
+
+
+def siblings(pairs: Pairs, dataset: Dataset) -> pa.Table:
+    """The other codes of each pair's question, as dropped candidates: they never count against it."""
+    code_of = dict(
+        zip(
+            dataset.qrels("train")["query_id"].to_pylist(),
+            dataset.qrels("train")["passage_id"].to_pylist(),
+            strict=True,
+        )
+    )
+    by_question: defaultdict[str, list[str]] = defaultdict(list)
+    for pair, question in zip(pairs.ids, pairs.questions, strict=True):
+        by_question[question].append(pair)
+    rows = [
+        {"query_id": pair, "passage_id": code_of[other], "miner": "question", "rank": rank, "action": "drop"}
+        for pair, question in zip(pairs.ids, pairs.questions, strict=True)
+        for rank, other in enumerate(by_question[question], start=1)
+        if code_of[other] != code_of[pair]
+    ]
+    return to_table("negatives", rows)
+
+
+class EpochWatcher:
+    """A listener that measures all pairs after each epoch."""
+
+    def __init__(self, measure: Callable[[int], None]) -> None:
+        self.measure = measure
+
+    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
+        """Nothing to do."""
+
+    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        """Nothing to do: every epoch is measured alike."""
+
+    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+        """Measure at the end of an epoch; nothing is saved."""
+        if not progress.step:
+            self.measure(progress.epoch)
+
+
+def perplexities_by_epoch(
+    config: RunConfig, pairs: Pairs, train: bool, seed: int, threads: int
+) -> list[NDArray[np.float64]]:
+    """Perplexity of every pair under the checkpoint, and after each epoch of training."""
+    torch.set_num_threads(threads)
+    opened = Dataset.open(f"{config.workdir}/dataset")
+    corpus = Corpus.open(f"{config.workdir}/corpus")
+    tables = (opened.queries("train"), opened.qrels("train"), siblings(pairs, opened))
+    model = DualEncoder.from_config(config.model, seed)
+    tokenizers = build_tokenizers(config.model)
+    dtype = torch_dtype(resolve_dtype(config.train.dtype, "cpu")[0])
+    measured: list[NDArray[np.float64]] = []
+
+    def measure(epoch: int) -> None:
+        measured.append(detector.measure(model, epoch, dtype, config.model.scale))
+
+    setup = build_setup(
+        config.train, seed, model, tokenizers, TrainingInputs(corpus, tables, None), dtype, EpochWatcher(measure)
+    )
+    assert setup.batches.examples.query_ids == pairs.ids
+    detector = PairDetector(setup.batches.examples, corpus, tokenizers, PairDetectionConfig(), config.train, seed)
+    measure(0)
+    if train:
+        Trainer(setup).run()
+    return measured
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One way of suspecting pairs, against the verdicts."""
+
+    method: str
+    epoch: int | None
+    auroc: float
+    low: float
+    high: float
+    #: By detector: share flagged, precision, recall, and why nothing was flagged.
+    detectors: dict[str, dict[str, Any]]
+
+
+def examine(pairs: Pairs, method: str, epoch: int | None, suspicion: NDArray[np.float64]) -> Finding:
+    """AUROC with a bootstrap interval over questions; what each detector flags, if it is a perplexity."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, detector in DETECTORS.items() if epoch is not None else ():
+        detection = detector.detect(suspicion)
+        flagged = ~detection.clean
+        report = report_detection(pairs.wrong, flagged, suspicion)
+        found[name] = {
+            "share_flagged": float(flagged.mean()),
+            "precision": report.precision,
+            "recall": report.recall,
+            "reason": detection.reason,
+        }
+    low, high = auroc_interval(pairs, suspicion)
+    return Finding(method, epoch, float(roc_auc_score(pairs.wrong, suspicion)), low, high, found)
+
+
+def auroc_interval(pairs: Pairs, suspicion: NDArray[np.float64]) -> tuple[float, float]:
+    """95 % percentile interval; questions are drawn with all of their pairs."""
+    rng = np.random.default_rng(0)
+    _, question = np.unique(pairs.questions, return_inverse=True)
+    rows = [np.flatnonzero(question == at) for at in range(int(question.max()) + 1)]
+    values = []
+    for _ in range(NUM_SAMPLES):
+        sample = np.concatenate([rows[at] for at in rng.integers(len(rows), size=len(rows))])
+        values.append(roc_auc_score(pairs.wrong[sample], suspicion[sample]))
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def picture(findings: list[Finding]) -> bytes:
+    """AUROC by epoch, one line a training, with intervals; the baselines as dashed lines."""
+
+    def draw(axes: Axes) -> None:
+        trained = [one for one in findings if one.epoch is not None]
+        for at, name in enumerate(dict.fromkeys(one.method for one in trained)):
+            mine = [one for one in trained if one.method == name]
+            errors = np.array([[one.auroc - one.low for one in mine], [one.high - one.auroc for one in mine]])
+            axes.errorbar(
+                [one.epoch or 0 for one in mine],
+                [one.auroc for one in mine],
+                errors,
+                color=COLORS[at],
+                label=name,
+                marker="o",
+                markersize=3.5,
+                capsize=2.5,
+            )
+        for one in findings:
+            if one.epoch is None:
+                axes.axhline(one.auroc, color="#333333", linestyle="--", linewidth=1, label=one.method)
+        axes.set_xlabel("epochs of training")
+        axes.set_ylabel("AUROC against the verdicts, 95 % interval")
+        legend(axes)
+
+    return png(draw, "Mismatched pairs of StaQC-SQL found by perplexity")
+
+
+def row_of(one: Finding) -> list[str]:
+    cells = [
+        one.method,
+        "" if one.epoch is None else str(one.epoch),
+        f"{one.auroc:.3f} [{one.low:.3f}, {one.high:.3f}]",
+    ]
+    for name in DETECTORS:
+        found = one.detectors.get(name)
+        if found is None:
+            cells.append("")
+        elif found["precision"] is None:
+            cells.append("keeps all")
+        else:
+            cells.append(f"{found['precision']:.2f} / {found['recall']:.2f}")
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of staqc-sql-labelled")
+    parser.add_argument("--out", type=Path, default=Path("work/experiments/labelled_pairs"))
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=3, help="of the model that is trained")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    out = arguments.out.absolute()
+    pairs = convert(arguments.data, out / "data")
+
+    def config_of(loss: dict[str, Any], layers: int | None) -> RunConfig:
+        return run_config(out, loss, layers, arguments.epochs, arguments.batch_size)
+
+    with open_job(config_of({"name": "nce"}, None)) as job:
+        job.prepare()
+    findings = [examine(pairs, LENGTH, None, -pairs.num_words.astype(np.float64))]
+    trainings: dict[str, tuple[dict[str, Any], int | None, bool]] = {
+        "MiniLM, 6 layers, untouched": ({"name": "nce"}, None, False),
+        f"NCE, {arguments.layers} layers": ({"name": "nce"}, arguments.layers, True),
+        f"NPC, {arguments.layers} layers": ({"name": "npc", "warmup_epochs": 1}, arguments.layers, True),
+    }
+    for method, (loss, layers, train) in trainings.items():
+        measured = perplexities_by_epoch(config_of(loss, layers), pairs, train, arguments.seed, arguments.threads)
+        findings += [examine(pairs, method, epoch, values) for epoch, values in enumerate(measured)]
+        say(f"{method}: AUROC " + ", ".join(f"{one.auroc:.3f}" for one in findings if one.method == method))
+    seconds = time.monotonic() - started
+    columns = ["method", "epoch", "AUROC [95 %]", *(f"precision / recall: {name}" for name in DETECTORS)]
+    show_table(
+        f"{len(pairs.ids):,} pairs, {pairs.wrong.mean():.1%} wrong, {seconds:.0f} s", columns, map(row_of, findings)
+    )
+    report = {
+        "experiment": "labelled_pairs",
+        "settings": {name: str(value) for name, value in vars(arguments).items()},
+        "num_pairs": len(pairs.ids),
+        "share_wrong": float(pairs.wrong.mean()),
+        "findings": [asdict(one) for one in findings],
+        "seconds": seconds,
+    }
+    (out / "labelled_pairs.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (out / "labelled_pairs.png").write_bytes(picture(findings))
+    say(f"written to {out}/labelled_pairs.json and labelled_pairs.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,7 @@ from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.softmax import Softmax
-from raydr.report.figure import COLORS, grid
+from raydr.reporting.figure import COLORS, grid
 from raydr.seeding import query_rng
 
 if TYPE_CHECKING:

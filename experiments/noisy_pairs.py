@@ -25,7 +25,7 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, compare, summarize
 from raydr.pipelines.job import Job, open_job
-from raydr.report.figure import COLORS, Draw, grid
+from raydr.reporting.figure import COLORS, Draw, grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

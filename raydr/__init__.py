@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from raydr.api import (
+        audit,
         encode,
         evaluate,
         export,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         mine,
         prepare,
         quickstart,
+        report,
         search,
         search_text,
         train,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RunConfig",
     "__version__",
+    "audit",
     "encode",
     "evaluate",
     "export",
@@ -39,6 +42,7 @@ __all__ = [
     "mine",
     "prepare",
     "quickstart",
+    "report",
     "search",
     "search_text",
     "train",

@@ -28,7 +28,7 @@ def inspect(config: RunConfig) -> InspectionReport:
     from raydr.stages.inspect import inspect as inspect_stage
 
     with open_job(config) as job:
-        return inspect_stage(config, job.workspace.corpus, job.dataset, job.workspace.root / "inspection")
+        return inspect_stage(config, job.corpus, job.dataset, job.workspace.root / "inspection")
 
 
 def inject_noise(config: RunConfig, overwrite: bool = False) -> Artifact:
@@ -66,7 +66,7 @@ def export(
             settings["fold_whitespace"] = True
         return export_stage(
             config,
-            job.workspace.corpus,
+            job.corpus,
             job.dataset,
             mined,
             build(Writer, settings),
@@ -93,13 +93,36 @@ def judge(
         return job.judge(judges or [], split or config.data.train_split, system)
 
 
+def audit(
+    config: RunConfig, judges: list[str] | None = None, split: str = "", model: str = "", overwrite: bool = False
+) -> Artifact:
+    """Report what judges say of the annotated pairs and the candidate negatives: shares, examples, agreement.
+
+    Args:
+        config: the run.
+        judges: by name; by default those of the config, and if it has none ``npc``, ``consistency`` and ``margin``.
+        split: by default the training split.
+        model: of the working folder, whose scores are judged; by default ``judge.model`` if it is there, else the
+            untrained encoder, which is saved.
+        overwrite: replace an audit and verdicts that were made differently.
+    """
+    with open_job(config, overwrite) as job:
+        return job.audit(judges or [], split or config.data.train_split, model)
+
+
+def report(config: RunConfig) -> str:
+    """Put what is in the working folder on one self-contained HTML page; returns its path."""
+    with open_job(config) as job:
+        return job.report()
+
+
 def why(config: RunConfig, query_id: str) -> QueryStory:
     """What the artefacts of the working folder say of one query; needs no Ray."""
     from raydr.stages.why import explain_query
 
     place = Workspace(Folder(config.workdir).absolute())
     dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
-    return explain_query(place.root, dataset, place.corpus, query_id)
+    return explain_query(place.root, dataset, place.corpus_of(config.inject_noise), query_id)
 
 
 def train(
@@ -163,7 +186,9 @@ def search_text(config: RunConfig, text: str, model: str = TRAINED, top_k: int =
     from raydr.indexing.searcher import Searcher
 
     place = Workspace(Folder(config.workdir).absolute())
-    searcher = Searcher.open(place.index(model), place.corpus, place.model(model), config.search)
+    searcher = Searcher.open(
+        place.index(model), place.corpus_of(config.inject_noise), place.model(model), config.search
+    )
     return searcher.search([text], top_k)[0]
 
 

@@ -2,14 +2,17 @@
 
 ::
 
-    WORKDIR/corpus  dataset  dataset-noisy  bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
-            embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT
+    WORKDIR/corpus  dataset  second-positives  corpus-extended  dataset-noisy
+            bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
+            embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT  audits/NAME
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raydr.artifacts import MANIFEST
+from raydr.data.config import NoiseInjectionConfig
 from raydr.storage import Folder
 
 #: Names of systems that are compared, beside those a user gives.
@@ -35,6 +38,18 @@ class Workspace:
     @property
     def noisy_dataset(self) -> Folder:
         return self.root / "dataset-noisy"
+
+    @property
+    def second_positives(self) -> Folder:
+        return self.root / "second-positives"
+
+    @property
+    def extended_corpus(self) -> Folder:
+        return self.root / "corpus-extended"
+
+    def corpus_of(self, noise: NoiseInjectionConfig | None) -> Folder:
+        """The corpus that the data set of a run refers to."""
+        return self.extended_corpus if noise is not None and noise.adds_passages else self.corpus
 
     @property
     def bm25(self) -> Folder:
@@ -63,3 +78,13 @@ class Workspace:
 
     def evaluation(self, split: str) -> Folder:
         return self.root / "evaluation" / split
+
+    def audit(self, name: str) -> Folder:
+        return self.root / "audits" / name
+
+
+def finished(root: Folder, under: str) -> list[str]:
+    """Names of the finished artefacts in a folder of a working folder, sorted."""
+    return sorted(
+        {name.split("/")[1] for name in root.files(under) if name.count("/") == 2 and name.endswith(MANIFEST)}
+    )

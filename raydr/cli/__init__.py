@@ -21,8 +21,10 @@ VERBS = (
     "index",
     "search",
     "evaluate",
-    "export",
+    "audit",
     "why",
+    "report",
+    "export",
 )
 
 app = typer.Typer(

@@ -17,6 +17,6 @@ def run(
     """Show each negative of a query with its provenance and verdicts."""
     import raydr
     from raydr.console import console
-    from raydr.report.query_story import print_story
+    from raydr.reporting.query_story import print_story
 
     print_story(raydr.why(load(config, set_), query_id), console)

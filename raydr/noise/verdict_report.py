@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,13 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from raydr.noise.detection_report import report_detection
-from raydr.noise.judges.base import Judge
+from raydr.noise.judges.base import FloatArray, Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.sieve import Sieve
 
 
-def summarize_verdicts(judge: Judge, parts: Iterable[pa.Table]) -> dict[str, Any]:
+def summarize_verdicts(
+    judge: Judge, parts: Iterable[pa.Table], probabilities: Sequence[FloatArray] | None = None
+) -> dict[str, Any]:
     """Counts over the verdict tables of one judge, each query's verdicts being in one of them.
+
+    Args:
+        judge: who gave the verdicts.
+        parts: tables ``verdicts``.
+        probabilities: of being noise, an array for each table, where the judge's scores are none themselves.
 
     Returns:
         ``verdicts``, ``queries``, one count for each action (``keep``, ``drop``, ...), ``flagged_share`` (all that are
@@ -26,8 +33,8 @@ def summarize_verdicts(judge: Judge, parts: Iterable[pa.Table]) -> dict[str, Any
     """
     counts = {"verdicts": 0, "queries": 0, "queries_flagged": 0, "queries_empty": 0, "kept_by_minimum": 0}
     actions = {"keep": 0, "drop": 0, "down_weight": 0, "relabel": 0}
-    truths, flags, scores = [], [], []
-    for table in parts:
+    truths, flags, scores, chances = [], [], [], []
+    for at, table in enumerate(parts):
         if not table.num_rows:
             continue
         action_M = table["action"].to_numpy()
@@ -48,6 +55,8 @@ def summarize_verdicts(judge: Judge, parts: Iterable[pa.Table]) -> dict[str, Any
             truths.append(table["truth"].filter(pa.array(known)).to_numpy().astype(np.bool_))
             flags.append(flagged_M[known])
             scores.append(score_M[known])
+            if probabilities is not None:
+                chances.append(probabilities[at][known])
     summary: dict[str, Any] = {**counts, **actions}
     if not (isinstance(judge, Sieve) and judge.keep_minimum):
         del summary["kept_by_minimum"]
@@ -55,6 +64,8 @@ def summarize_verdicts(judge: Judge, parts: Iterable[pa.Table]) -> dict[str, Any
     if truths:
         suspicion = np.concatenate(scores)
         probability = suspicion if isinstance(judge, Classifier) else None
+        if chances:
+            probability = np.concatenate(chances)
         report = report_detection(np.concatenate(truths), np.concatenate(flags), suspicion, probability)
         summary["detection"] = {**asdict(report), "bins": [asdict(part) for part in report.bins]}
     return summary

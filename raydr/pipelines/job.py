@@ -55,6 +55,11 @@ class Job:
         """What is trained on and evaluated: the noisy data set if noise is injected."""
         return self.workspace.noisy_dataset if self.config.inject_noise is not None else self.workspace.dataset
 
+    @property
+    def corpus(self) -> Folder:
+        """What is encoded and searched: with the passages that were made for planted false negatives, if any were."""
+        return self.workspace.corpus_of(self.config.inject_noise)
+
     def prepare(self) -> tuple[Artifact, Artifact]:
         """Read the raw files into a corpus and a data set."""
         from raydr.stages.prepare import prepare
@@ -66,27 +71,42 @@ class Job:
         return corpus, dataset
 
     def inject_noise(self) -> Artifact:
-        """Make the training split noisy on purpose."""
+        """Make the training split noisy on purpose; second positives are made first if the noise needs them."""
         from raydr.stages.inject_noise import inject_noise
 
+        place, settings = self.workspace, self.config.inject_noise
+        second_positives = place.second_positives if settings is not None and settings.sources else None
         with self._stage("inject-noise") as tracker:
+            if second_positives is not None:
+                self._make_second_positives(tracker)
             noisy = inject_noise(
-                self.config, self.workspace.dataset, self.workspace.corpus, self.workspace.noisy_dataset, self.overwrite
+                self.config, place.dataset, self.corpus, place.noisy_dataset, self.overwrite, second_positives
             )
             _log(tracker, noisy)
         return noisy
+
+    def _make_second_positives(self, tracker: Tracker) -> None:
+        from raydr.stages.second_positives import extend_corpus, find_second_positives
+
+        place = self.workspace
+        _log(
+            tracker,
+            find_second_positives(self.config, place.dataset, place.corpus, place.second_positives, self.overwrite),
+        )
+        if self.corpus != place.corpus:
+            _log(tracker, extend_corpus(self.config, place.corpus, place.second_positives, self.corpus, self.overwrite))
 
     def search_bm25(self, split: str) -> Artifact:
         """A BM25 run over a split; builds the BM25 index if it is not there."""
         from raydr.stages.bm25 import bm25, search_bm25
 
         with self._stage(f"bm25-{split}") as tracker:
-            bm25(self.config, self.workspace.corpus, self.workspace.bm25, self.overwrite)
+            bm25(self.config, self.corpus, self.workspace.bm25, self.overwrite)
             run = search_bm25(
                 self.config,
                 split,
                 self.dataset,
-                self.workspace.corpus,
+                self.corpus,
                 self.workspace.bm25,
                 self.workspace.run(split, BM25),
                 self.overwrite,
@@ -113,7 +133,7 @@ class Job:
                 self.config,
                 split,
                 self.dataset,
-                self.workspace.corpus,
+                self.corpus,
                 run,
                 self.workspace.negatives(f"{source}-{split}"),
                 source,
@@ -140,6 +160,33 @@ class Job:
                 _log(tracker, artifact)
         return made
 
+    def audit(self, judges: list[str], split: str, model: str = "") -> Artifact:
+        """Let judges look at the pairs and at the candidate negatives of a split, and report what they find.
+
+        Args:
+            judges: by name; if empty those of the config, and if it has none :data:`raydr.pipelines.auditing.JUDGES`.
+            split: the split.
+            model: of the working folder; by default ``judge.model`` if it is there, else the untrained encoder.
+        """
+        from raydr.pipelines.auditing import run_audit
+
+        with self._stage(f"audit-{split}") as tracker:
+            made = run_audit(self, judges, split, model)
+            _log(tracker, made)
+            for part in made.parts():
+                if part.endswith((".html", ".json", ".png")):
+                    tracker.log_artifact(made.local(part))
+        return made
+
+    def report(self) -> str:
+        """Put what is in the working folder on one page; returns its path."""
+        from raydr.stages.report import report
+
+        with self._stage("report") as tracker:
+            page = report(self.config, self.workspace.root, self.dataset)
+            tracker.log_artifact(self.workspace.root.localize(page))
+        return self.workspace.root.path(page)
+
     def train(self, name: str = TRAINED, negatives: Folder | None = None, dataset: Folder | None = None) -> Artifact:
         """Train the dual encoder.
 
@@ -159,7 +206,7 @@ class Job:
             model = train(
                 config,
                 dataset or self.dataset,
-                self.workspace.corpus,
+                self.corpus,
                 self.workspace.model(name),
                 negatives,
                 tracker.handle(),
@@ -193,7 +240,7 @@ class Job:
                 )
             else:
                 vectors = encode_passages(
-                    self.config, place.model(model), place.corpus, place.passages(model), self.overwrite
+                    self.config, place.model(model), self.corpus, place.passages(model), self.overwrite
                 )
             _log(tracker, vectors)
         return vectors
@@ -236,7 +283,7 @@ class Job:
                 self.config,
                 split,
                 self.dataset,
-                self.workspace.corpus,
+                self.corpus,
                 runs,
                 self.workspace.evaluation(split),
                 self.overwrite,

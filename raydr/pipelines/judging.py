@@ -49,19 +49,7 @@ def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Arti
     negatives = job.workspace.negatives(f"{source}-{split}")
     verdicts: dict[str, list[Folder]] = {"negatives": [], "pairs": []}
     for one in judges:
-        on_negatives = one.subject == "negatives"
-        made = judge_stage(
-            job.config,
-            split,
-            job.dataset,
-            job.workspace.corpus,
-            one,
-            job.workspace.verdicts(f"{one.name}-{source}-{split}" if on_negatives else f"{one.name}-{split}"),
-            negatives if on_negatives else None,
-            _model(job, one, split, source),
-            job.overwrite,
-        )
-        verdicts[one.subject].append(made.folder)
+        verdicts[one.subject].append(give_verdicts(job, one, split, source, job.config.judge.model).folder)
     together = {
         subject: "+".join(one.name for one in judges if one.subject == subject) for subject in ("negatives", "pairs")
     }
@@ -75,7 +63,41 @@ def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Arti
     return results
 
 
-def _model(job: Job, judge: Judge, split: str, source: str) -> Folder | None:
+def give_verdicts(job: Job, judge: Judge, split: str, source: str, model: str) -> Artifact:
+    """Let one judge give its verdicts; the model that it needs is made first.
+
+    Verdicts by another model of the working folder than ``judge.model`` lie beside those by that one.
+
+    Args:
+        job: the run.
+        judge: the rule.
+        split: what is judged.
+        source: whose candidates, if it judges negatives.
+        model: of the working folder, for the judges that ask it.
+    """
+    on_negatives = judge.subject == "negatives"
+    name = f"{judge.name}-{source}-{split}" if on_negatives else f"{judge.name}-{split}"
+    asks_it = judge.reads == "random_sample" or (judge.reads == "retriever" and not _reads_miner(job, judge))
+    if asks_it and model != job.config.judge.model:
+        name += f"-{model}"
+    return judge_stage(
+        job.config,
+        split,
+        job.dataset,
+        job.corpus,
+        judge,
+        job.workspace.verdicts(name),
+        job.workspace.negatives(f"{source}-{split}") if on_negatives else None,
+        _model(job, judge, split, source, model),
+        job.overwrite,
+    )
+
+
+def _reads_miner(job: Job, judge: Judge) -> bool:
+    return judge.reads == "retriever" and not isinstance(judge, Sieve) and job.config.judge.scores == "miner"
+
+
+def _model(job: Job, judge: Judge, split: str, source: str, model: str) -> Folder | None:
     """The model whose scores a judge reads; made if the judge needs one of its own."""
     config, place = job.config, job.workspace
     training_split = config.data.train_split
@@ -84,24 +106,23 @@ def _model(job: Job, judge: Judge, split: str, source: str) -> Folder | None:
 
         candidates = place.negatives(f"{source}-{training_split}")
         output = place.root / "classifiers" / source
-        return train_classifier(config, job.dataset, place.corpus, candidates, output, job.overwrite).folder
+        return train_classifier(config, job.dataset, job.corpus, candidates, output, job.overwrite).folder
     if judge.reads == "guide":
         from raydr.stages.train import save_untrained
 
         guided = config.model_copy(update={"model": config.judge.guide})
         return save_untrained(guided, place.model(GUIDE), job.overwrite).folder
-    if config.judge.model == UNTRAINED:
+    if _reads_miner(job, judge):
+        return None
+    if model == UNTRAINED:
         job.untrained()
-    current = place.model(config.judge.model)
+    current = place.model(model)
     if isinstance(judge, Sieve):
         from raydr.stages.train_sieve import train_sieve
 
         if split != training_split:
             raise ConfigError(f"the sieve judges the split that it is trained on, {training_split!r}, not {split!r}")
         candidates = place.negatives(f"{source}-{split}")
-        return train_sieve(
-            config, job.dataset, place.corpus, current, candidates, place.model(SIEVE), job.overwrite
-        ).folder
-    if judge.reads == "retriever" and config.judge.scores == "miner":
-        return None
+        output = place.model(SIEVE if model == config.judge.model else f"{SIEVE}-{model}")
+        return train_sieve(config, job.dataset, job.corpus, current, candidates, output, job.overwrite).folder
     return current

@@ -33,7 +33,7 @@ from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.metrics import parse_measures, score_queries
-from raydr.report.evaluation_report import (
+from raydr.reporting.evaluation_report import (
     EvaluationResult,
     bar_plot,
     comparison_rows,

@@ -4,6 +4,9 @@ Artefact ``verdicts``::
 
     verdicts/SPLIT/part-*.parquet   verdicts(query_id, passage_id, judge, score, action, weight, truth)
     measures/SPLIT/part-*.parquet   (query_id, passage_id, measure, truth), of judges that decide on all at once
+    detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc`` the
+                                    perplexity, the log posterior, and the probability of being mismatched (left out
+                                    where no mixture was found); its fit and threshold are in the manifest
 
 ``truth`` says whether a candidate is a known false negative: planted, or the positive that a mismatched one has
 replaced (for pairs: whether it was mismatched on purpose). It is null where no noise was injected into the split.
@@ -26,6 +29,8 @@ from raydr.stages.tasks import fetch
 from raydr.stages.units import Scoring, plan_scoring, plan_units, run_units
 from raydr.storage import Folder
 
+#: Raised when the same settings lead to other parts.
+VERSION = 2
 #: Candidates, or pairs, that are judged together: their vectors are held at once.
 _UNIT_CANDIDATES = 20_000
 _UNIT_PAIRS = 5_000
@@ -107,7 +112,7 @@ def _identity(
         inputs["model"] = scoring.fingerprint
     if isinstance(judge, SampleJudge):
         settings["seed"] = config.seed
-    return Identity(kind="verdicts", config=settings, inputs=inputs)
+    return Identity(kind="verdicts", version=VERSION, config=settings, inputs=inputs)
 
 
 def _judge_negatives(
@@ -164,7 +169,13 @@ def _summarize(judge: Judge, split: str, state: Building) -> dict[str, Any]:
     import ray
 
     def read(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:
-        return summarize_verdicts(judge, (read_parquet(folder.localize(name)) for name in names))
+        tables = (read_parquet(folder.localize(name)) for name in names)
+        if not isinstance(judge, SplitJudge):
+            return summarize_verdicts(judge, tables)
+        detections = [read_parquet(folder.localize(name.replace("verdicts/", "detection/", 1))) for name in names]
+        known = all("probability" in table.column_names for table in detections)
+        probabilities = [table["probability"].to_numpy() for table in detections] if known else None
+        return summarize_verdicts(judge, tables, probabilities)
 
     names = sorted(name for name in state.done if name.startswith(f"verdicts/{split}/"))
     summary: dict[str, Any] = fetch(ray.remote(num_cpus=1)(read).remote(judge, state.folder, names))

@@ -150,17 +150,21 @@ class JudgeNegatives:
 
     @cached_property
     def _false_negatives(self) -> set[tuple[str, str]]:
-        """Pairs whose passage was planted among the negatives, or was replaced by a mismatched one."""
-        # The data set is asked and not the candidates: a miner may have found such a passage by itself.
-        planted = self.data.negatives(self.job.split)
-        planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))
-        replaced = self.data.qrels(self.job.split)
-        replaced = replaced.filter(pc.is_valid(replaced["original_passage_id"]))
-        pairs = [
-            *zip(planted["query_id"].to_pylist(), planted["passage_id"].to_pylist(), strict=True),
-            *zip(replaced["query_id"].to_pylist(), replaced["original_passage_id"].to_pylist(), strict=True),
-        ]
-        return set(pairs)
+        return known_false_negatives(self.data, self.job.split)
+
+
+def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
+    """(query, passage) ids whose passage was planted among the negatives, or was replaced by a mismatched one."""
+    # The data set is asked and not the candidates: a miner may have found such a passage by itself.
+    planted = data.negatives(split)
+    planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))
+    replaced = data.qrels(split)
+    replaced = replaced.filter(pc.is_valid(replaced["original_passage_id"]))
+    pairs = [
+        *zip(planted["query_id"].to_pylist(), planted["passage_id"].to_pylist(), strict=True),
+        *zip(replaced["query_id"].to_pylist(), replaced["original_passage_id"].to_pylist(), strict=True),
+    ]
+    return set(pairs)
 
 
 def _mined_scores(found: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:

@@ -23,7 +23,7 @@ from raydr.stages.judge_negatives import positives_of, query_texts, verdict_tabl
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
 from raydr.storage import Folder
 
-MEASURES = "measures"
+MEASURES, DETECTION = "measures", "detection"
 #: Scores held at once.
 _BLOCK_SCORES = 4_000_000
 
@@ -140,7 +140,7 @@ class JudgePairs:
 def decide_pairs(
     judge: SplitJudge, output: Folder, names: list[str], split: str
 ) -> tuple[dict[str, Part], dict[str, Any]]:
-    """Decide on the measured pairs of a whole split and write the verdicts; run as one Ray task.
+    """Decide on the measured pairs of a whole split, write verdicts and what they rest on; run as one Ray task.
 
     Args:
         judge: the judge.
@@ -149,10 +149,14 @@ def decide_pairs(
         split: names the parts.
 
     Returns:
-        The parts with verdicts, and what the decision rests on.
+        The parts with verdicts and with the judge's columns, and what the decision rests on.
     """
     tables = [read_parquet(output.localize(name)) for name in names]
-    verdicts, facts = judge.decide(_concatenate([table["measure"].to_numpy() for table in tables]))
+    decision = judge.decide(_concatenate([table["measure"].to_numpy() for table in tables]))
+    verdicts = decision.verdicts
+    columns = dict(decision.columns)
+    if decision.probability is not None:
+        columns["probability"] = decision.probability
     parts, start = {}, 0
     for name, table in zip(names, tables, strict=True):
         mine = slice(start, start + len(table))
@@ -164,10 +168,14 @@ def decide_pairs(
             Verdicts(verdicts.score[mine], verdicts.action[mine], verdicts.weight[mine]),
             table["truth"].to_pylist(),
         )
-        written = name.replace(f"{MEASURES}/{split}/", f"verdicts/{split}/")
-        record = write_unit(output, written, len(judged), lambda path, judged=judged: write_parquet(judged, path))  # type: ignore[misc]
-        parts[written] = Part(rows=record["rows"][0], bytes=record["bytes"][0], checksum=record["checksum"][0])
-    return parts, facts
+        kept = table.select(["query_id", "passage_id", "truth"])
+        for column, values in columns.items():
+            kept = kept.append_column(column, pa.array(values[mine]))
+        for folder, rows in (("verdicts", judged), (DETECTION, kept)):
+            written = name.replace(f"{MEASURES}/", f"{folder}/", 1)
+            record = write_unit(output, written, len(rows), lambda path, rows=rows: write_parquet(rows, path))  # type: ignore[misc]
+            parts[written] = Part(rows=record["rows"][0], bytes=record["bytes"][0], checksum=record["checksum"][0])
+    return parts, decision.facts
 
 
 def _concatenate(arrays: list[FloatArray]) -> FloatArray:

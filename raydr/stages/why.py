@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raydr.artifacts import MANIFEST, Artifact
+from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.storage import Folder
+from raydr.workspace import finished
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,7 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
 
 def _artifacts(root: Folder, kind: str) -> list[tuple[str, Artifact]]:
     """The finished artefacts of a kind in the working folder, by name."""
-    names = sorted({name.split("/")[1] for name in root.files(kind) if name.endswith(f"/{MANIFEST}")})
-    return [(f"{kind}/{name}", Artifact.open(root / kind / name, kind)) for name in names]
+    return [(f"{kind}/{name}", Artifact.open(root / kind / name, kind)) for name in finished(root, kind)]
 
 
 def _candidates(root: Folder, data: Dataset, split: str, query_id: str) -> list[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,7 @@ from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.pipelines.job import open_job
-from raydr.report.query_story import print_story
+from raydr.reporting.query_story import print_story
 
 pytestmark = pytest.mark.ray
 

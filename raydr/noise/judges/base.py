@@ -152,6 +152,23 @@ class SampleJudge(Judge):
     num_random: int = Field(default=10_000, ge=1)
 
 
+@dataclass(frozen=True)
+class Decision:
+    """Verdicts on all pairs of a split, and what they rest on.
+
+    Args:
+        verdicts: one a pair.
+        facts: of the whole decision, such as a threshold and a fit; JSON values.
+        columns: float64, by name, one value a pair each; kept beside the verdicts.
+        probability: float64 in [0, 1], of each pair being mismatched, if the judge gives one.
+    """
+
+    verdicts: Verdicts
+    facts: dict[str, Any]
+    columns: dict[str, FloatArray]
+    probability: FloatArray | None = None
+
+
 class SplitJudge(SampleJudge):
     """Base of the judges that compare the pairs of a whole split: each is measured, then all are decided on at once.
 
@@ -163,9 +180,9 @@ class SplitJudge(SampleJudge):
         """One number a pair, from its own scores only, shape (Q,)."""
 
     @abstractmethod
-    def decide(self, measures_Q: FloatArray) -> tuple[Verdicts, dict[str, Any]]:
+    def decide(self, measures_Q: FloatArray) -> Decision:
         """Verdicts on all pairs of a split in any order, and what the decision rests on (for people)."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         """Verdicts on all pairs of a split, given in one batch."""
-        return self.decide(self.measure(candidates))[0]
+        return self.decide(self.measure(candidates)).verdicts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from raydr.component import Pluggable
 from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detector import Detector
-from raydr.noise.judges.base import FloatArray, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.perplexity import perplexities
 
 
@@ -49,7 +49,7 @@ class NPC(SplitJudge):
         random_QM[np.arange(random_QM.shape[1]) < sizes_Q[:, None]] = candidates.scores_M
         return perplexities(candidates.positives(self.name), random_QM)
 
-    def decide(self, measures_Q: FloatArray) -> tuple[Verdicts, dict[str, Any]]:
+    def decide(self, measures_Q: FloatArray) -> Decision:
         detection = self.detector.detect(measures_Q)
         facts = {
             "reason": detection.reason,
@@ -57,4 +57,9 @@ class NPC(SplitJudge):
             "fit": asdict(detection.fit) if detection.fit is not None else None,
         }
         actions_Q = np.where(detection.clean, "keep", "drop")
-        return Verdicts(np.asarray(measures_Q), actions_Q, detection.clean.astype(np.float64)), facts
+        return Decision(
+            Verdicts(np.asarray(measures_Q), actions_Q, detection.clean.astype(np.float64)),
+            facts,
+            {"perplexity": np.asarray(measures_Q), "log_posterior": detection.log_posterior},
+            -np.expm1(detection.log_posterior) if not detection.reason else None,
+        )

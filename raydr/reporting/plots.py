@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raydr.reporting.figure import COLORS, legend, png
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-#: Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,9 @@ def metric_bars(bars: Sequence[Bar], title: str, confidence: float) -> bytes:
         axes.set_ylabel(f"mean over queries, {confidence:.0%} interval")
         axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.grid(axis="x", visible=False)
-        _legend(axes)
+        legend(axes)
 
-    return _png(draw, title, width=min(13.0, max(6.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
+    return png(draw, title, width=min(13.0, max(6.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
 
 
 def curves(
@@ -83,6 +80,7 @@ def curves(
         ylabel: with its unit.
         mark_best: put a ring around the highest point of each line.
     """
+    from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes) -> None:
         for at, (name, points) in enumerate(series.items()):
@@ -93,11 +91,13 @@ def curves(
                 best = max(points, key=lambda point: point[1])
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=color)
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
+        if all(float(point[0]).is_integer() for points in series.values() for point in points):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
-        _legend(axes)
+        legend(axes)
 
-    return _png(draw, title)
+    return png(draw, title)
 
 
 def mixture_histogram(
@@ -118,30 +118,41 @@ def mixture_histogram(
         xlabel: what the score is.
         truth: whether each pair really is noise, where that is known; the bars are then split.
     """
-    scores = np.asarray(values, dtype=np.float64)
 
     def draw(axes: Axes) -> None:
-        edges = np.histogram_bin_edges(scores, bins=60)
-        if truth is None:
-            axes.hist(scores, bins=list(edges), density=True, color="#BBBBBB", label="pairs")
-        else:
-            noisy = np.asarray(truth, dtype=bool)
-            # The two histograms have one area together, so that the components' densities fit on top.
-            weights = [np.full(int(part.sum()), 1 / (len(scores) * (edges[1] - edges[0]))) for part in (~noisy, noisy)]
-            axes.hist(
-                [scores[~noisy], scores[noisy]], bins=list(edges), weights=weights, stacked=True,
-                color=["#BBBBBB", "#E8A0A0"], label=["right pairs", "noisy pairs"],
-            )  # fmt: skip
-        x = np.linspace(edges[0], edges[-1], 400)
-        for at, (name, component) in enumerate(components):
-            axes.plot(x, component.density(x), color=COLORS[at % len(COLORS)], label=name)
-        if threshold is not None:
-            axes.axvline(threshold, color="#333333", linestyle="--", linewidth=1, label=f"threshold {threshold:.3g}")
+        draw_mixture(axes, values, components, threshold, truth)
         axes.set_xlabel(xlabel)
         axes.set_ylabel("density")
-        _legend(axes)
+        legend(axes)
 
-    return _png(draw, title)
+    return png(draw, title)
+
+
+def draw_mixture(
+    axes: Axes,
+    values: ArrayLike,
+    components: Sequence[tuple[str, Gaussian]],
+    threshold: float | None,
+    truth: Sequence[bool] | None = None,
+) -> None:
+    """The inside of :func:`mixture_histogram`."""
+    scores = np.asarray(values, dtype=np.float64)
+    edges = np.histogram_bin_edges(scores, bins=60)
+    if truth is None:
+        axes.hist(scores, bins=list(edges), density=True, color="#BBBBBB", label="pairs")
+    else:
+        noisy = np.asarray(truth, dtype=bool)
+        # The two histograms have one area together, so that the components' densities fit on top.
+        weights = [np.full(int(part.sum()), 1 / (len(scores) * (edges[1] - edges[0]))) for part in (~noisy, noisy)]
+        axes.hist(
+            [scores[~noisy], scores[noisy]], bins=list(edges), weights=weights, stacked=True,
+            color=["#BBBBBB", "#E8A0A0"], label=["right pairs", "noisy pairs"],
+        )  # fmt: skip
+    x = np.linspace(edges[0], edges[-1], 400)
+    for at, (name, component) in enumerate(components):
+        axes.plot(x, component.density(x), color=COLORS[at % len(COLORS)], label=name)
+    if threshold is not None:
+        axes.axvline(threshold, color="#333333", linestyle="--", linewidth=1, label=f"threshold {threshold:.3g}")
 
 
 def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_bins: int = 50) -> bytes:
@@ -165,35 +176,9 @@ def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_
                 axes.plot([], [], color=color, label=named)
         axes.set_xlabel(xlabel)
         axes.set_ylabel("density")
-        _legend(axes)
+        legend(axes)
 
-    return _png(draw, title)
-
-
-def _png(draw: Callable[[Axes], None], title: str, width: float = 7.0, height: float = 4.0) -> bytes:
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    style: Any = {
-        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-        "axes.axisbelow": True, "font.size": 9, "axes.titlesize": 11, "legend.frameon": False, "savefig.dpi": 130,
-    }  # fmt: skip
-    with rc_context(style):
-        figure: Figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        draw(axes)
-        axes.set_title(title, loc="left")
-        buffer = io.BytesIO()
-        # The software's version is left out of the file, so that equal data give equal bytes.
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return png(draw, title)
 
 
 def _wrap(text: str) -> str:

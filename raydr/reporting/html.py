@@ -5,19 +5,29 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
+from urllib.parse import quote
+
+#: A figure that is not defined, in a table; it is aligned like a number.
+ABSENT = "–"
 
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1rem 0 0; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; min-width: 30rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 td.number, th.number { text-align: right; }
 img { max-width: 100%; background: white; }
 figcaption, .note { color: #777; font-size: .9rem; }
 code { font-size: .9em; }
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1rem; }
+.beside { margin: .3rem 0 1.4rem; }
+.beside > div { border-left: 3px solid #8886; padding-left: .7rem; min-width: 0; }
+.beside h4 { margin: .2rem 0; font-size: .85rem; }
+.beside p { margin: 0; font-size: .88rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.beside p { max-height: 16rem; overflow-y: auto; }
 """
 
 
@@ -38,6 +48,10 @@ class Page:
         self._parts.append(f"<h2>{escape(text)}</h2>")
         return self
 
+    def subheading(self, text: str) -> Page:
+        self._parts.append(f"<h3>{escape(text)}</h3>")
+        return self
+
     def paragraph(self, text: str) -> Page:
         self._parts.append(f"<p>{escape(text)}</p>")
         return self
@@ -45,6 +59,25 @@ class Page:
     def note(self, text: str) -> Page:
         """A small remark."""
         self._parts.append(f'<p class="note">{escape(text)}</p>')
+        return self
+
+    def link(self, text: str, address: str) -> Page:
+        """A paragraph that leads to another file, by its address relative to this page."""
+        self._parts.append(f'<p><a href="{escape(quote(address))}">{escape(text)}</a></p>')
+        return self
+
+    def beside(self, title: str, facts: str, texts: Sequence[tuple[str, str]]) -> Page:
+        """Texts side by side, for example a query, its passage and a suspicious one.
+
+        Args:
+            title: what is compared.
+            facts: one line below the title.
+            texts: heading and text of each column.
+        """
+        columns = "".join(f"<div><h4>{escape(head)}</h4><p>{escape(text)}</p></div>" for head, text in texts)
+        self._parts.append(
+            f"<h3>{escape(title)}</h3>" + f'<p class="note">{escape(facts)}</p><div class="beside">{columns}</div>'
+        )
         return self
 
     def preformatted(self, text: str) -> Page:
@@ -92,4 +125,4 @@ def _cell(tag: str, text: str, right: bool) -> str:
 
 def _is_number(text: str) -> bool:
     first = text.split(" ")[0].lstrip("+-−<")
-    return first.replace(",", "").replace(".", "").replace("%", "").isdigit()
+    return text == ABSENT or first.replace(",", "").replace(".", "").replace("%", "").isdigit()

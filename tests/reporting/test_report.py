@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
-from raydr.report.evaluation_report import EvaluationResult, bar_plot, comparison_rows, evaluation_page, measure_rows
-from raydr.report.html import Page
-from raydr.report.plots import Gaussian, curves, distributions, metric_bars, mixture_histogram
+from raydr.reporting.evaluation_report import EvaluationResult, bar_plot, comparison_rows, evaluation_page, measure_rows
+from raydr.reporting.html import Page
+from raydr.reporting.plots import Gaussian, curves, distributions, metric_bars, mixture_histogram
 
 RESULT = EvaluationResult(
     split="dev",
@@ -57,7 +57,7 @@ def test_equal_data_give_equal_bytes_and_other_data_others() -> None:
 
 
 def test_many_bars_stay_readable_in_width() -> None:
-    from raydr.report.plots import Bar
+    from raydr.reporting.plots import Bar
 
     bars = [Bar(f"measure {at} (qrels)", f"s{one}", 0.5, 0.4, 0.6) for at in range(12) for one in range(6)]
     assert size_of(metric_bars(bars, "t", 0.95))[0] <= 1800

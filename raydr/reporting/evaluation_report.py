@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
-from raydr.report.html import Page
-from raydr.report.plots import Bar, metric_bars
+from raydr.reporting.html import Page
+from raydr.reporting.plots import Bar, metric_bars
 
 MEANINGS = (
     "recall@k (qrels) is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "

@@ -1,0 +1,136 @@
+"""The figures of an audit, as they are kept in its ``summary.json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from raydr.noise.agreement import Agreement
+from raydr.noise.false_negative_statistics import FalseNegativeStatistics
+
+
+@dataclass(frozen=True)
+class PairFindings:
+    """What a judge of annotated pairs found.
+
+    Args:
+        judge: its name.
+        num_judged, num_flagged: pairs.
+        mean_probability: of being mismatched, over all pairs: an estimate of the share that does not depend on a
+            threshold. None if the judge gives no probabilities.
+        mixture_weight: of the mismatched component; None without a mixture.
+        reason: why a detector kept all pairs; empty if it did not.
+        detection: quality against the truth, the fields of :class:`raydr.noise.detection_report.DetectionReport`; None
+            if the truth is not known.
+    """
+
+    judge: str
+    num_judged: int
+    num_flagged: int
+    mean_probability: float | None
+    mixture_weight: float | None
+    reason: str
+    detection: dict[str, Any] | None
+
+    @property
+    def share_flagged(self) -> float | None:
+        return self.num_flagged / self.num_judged if self.num_judged else None
+
+
+@dataclass(frozen=True)
+class NegativeFindings:
+    """What a judge of candidate negatives found.
+
+    Args:
+        judge: its name.
+        all_queries: of all judged queries.
+        trusted_queries: without those whose annotated pair is suspected; equal to ``all_queries`` if none was judged.
+        detection: as in :class:`PairFindings`.
+    """
+
+    judge: str
+    all_queries: FalseNegativeStatistics
+    trusted_queries: FalseNegativeStatistics
+    detection: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """All figures of an audit.
+
+    Args:
+        split, model: what was audited, and by whose scores.
+        pairs, negatives: one a judge.
+        pair_agreement, negative_agreement: of the judges of pairs, and of negatives; None if there are none.
+        suspected_by: the judge of pairs that says which queries are not trusted; empty if there is none.
+    """
+
+    split: str
+    model: str
+    pairs: list[PairFindings]
+    negatives: list[NegativeFindings]
+    pair_agreement: Agreement | None
+    negative_agreement: Agreement | None
+    suspected_by: str
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The main figures, flat, for tracking: estimated shares by judge, and quality where the truth is known."""
+        found: dict[str, float | None] = {}
+        for pair in self.pairs:
+            found[f"mismatched_share.{pair.judge}"] = pair.share_flagged
+            found[f"mismatched_probability.{pair.judge}"] = pair.mean_probability
+        for one in self.negatives:
+            found[f"false_negative_share.{one.judge}"] = one.trusted_queries.share_flagged
+            found[f"queries_with_false_negative.{one.judge}"] = one.trusted_queries.share_of_queries
+        judged: list[PairFindings | NegativeFindings] = [*self.pairs, *self.negatives]
+        for judgment in judged:
+            for name in ("precision", "recall", "auroc"):
+                found[f"{name}.{judgment.judge}"] = (judgment.detection or {}).get(name)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values only."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> AuditResult:
+        """The inverse of :meth:`to_json`."""
+        negatives = [
+            NegativeFindings(
+                one["judge"], _statistics(one["all_queries"]), _statistics(one["trusted_queries"]), one["detection"]
+            )
+            for one in raw["negatives"]
+        ]
+        return cls(
+            split=raw["split"],
+            model=raw["model"],
+            pairs=[PairFindings(**one) for one in raw["pairs"]],
+            negatives=negatives,
+            pair_agreement=_agreement(raw["pair_agreement"]),
+            negative_agreement=_agreement(raw["negative_agreement"]),
+            suspected_by=raw["suspected_by"],
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _statistics(raw: dict[str, Any]) -> FalseNegativeStatistics:
+    names = ("queries_by_number", "flagged_by_rank", "candidates_by_rank")
+    return FalseNegativeStatistics(raw["num_candidates"], *(np.array(raw[name], dtype=np.int64) for name in names))
+
+
+def _agreement(raw: dict[str, Any] | None) -> Agreement | None:
+    if raw is None:
+        return None
+    names = ("both_JJ", "flagged_JJ", "both_flagged_JJ")
+    return Agreement(tuple(raw["judges"]), *(np.array(raw[name], dtype=np.int64) for name in names))

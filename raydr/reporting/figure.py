@@ -1,0 +1,89 @@
+"""One look for all pictures: a figure of one or more axes as PNG bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
+
+Draw = Callable[["Axes"], None]
+
+_STYLE: Any = {
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.axisbelow": True, "font.size": 9, "axes.titlesize": 11, "legend.frameon": False, "savefig.dpi": 130,
+}  # fmt: skip
+
+
+def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> bytes:
+    """A picture of one axes.
+
+    Args:
+        draw: puts everything but the title on the axes.
+        title: above them.
+        width, height: inches.
+    """
+
+    def draw_one(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        draw(axes)
+        axes.set_title(title, loc="left")
+
+    return _save(draw_one, width, height)
+
+
+def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 3, shared_legend: bool = True) -> bytes:
+    """A picture of several small axes.
+
+    Args:
+        panels: title and drawing of each, row by row.
+        title: above all of them.
+        columns: panels in a row, at most.
+        shared_legend: one legend for all, from the panel that has the most entries.
+    """
+    columns = min(columns, len(panels))
+    rows = math.ceil(len(panels) / columns)
+
+    def draw_all(figure: Figure) -> None:
+        handles: list[Any] = []
+        labels: list[str] = []
+        for at, (name, draw) in enumerate(panels):
+            axes = figure.add_subplot(rows, columns, at + 1)
+            draw(axes)
+            axes.set_title(name, loc="left", fontsize=9)
+            found = axes.get_legend_handles_labels()
+            if len(found[1]) > len(labels):
+                handles, labels = found
+        if shared_legend and labels:
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+
+    return _save(draw_all, max(6.0, 3.7 * columns), 0.8 + 2.5 * rows)
+
+
+def legend(axes: Axes) -> None:
+    """Beside the axes, if there is anything to explain."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _save(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        buffer = io.BytesIO()
+        # The software's version is left out of the file, so that equal data give equal bytes.
+        figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,162 @@
+"""What an audit counts in one part of the verdicts; each function runs as a Ray task and returns a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from raydr.artifacts import Artifact
+from raydr.data.corpus import hash_strings
+from raydr.data.schema import VERDICTS, read_arrow, read_parquet, write_parquet
+from raydr.noise.agreement import Agreement, AlignedVerdicts, align
+from raydr.noise.false_negative_statistics import FalseNegativeStatistics
+from raydr.noise.offenders import Offender, worst_offenders
+from raydr.stages.units import write_unit
+from raydr.storage import Folder
+
+
+@dataclass(frozen=True)
+class PartFindings:
+    """Counts of one part; those of all parts are added up.
+
+    Args:
+        agreement: of the judges.
+        offenders: the worst ones, by judge.
+        all_queries: of judges of negatives: false negatives by judge.
+        trusted_queries: the same without the queries whose annotated pair is suspected.
+        record: of the part that was written, as :func:`raydr.stages.units.write_unit` returns it; None if none was.
+    """
+
+    agreement: Agreement
+    offenders: dict[str, list[Offender]]
+    all_queries: dict[str, FalseNegativeStatistics]
+    trusted_queries: dict[str, FalseNegativeStatistics]
+    record: dict[str, Any] | None = None
+
+
+def suspected_queries(verdicts: Folder, split: str) -> NDArray[np.uint64]:
+    """Sorted hashes of the ids of the queries with an annotated pair that a judge of pairs flags."""
+    opened = Artifact.open(verdicts, "verdicts")
+    hashes = [np.zeros(0, dtype=np.uint64)]
+    for name in opened.parts(f"verdicts/{split}"):
+        table = read_parquet(opened.local(name), ["query_id", "action"])
+        hashes.append(hash_strings(table.filter(pc.not_equal(table["action"], "keep"))["query_id"]))
+    return np.unique(np.concatenate(hashes))
+
+
+def audit_pairs(judges: list[str], verdicts: list[Folder], name: str, num_offenders: int) -> PartFindings:
+    """Agreement and worst offenders of one part of the verdicts on pairs.
+
+    Args:
+        judges: names of the judges.
+        verdicts: their artefacts, in the same order.
+        name: of the part, the same in all of them.
+        num_offenders: kept, by judge.
+    """
+    aligned = _aligned(judges, verdicts, name)
+    everything_M = np.ones(len(aligned.query_ids), dtype=np.bool_)
+    offenders = {judge: worst_offenders(aligned, judge, num_offenders, everything_M) for judge in judges}
+    return PartFindings(Agreement.of(aligned), offenders, {}, {})
+
+
+def audit_negatives(
+    judges: list[str],
+    verdicts: list[Folder],
+    name: str,
+    negatives: Folder,
+    mined: str,
+    suspected: NDArray[np.uint64],
+    num_offenders: int,
+    output: Folder,
+    written: str,
+) -> PartFindings:
+    """Agreement, false negatives and worst offenders of one part of the verdicts on candidates.
+
+    Queries whose annotated pair is suspected are not searched for offenders: next to a mismatched positive all
+    candidates look like positives.
+
+    Args:
+        judges: names of the judges.
+        verdicts: their artefacts, in the same order.
+        name: of the part, the same in all of them; it holds whole queries.
+        negatives: what was judged.
+        mined: the part of it that the queries are in.
+        suspected: as from :func:`suspected_queries`.
+        num_offenders: kept, by judge.
+        output: the folder of the audit.
+        written: name of the part to write: (query_id, judge, candidates, flagged, first_rank, suspected).
+    """
+    aligned = _aligned(judges, verdicts, name)
+    query_ids, query_M = np.unique(np.asarray(aligned.query_ids, dtype=object), return_inverse=True)
+    rank_M = _ranks(aligned, read_arrow(Artifact.open(negatives, "negatives").local(mined)))
+    suspected_Q = np.isin(hash_strings(query_ids.tolist()), suspected)
+    trusted_M = ~suspected_Q[query_M]
+    everywhere: dict[str, FalseNegativeStatistics] = {}
+    trusted: dict[str, FalseNegativeStatistics] = {}
+    tables = []
+    for at, judge in enumerate(judges):
+        judged_M, flagged_M = aligned.judged_JM[at], aligned.flagged_JM[at]
+        for found, among_M in ((everywhere, judged_M), (trusted, judged_M & trusted_M)):
+            found[judge] = FalseNegativeStatistics.count(query_M[among_M], rank_M[among_M], flagged_M[among_M])
+        tables.append(_by_query(judge, query_ids, query_M, rank_M, judged_M, flagged_M, suspected_Q))
+    table = pa.concat_tables(tables)
+    return PartFindings(
+        Agreement.of(aligned),
+        {judge: worst_offenders(aligned, judge, num_offenders, trusted_M) for judge in judges},
+        everywhere,
+        trusted,
+        write_unit(output, written, len(table), lambda path: write_parquet(table, path)),
+    )
+
+
+def _aligned(judges: list[str], verdicts: list[Folder], name: str) -> AlignedVerdicts:
+    tables = []
+    for folder in verdicts:
+        opened = Artifact.open(folder, "verdicts")
+        there = name in opened.manifest.parts
+        tables.append(read_parquet(opened.local(name)) if there else VERDICTS.empty_table())
+    return align(judges, tables)
+
+
+def _ranks(aligned: AlignedVerdicts, mined: pa.Table) -> NDArray[np.int64]:
+    """The best rank of each candidate."""
+    wanted = pa.array(sorted(set(aligned.query_ids)), pa.string())
+    mined = mined.filter(pc.is_in(mined["query_id"], value_set=wanted))
+    ranks: dict[tuple[str, str], int] = {}
+    columns = (mined[name].to_pylist() for name in ("query_id", "passage_id", "rank"))
+    for query_id, passage_id, rank in zip(*columns, strict=True):
+        ranks[query_id, passage_id] = min(rank, ranks.get((query_id, passage_id), rank))
+    pairs = zip(aligned.query_ids, aligned.passage_ids, strict=True)
+    return np.array([ranks[pair] for pair in pairs], dtype=np.int64)
+
+
+def _by_query(
+    judge: str,
+    query_ids: NDArray[np.object_],
+    query_M: NDArray[np.int64],
+    rank_M: NDArray[np.int64],
+    judged_M: NDArray[np.bool_],
+    flagged_M: NDArray[np.bool_],
+    suspected_Q: NDArray[np.bool_],
+) -> pa.Table:
+    num_queries = len(query_ids)
+    candidates_Q = np.bincount(query_M[judged_M], minlength=num_queries)
+    number_Q = np.bincount(query_M[flagged_M], minlength=num_queries)
+    first_Q = np.full(num_queries, np.iinfo(np.int64).max)
+    np.minimum.at(first_Q, query_M[flagged_M], rank_M[flagged_M])
+    table = pa.table(
+        {
+            "query_id": pa.array(query_ids, pa.string()),
+            "judge": pa.array([judge] * num_queries, pa.string()),
+            "candidates": pa.array(candidates_Q, pa.int64()),
+            "flagged": pa.array(number_Q, pa.int64()),
+            "first_rank": pa.array(first_Q, pa.int64(), mask=number_Q == 0),
+            "suspected": pa.array(suspected_Q),
+        }
+    )
+    return table.filter(pa.array(candidates_Q > 0))

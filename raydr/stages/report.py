@@ -1,0 +1,103 @@
+"""The page of a run: what is in its working folder, collected artefact by artefact.
+
+Detections are read and drawn by a task a model, so that the driver holds pictures and figures alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.console import show_summary
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.reporting.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.reporting.run_report import AuditStory, ModelStory, RunStory, run_page
+from raydr.stages import audit, audit_report, evaluate
+from raydr.stages.tasks import fetch
+from raydr.storage import Folder
+from raydr.workspace import finished
+
+#: The page, in the working folder.
+PAGE = "report.html"
+#: Detections drawn of one training; of more, these are spread evenly over the epochs.
+MAX_PANELS = 12
+
+
+def report(config: RunConfig, root: Folder, dataset: Folder) -> str:
+    """Write the page of a run anew; returns its name in the working folder.
+
+    Args:
+        config: names the run.
+        root: the working folder; its finished models, evaluations, audits and verdicts are shown.
+        dataset: the data set of the run, which says what noise was put into it.
+    """
+    import ray
+
+    tell = ray.remote(num_cpus=1)(_model_story)
+    models = [fetch(tell.remote(name, root / "models" / name, dataset)) for name in finished(root, "models")]
+    evaluations = []
+    for name in finished(root, "evaluation"):
+        evaluated = Artifact.open(root / "evaluation" / name, "evaluation")
+        evaluations.append((evaluate.load_result(evaluated), f"evaluation/{name}/{evaluate.REPORT}"))
+    audits = [_audit_story(name, Artifact.open(root / "audits" / name, "audit")) for name in finished(root, "audits")]
+    verdicts = [(name, Artifact.open(root / "verdicts" / name, "verdicts").info) for name in finished(root, "verdicts")]
+    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts))
+    with root.publish(PAGE) as path:
+        Path(path).write_text(page, encoding="utf-8")
+    counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts}
+    show_summary("report", {name: f"{len(found)}" for name, found in counts.items()} | {"at": root.path(PAGE)})
+    return PAGE
+
+
+def _model_story(name: str, folder: Folder, dataset: Folder) -> ModelStory:
+    """Runs as a Ray task."""
+    model = Artifact.open(folder, "model")
+    train = model.manifest.identity.config.get("train", {})
+    settings = ", ".join(
+        [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
+    )
+    return ModelStory(name, settings, model.info, _panel(name, model, dataset))
+
+
+def _panel(name: str, model: Artifact, dataset: Folder) -> bytes | None:
+    """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
+    found = model.info.get("detections", [])
+    if not found:
+        return None
+    noisy = _noisy_queries(model, dataset)
+    chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
+    panels = []
+    for detection in (found[at] for at in chosen):
+        epoch = detection["epoch"] + 1
+        table = read_parquet(model.local(f"detection/epoch-{epoch:03d}.parquet"), ["query_id", "perplexity", "clean"])
+        truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
+        pairs = DetectedPairs(
+            table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(detection["fit"]), truth
+        )
+        panels.append((f"epoch {epoch}: {detection['share_flagged']:.1%} flagged", pairs))
+    left_out = f" ({len(panels)} of {len(found)} epochs)" if len(panels) < len(found) else ""
+    return detection_panel(panels, f"Perplexities of the training pairs: {name}{left_out}")
+
+
+def _noisy_queries(model: Artifact, dataset: Folder) -> object | None:
+    """Ids of the queries whose pair was mismatched on purpose; None if the model's data set is another or has none."""
+    data = Dataset.open(dataset)
+    if model.manifest.identity.inputs.get("dataset") != data.fingerprint:
+        return None
+    split = model.manifest.identity.config["splits"][0]
+    qrels = data.qrels(split)
+    noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
+    return noisy if len(noisy) else None
+
+
+def _audit_story(name: str, artifact: Artifact) -> AuditStory:
+    captions = {
+        name: name.removeprefix("plots/").removesuffix(".png").replace("_", " ") for name in artifact.parts("plots")
+    }
+    pictures = tuple((Path(artifact.local(part)).read_bytes(), caption) for part, caption in captions.items())
+    return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

@@ -21,7 +21,7 @@ from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
-from raydr.models.encode_config import EncodeConfig
+from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import resolve_dtype
 
@@ -29,12 +29,12 @@ from raydr.models.precision import resolve_dtype
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="", help="BEIR corpus.jsonl[.gz]; made texts if left out")
-    parser.add_argument("--passages", type=int, default=2000)
+    parser.add_argument("--passages", type=int, default=500)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--max-length", type=int, default=160)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--token-budget", type=int, default=EncodeConfig().token_budget)
+    parser.add_argument("--token-budget", type=int, default=0, help="raydr's default for the device if 0")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
@@ -52,12 +52,14 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: str) -> None:
     num_tokens = tokenizer(None, texts).num_tokens
     chosen, reason = resolve_dtype("auto", arguments.device)
 
+    budget = arguments.token_budget or TOKEN_BUDGET[torch.device(arguments.device).type]
+
     def rate(encode: Callable[[], object]) -> Callable[[], float]:
         encode()
         return lambda: len(texts) / timed(encode)
 
     def raydr(dtype: str) -> Callable[[], object]:
-        encoder = InferenceEncoder(folder, "passage", dtype, arguments.device, arguments.token_budget)
+        encoder = InferenceEncoder(folder, "passage", dtype, arguments.device, budget)
         return lambda: encoder.encode(tokenizer(None, texts))
 
     def sentence_transformers(dtype: torch.dtype) -> Callable[[], object]:

@@ -102,7 +102,7 @@ def loop(config: RunConfig, model: Folder, corpus: Folder, output: Folder, num_t
     """Encode part after part in this process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = load_tokenizer(model.root, "passage")
-    encoder = InferenceEncoder(model.root, "passage", dtype, "cpu", config.encode.token_budget, num_threads)
+    encoder = InferenceEncoder(model.root, "passage", dtype, "cpu", config.encode.batch_tokens("cpu"), num_threads)
     for number, table in enumerate(Corpus.open(corpus).parts()):
         tokens = tokenizer(table["title"].to_pylist(), table["text"].to_pylist())
         made = to_embedding_table(table["passage_id"].combine_chunks(), encoder.encode(tokens))

@@ -28,6 +28,7 @@ from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL
+from raydr.models.attention import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -113,6 +114,7 @@ class Step:
         overhead: int,
     ) -> None:
         self.model = DualEncoder.from_config(config).to(device).train()
+        choose_attention(self.model, torch.device(device).type, torch_dtype(dtype))
         self.tokenizers = build_tokenizers(config)
         self.optimizer = build_optimizer(self.model, OptimizerConfig(learning_rate=1e-5))
         self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None

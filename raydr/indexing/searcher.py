@@ -120,9 +120,12 @@ class Searcher:
 def query_encoder(model: Artifact, num_threads: int | None = None) -> EncodeQueries:
     """The query side of a saved model as a function from texts to vectors, on the CPU in float32."""
     from raydr.models.dual_encoder import load_tokenizer
+    from raydr.models.encode_config import TOKEN_BUDGET
     from raydr.models.inference import InferenceEncoder
 
     path = model.folder.localize_all(model.fingerprint)
     tokenize = load_tokenizer(path, "query")
-    encoder = InferenceEncoder(path, "query", "float32", "cpu", token_budget=16_384, num_threads=num_threads)
+    encoder = InferenceEncoder(
+        path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"], num_threads=num_threads
+    )
     return lambda texts: encoder.encode(tokenize(None, texts))

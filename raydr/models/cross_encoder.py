@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
 from raydr.errors import ModelError
+from raydr.models.attention import choose_attention
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.cross_encoder_config import CrossEncoderConfig
@@ -181,7 +182,9 @@ class CrossEncoderScorer:
             torch.set_num_threads(num_threads)
         self.token_budget = token_budget
         self.tokenizer = PairTokenizer(read_cross_encoder_config(model))
-        self.model = CrossEncoder.load(model).to(device=device, dtype=torch_dtype(dtype)).eval()
+        self.model = CrossEncoder.load(model)
+        choose_attention(self.model, torch.device(device).type, torch_dtype(dtype))
+        self.model.to(device=device, dtype=torch_dtype(dtype)).eval()
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         tokens = self.tokenizer(

@@ -9,14 +9,18 @@ from pydantic import Field
 from raydr.component import Config
 from raydr.models.config import Dtype
 
+#: Tokens in one batch by kind of device, if nothing is configured (docs/performance.md).
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
+
 
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
 
     #: Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it.
     dtype: Dtype = "auto"
-    #: Tokens in one batch, padding included; batches are made of texts of similar length.
-    token_budget: int = Field(default=16_384, ge=64)
+    #: Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
+    #: device: on a CPU few enough for its caches.
+    token_budget: int | None = Field(default=None, ge=64)
     #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
     min_actors: int = Field(default=1, ge=1)
     max_actors: int = Field(default=1, ge=1)
@@ -26,3 +30,7 @@ class EncodeConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     #: CPUs of each tokenising task.
     cpus_per_tokenizer: float = Field(default=0.5, gt=0)
+
+    def batch_tokens(self, device: str) -> int:
+        """The token budget for a device."""
+        return self.token_budget or TOKEN_BUDGET[device]

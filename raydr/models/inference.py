@@ -57,7 +57,7 @@ class InferenceEncoder:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self.token_budget = token_budget
-        self.tower = load_tower(model, side).to(device=device, dtype=torch_dtype(dtype)).eval()
+        self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
 

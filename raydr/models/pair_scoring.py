@@ -49,10 +49,10 @@ class DualEncoderScorer:
         config = read_config(model)
         #: τ; scores are similarities times this in training.
         self.scale = config.scale
-        query = load_tower(model, "query").to(device=device, dtype=torch_dtype(dtype)).eval()
+        query = load_tower(model, "query").ready(device, torch_dtype(dtype))
         self.towers = {"query": query, "passage": query}
         if config.towers == "two":
-            self.towers["passage"] = load_tower(model, "passage").to(device=device, dtype=torch_dtype(dtype)).eval()
+            self.towers["passage"] = load_tower(model, "passage").ready(device, torch_dtype(dtype))
         self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:

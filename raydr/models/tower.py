@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from raydr.errors import ModelError
+from raydr.models.attention import choose_attention
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig
 
@@ -62,6 +63,11 @@ class Tower(nn.Module):
                 if isinstance(getattr(module, "dropout", None), float):
                     module.dropout = config.dropout
         return cls(backbone, config)
+
+    def ready(self, device: str, dtype: torch.dtype) -> Tower:
+        """The tower on a device, in an arithmetic, for inference."""
+        choose_attention(self, torch.device(device).type, dtype)
+        return self.to(device=device, dtype=dtype).eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Vectors (N, dim) in float32 of N padded texts (N, L)."""

@@ -218,20 +218,21 @@ def _encode(
     device = choose_device(settings)
     num_actors = plan_actors(settings)
     dtype, reason = encoder_dtype(settings, device)
+    token_budget = settings.batch_tokens(device)
     identity = Identity(
         kind="embeddings",
-        config={"side": side, **of, "dtype": dtype, "token_budget": settings.token_budget, "encoder": encoder},
+        config={"side": side, **of, "dtype": dtype, "token_budget": token_budget, "encoder": encoder},
         inputs={"model": model_fingerprint, source_kind: texts.fingerprint},
     )
     with begin(output, identity, overwrite) as building:
         if isinstance(building, Artifact):
             say(f"encode: the embeddings at {output} are complete and of the same model and texts: reused")
             return building
-        say(f"encode: dtype {dtype} on {device} ({reason})")
+        say(f"encode: dtype {dtype} on {device} ({reason}), batches of {token_budget:,} tokens")
         job = Job(
             model=model, model_fingerprint=model_fingerprint, source=source, source_kind=source_kind,
             parts=tuple(parts), output=output, side=side, dtype=dtype, device=device,
-            token_budget=settings.token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
+            token_budget=token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
             tokenizer=tokenizer, encoder=encoder,
         )  # fmt: skip
         rows = [texts.manifest.parts[name].rows for name in parts]

@@ -86,7 +86,7 @@ def plan_scoring(config: RunConfig, model: Folder, is_cross_encoder: bool) -> Sc
         is_cross_encoder=is_cross_encoder,
         dtype=dtype,
         device=device,
-        token_budget=settings.token_budget,
+        token_budget=settings.batch_tokens(device),
         num_threads=max(1, int(settings.cpus_per_actor)),
     )
 

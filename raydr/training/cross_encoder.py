@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import TrainingError
+from raydr.models.attention import choose_attention
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.noise.config import ClassifierConfig
@@ -98,6 +99,7 @@ class CrossEncoderTrainer:
     ) -> None:
         self.config = config
         self.seed = seed
+        choose_attention(model, next(model.parameters()).device.type, dtype)
         self.model = model
         self.wrapped = wrap(model) if wrap is not None else model
         self.tokenizer = tokenizer

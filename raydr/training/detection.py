@@ -14,6 +14,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
@@ -23,8 +24,6 @@ from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
 from raydr.training.config import PairDetectionConfig, TrainConfig
-
-TOKEN_BUDGET = 8192
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class PairDetector:
         texts = self.corpus.texts(mine)
         tokenizer = self.tokenizers["passage"]
         vectors = encode_tokens(
-            model.tower("passage"), tokenizer(texts.titles, texts.texts), TOKEN_BUDGET, tokenizer.pad_id
+            model.tower("passage"), tokenizer(texts.titles, texts.texts), TOKEN_BUDGET[device.type], tokenizer.pad_id
         )
         shares = gather_uneven(torch.from_numpy(vectors).to(device))
         merged = torch.empty((len(pool), shares[0].shape[1]), device=device)
@@ -134,7 +133,7 @@ class PairDetector:
     def _encode_queries(self, model: DualEncoder, mine: NDArray[np.int64], device: torch.device) -> Tensor:
         tokenizer = self.tokenizers["query"]
         tokens = tokenizer(None, [self.examples.texts[at] for at in mine])
-        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET, tokenizer.pad_id)
+        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id)
         return torch.from_numpy(vectors).to(device)
 
     def _perplexities(

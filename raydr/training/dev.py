@@ -16,14 +16,12 @@ from raydr.data.subset import choose_queries
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
 from raydr.models.dual_encoder import SIDES, DualEncoder
+from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
 from raydr.training.config import DevConfig
-
-#: Tokens a batch in dev retrieval; small, since the training step's memory is still held.
-TOKEN_BUDGET = 8192
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class DevRetrieval:
         }
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
-        vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET, self.pad_ids[side])
+        vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET[device.type], self.pad_ids[side])
         shares = gather_uneven(torch.from_numpy(vectors).to(device))
         total = sum(len(share) for share in shares)
         merged = torch.empty((total, shares[0].shape[1]), device=device)

@@ -11,6 +11,7 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
+from raydr.models.attention import choose_attention
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.tokens import TextTokenizer
@@ -57,6 +58,7 @@ def build_setup(
         wrap: makes a module data-parallel, for example ``DistributedDataParallel``; None for a single process.
     """
     corpus = inputs.corpus
+    choose_attention(model, next(model.parameters()).device.type, dtype)
     examples = load_examples(*inputs.train, corpus)
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
     batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead)

@@ -154,3 +154,13 @@ def test_dropout_is_set_everywhere(tiny_checkpoint):
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     tower = model.tower("query")
     assert not torch.equal(tower(**batch), tower(**batch))
+
+
+@pytest.mark.invariant
+def test_bfloat16_attention_gives_the_same_vectors(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint)
+    tokens = load_tokenizer(folder, "passage")(TITLES, TEXTS)
+    exact = InferenceEncoder(folder, "passage", "float32", "cpu", token_budget=64).encode(tokens)
+    encoder = InferenceEncoder(folder, "passage", "bfloat16", "cpu", token_budget=64)
+    assert encoder.tower.backbone.config._attn_implementation == "eager"
+    np.testing.assert_allclose(encoder.encode(tokens), exact, atol=0.02)

@@ -36,6 +36,7 @@ def connected(config: RayConfig) -> Iterator[None]:
         yield
         return
     quiet_ray_logs()
+    _bound_worker_memory()
     if config.address or os.environ.get("RAY_ADDRESS"):
         ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
     else:
@@ -55,6 +56,13 @@ def connected(config: RayConfig) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _bound_worker_memory() -> None:
+    """Settings that workers of the local Ray inherit; on a cluster they belong to the nodes' environment."""
+    # oneDNN keeps what it compiled for every shape of a matrix product. Batches of changing lengths fill its 1,024
+    # places with hundreds of MiB a worker, and are not slower with few (docs/performance.md).
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def quiet_ray_logs() -> None:

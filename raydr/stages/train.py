@@ -113,7 +113,7 @@ def _fit(
     tracker: TrackerHandle | None,
 ) -> Artifact:
     warmup = warmup_folder(config, making.identity)
-    with TrainingView(config.train) as view:
+    with TrainingView(config.train.num_epochs) as view:
         arguments = worker_arguments(
             config, dataset, corpus, negatives, making.folder, dtype, tracker, view.actor, warmup
         )

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any
 
 from raydr.console import ProgressBar, progress_bar, say
-from raydr.training.config import TrainConfig
 
 
 class _Board:
@@ -42,10 +41,10 @@ class _Board:
 class TrainingView:
     """Shows training's progress on the driver while the trainer blocks it."""
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, num_epochs: int) -> None:
         import ray
 
-        self.config = config
+        self.num_epochs = num_epochs
         self.actor: Any = ray.remote(num_cpus=0)(_Board).remote()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -74,6 +73,6 @@ class TrainingView:
 
         messages, steps, num_steps = ray.get(self.actor.read.remote())
         if num_steps:
-            bar.set(steps, num_steps * self.config.num_epochs)
+            bar.set(steps, num_steps * self.num_epochs)
         for message in messages:
             say(message)

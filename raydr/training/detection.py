@@ -25,6 +25,9 @@ from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
 from raydr.training.config import PairDetectionConfig, TrainConfig
 
+#: Numbers of the random passages' vectors that are gathered at a time: 32 MiB.
+_GATHERED_FLOATS = 1 << 23
+
 
 @dataclass(frozen=True)
 class PairFlags:
@@ -147,8 +150,9 @@ class PairDetector:
         scale: float,
     ) -> NDArray[np.float64]:
         values = np.empty(len(mine), dtype=np.float64)
-        for start in range(0, len(mine), 1024):
-            share = mine[start : start + 1024]
+        rows = max(1, _GATHERED_FLOATS // (self.config.num_random * passages_PD.shape[1]))
+        for start in range(0, len(mine), rows):
+            share = mine[start : start + rows]
             against = np.stack([self._against(int(at), epoch, column, pool) for at in share])
             query_ND = queries_ND[start : start + len(share)]
             random_NMD = passages_PD[torch.from_numpy(np.maximum(against, 0)).to(passages_PD.device)]

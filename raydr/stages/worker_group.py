@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,7 @@ def run_worker_group(
 
     Raises:
         TrainingError: training broke off; the same command goes on from the last checkpoint.
+        KeyboardInterrupt: Ctrl-C; checkpoints are kept.
     """
     import ray
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -79,7 +83,8 @@ def run_worker_group(
         ),
     )
     try:
-        outcome: dict[str, Any] = trainer.fit().return_value
+        with _interruptible():
+            outcome: dict[str, Any] = trainer.fit().return_value
     except ray.train.TrainingFailedError as error:
         raise TrainingError(
             f"training {what} broke off: {_root_cause(error)}. Checkpoints are in {state}; the same command goes on "
@@ -88,6 +93,19 @@ def run_worker_group(
     if "error" in outcome:
         raise TrainingError(outcome["error"])
     return outcome
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C mean what it means elsewhere: Ray Train's handler would end the process, and stay when it is done."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def report_checkpoint(metrics: dict[str, Any], save: Callable[[Path], None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -64,8 +66,18 @@ class Killer(threading.Thread):
                 workers = [p for p in psutil.process_iter(["name", "cmdline"]) if "RayTrainWorker" in str(p.info)]
                 if workers:
                     self.killed.append(workers[-1].pid)
-                    workers[-1].kill()
+                    self.strike(workers[-1])
                     return
+
+    def strike(self, worker: psutil.Process) -> None:
+        worker.kill()
+
+
+class Interrupter(Killer):
+    """Presses Ctrl-C when the first checkpoint has been kept."""
+
+    def strike(self, worker: psutil.Process) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tiny_checkpoint, tmp_path):
@@ -105,6 +117,21 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
     assert len(flags) == 7
     assert pq.read_table(artifact.local(flags[0])).num_rows == 40
     assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
+
+
+def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
+    output = Folder(str(tmp_path / "model"))
+    handler = signal.getsignal(signal.SIGINT)
+    interrupter = Interrupter(tmp_path / "model.training")
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        train(config, *folders(tiny_data), output)
+    assert interrupter.killed
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert list((tmp_path / "model.training").rglob("progress.json"))
+    artifact = train(config, *folders(tiny_data), output)
+    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
 def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny_data, tiny_checkpoint, tmp_path):

@@ -20,7 +20,9 @@ from typing import Any
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
@@ -32,8 +34,11 @@ from raydr.models.attention import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.models.inference import encode_tokens
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
+from raydr.noise.perplexity import perplexities
 from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import OptimizerConfig
 from raydr.training.optimization import build_optimizer
@@ -94,7 +99,14 @@ def main() -> None:
     seconds = len(queries) / statistics.median(figures[f"raydr NCE {chosen}"])
     alone = loss_seconds(losses, len(queries), arguments.repeats)
     shares = {name: (alone[name] - alone["NCE"]) / seconds for name in ("RCL",)}
+    npc_step = len(queries) / statistics.median(figures[f"raydr NPC {chosen}"])
+    shares["teacher"] = npc_step / seconds - 1
+    detecting = Step(config, losses["NCE"], chosen, queries, passages, arguments.device, grouped)
+    detecting.detect()
+    shares["detection"] = statistics.median(timed(detecting.detect) for _ in range(arguments.repeats)) / seconds
     print(f"CCR on top of NCE, the losses timed alone: {shares['RCL']:.3%} of a step of {seconds * 1000:,.0f} ms")
+    print(f"NPC's teacher and consistency term: {shares['teacher']:.0%} of a step")
+    print(f"NPC's detection, encoding and perplexities: {shares['detection']:.0%} of an epoch of plain steps")
     write_report(
         arguments.json, "train_step", vars(arguments), {"pairs_per_second": figures, "loss_seconds": alone} | shares
     )
@@ -135,6 +147,22 @@ class Step:
         self.optimizer.step()
         if self.teacher is not None:
             self.teacher.follow(self.model)
+
+    def detect(self) -> None:
+        """What detection does with these pairs: encode both sides, and measure each pair against 255 others."""
+        self.model.eval()
+        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            query_QD = self._encode("query", self.queries)
+            passage_PD = self._encode("passage", self.passages)
+        self.model.train()
+        drawn_QM = np.random.default_rng(0).integers(len(passage_PD), size=(len(query_QD), 255))
+        random_QM = np.einsum("qd,qmd->qm", query_QD, passage_PD[drawn_QM])
+        perplexities((query_QD * passage_PD).sum(axis=1).astype(np.float64), random_QM.astype(np.float64))
+
+    def _encode(self, side: Side, texts: list[str]) -> NDArray[np.float32]:
+        tokenizer = self.tokenizers[side]
+        budget = TOKEN_BUDGET[self.device.type]
+        return encode_tokens(self.model.tower(side), tokenizer(None, texts), budget, tokenizer.pad_id)
 
     def batch(self) -> Batch:
         num = len(self.queries)

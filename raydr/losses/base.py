@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
+
+# Configs name losses, and reading a config must not take the seconds that importing PyTorch does.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Loss(Component):
 
 def log_softmax_QC(logits_QC: Tensor) -> Tensor:
     """Row-wise log-softmax in float32; excluded cells stay at −inf."""
-    return torch.log_softmax(logits_QC.float(), dim=1)
+    return logits_QC.float().log_softmax(dim=1)
 
 
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:

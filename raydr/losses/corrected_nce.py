@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-
 from raydr.errors import ConfigError
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
 
@@ -24,6 +22,7 @@ class CorrectedNCE(Loss):
     Shapes: scores (Q, C), draw log-probabilities (Q, C), read at hard cells only → loss (Q,).
     Source: Zhang and Stratos (NAACL 2021) eq. 10; it did not improve recall there. PAPERS.md §5, PEERS.md §7.2.
 
+    >>> import torch
     >>> hard_QC = torch.tensor([[False, True, True]])
     >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.5, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 3, dtype=torch.bool), hard_QC=hard_QC,
@@ -41,8 +40,8 @@ class CorrectedNCE(Loss):
                 "loss corrected_nce needs hard negatives with known draw probabilities; "
                 "use sampler {name: softmax, with_replacement: true}, or loss nce"
             )
-        # clamp: a query without hard negatives has no cell to correct, but log(0) would still reach torch.where.
+        # clamp: a query without hard negatives has no cell to correct, but log(0) would still reach the gradient.
         log_num_drawn_Q = hard_QC.sum(dim=1).clamp(min=1).float().log()
-        correction_QC = torch.where(hard_QC, log_num_drawn_Q.unsqueeze(1) + log_draw_prob_QC.float(), 0.0)
+        correction_QC = (log_num_drawn_Q.unsqueeze(1) + log_draw_prob_QC.float()).where(hard_QC, 0.0)
         log_probs_QC = log_softmax_QC(candidates.logits_QC() - correction_QC)
         return LossOutput(-gather_positive(log_probs_QC, candidates.positive_Q))

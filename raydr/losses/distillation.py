@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from raydr.errors import ConfigError
 from raydr.losses.base import Candidates, Loss, LossOutput, log_softmax_QC
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: ``student_teacher`` is KL(student ‖ teacher), ``teacher_student`` is KL(teacher ‖ student).
 Direction = Literal["student_teacher", "teacher_student"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
 from raydr.losses.schedule import BetaSchedule
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: With dot products the paper uses 1e-4 to 1e-3; ten times that is where advice starts.
 LARGE_BETA_FOR_DOT = 1e-2
@@ -53,6 +53,7 @@ class RCL(Loss):
         beta: schedule of β, or a number.
         reduction: ``"paper"`` or ``"reference"``.
 
+    >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.tensor([[False, False]]))
     >>> loss = RCL(beta=BetaSchedule(final=0.5, start_epoch=1))
@@ -77,7 +78,7 @@ class RCL(Loss):
         metrics = {
             "nce": nce_Q.detach().mean(),
             "ccr": ccr_Q.detach().mean(),
-            "beta": torch.tensor(beta, device=nce_Q.device),
+            "beta": nce_Q.new_tensor(beta),
         }
         return LossOutput(contrast_Q - beta * ccr_Q, metrics)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from raydr.component import Config
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class KeepSchedule(Config):
@@ -42,10 +44,11 @@ def select_small_loss(loss_Q: Tensor, keep_share: float) -> Tensor:
 
     Shapes: (Q,) → (num_kept,), int64.
 
+    >>> import torch
     >>> select_small_loss(torch.tensor([3.0, 1.0, 2.0, 4.0]), keep_share=0.5).tolist()
     [1, 2]
     """
     # 1e-6: 0.6 · 5 is 2.999… in floating point, and 3 is meant.
     num_kept = max(math.floor(keep_share * len(loss_Q) + 1e-6), 1)
-    kept = torch.argsort(loss_Q.detach(), stable=True)[:num_kept]
+    kept = loss_Q.detach().argsort(stable=True)[:num_kept]
     return kept.sort().values

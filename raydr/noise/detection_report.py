@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from raydr.errors import DataError
 
@@ -75,6 +74,9 @@ def report_detection(
     >>> report.precision, report.recall, report.auroc
     (0.5, 0.5, 0.75)
     """
+    # Imported here, since judges, which configs name, import this module.
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
     truth_N = np.asarray(noisy, dtype=np.bool_)
     flagged_N = np.asarray(flagged, dtype=np.bool_)
     suspicion_N = np.asarray(suspicion, dtype=np.float64)

@@ -8,8 +8,6 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
 from raydr.noise.detector import Axis, Detector, FloatArray, MixtureFit, to_axis
 
@@ -30,6 +28,10 @@ def fit_gaussians(
         seed: of the k-means start.
         start_shares: further starts of EM, each with this share of the lowest values as the clean component.
     """
+    # Imported here: configs name detectors, and reading a config must not take as long as importing scikit-learn.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
     axis_N1 = np.sort(to_axis(perplexities_N, axis))[:, None]
     floor = variance_floor * float(axis_N1.var())
     starts = [GaussianMixture(2, random_state=seed, reg_covar=floor, tol=1e-5, max_iter=1000)]

@@ -34,7 +34,7 @@ def config_file(beir_folder, tiny_checkpoint, tmp_path):
             "num_epochs": 3,
             "batch_size": 8,
             "num_hard_negatives": 1,
-            "checkpoint_steps": 1,
+            "checkpoint_steps": 3,
             "dtype": "float32",
             "optimizer": {"learning_rate": 1e-3},
             "dev": {"random_passages": 30},

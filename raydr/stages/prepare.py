@@ -149,7 +149,14 @@ def _discard_failed(folder: Folder, identity: Identity) -> None:
 def _read_sources(
     config: RunConfig, inputs: _Inputs, corpus: Artifact | Building, dataset: Artifact | Building
 ) -> None:
-    """Read the sources that were not yet read to their end."""
+    """Read the sources that were not yet read to their end.
+
+    A source that cannot be read is told at once, and ends the command when the others are read: they are kept, and
+    nothing writes any more when it has ended.
+
+    Raises:
+        DataError: names all sources that cannot be read.
+    """
     corpus_todo = _unread(corpus, inputs.with_passages())
     dataset_todo = _unread(dataset, inputs.with_other_tables())
     todo = sorted(corpus_todo | dataset_todo)
@@ -168,15 +175,19 @@ def _read_sources(
         "dataset": dataset.folder,
         "part_rows": config.data.part_rows,
     }
+    errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar("reading", total=len(todo), unit="sources") as bar:
         for report in _reports(items, arguments):
             if report["error"]:
-                raise DataError(report["error"])
+                errors.append(report["error"])
+                say(f"{report['error']} The other sources are read to their end.")
             num_rows += report["rows"]
             rate = num_rows / (time.monotonic() - started)
             bar.describe(f"reading: {num_rows:,} rows, {rate:,.0f} rows/s")
             bar.advance(report["finished"])
+    if errors:
+        raise DataError("\n".join(sorted(set(errors))))
 
 
 def _unread(making: Artifact | Building, indices: list[int]) -> set[int]:

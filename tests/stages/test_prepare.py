@@ -155,6 +155,13 @@ def test_a_damaged_file_is_an_error_of_its_own(
     assert dataset.info["splits"]["train"]["queries"] == 40
 
 
+def test_all_damaged_files_are_named_once(copied: Path, tmp_path: Path) -> None:
+    (copied / "corpus.jsonl").write_text("")
+    (copied / "qrels" / "dev.tsv").write_text("")
+    with pytest.raises(DataError, match=r"corpus\.jsonl is empty[^\n]*\n[^\n]*dev\.tsv is empty[^\n]*$"):
+        run(beir(copied), tmp_path)
+
+
 @pytest.mark.invariant
 def test_a_resume_reads_only_what_is_missing_and_gives_the_same_bits(
     beir_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

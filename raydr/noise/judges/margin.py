@@ -21,23 +21,38 @@ def margin_limits(positive_scores_Q: FloatArray, mode: MarginMode, margin: float
     return positive_scores_Q - margin * (1.0 if mode == "absolute" else np.abs(positive_scores_Q))
 
 
-def check_margin(mode: MarginMode, margin: float) -> None:
-    """A ratio outside [−1, 1] is a mistaken absolute margin."""
-    if mode == "relative" and abs(margin) > 1.0:
-        raise ValueError(f"margin={margin} with mode 'relative' is a share of the positive's score; allowed: -1 to 1")
+class MarginRule(SuspicionJudge):
+    """Base of the judges that drop a negative which scores above its positive less a margin.
+
+    Args:
+        mode: what the margin is measured in.
+        margin: 0 drops what scores above the positive; negative margins only what scores well above.
+    """
+
+    mode: MarginMode
+    margin: float
+
+    @model_validator(mode="after")
+    def _margin_in_range(self) -> MarginRule:
+        if self.mode == "relative" and abs(self.margin) > 1.0:
+            raise ValueError(
+                f"margin={self.margin} with mode 'relative' is a share of the positive's score; allowed: -1 to 1"
+            )
+        return self
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        limits_Q = margin_limits(candidates.positives(self.name), self.mode, self.margin)
+        excess_M = candidates.scores_M - limits_Q[candidates.query_M()]
+        return self.verdicts(excess_M, excess_M > 0.0)
 
 
-class Margin(SuspicionJudge):
+class Margin(MarginRule):
     """Drops a negative that the retriever scores above the positive's score less a margin.
 
     Suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of the positive's
     score" is margin 0.05). The verdict's score is by how much.
 
     Source: PEERS.md §7.5 (CTR, NEM).
-
-    Args:
-        mode: what the margin is measured in.
-        margin: 0 drops what scores above the positive; negative margins only what scores well above.
 
     >>> judge = Margin(mode="absolute", margin=0.5)
     >>> judge.judge(ScoredCandidates.of_one([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()
@@ -47,13 +62,3 @@ class Margin(SuspicionJudge):
     name: Literal["margin"] = "margin"
     mode: MarginMode = "relative"
     margin: float = 0.05
-
-    @model_validator(mode="after")
-    def _margin_in_range(self) -> Margin:
-        check_margin(self.mode, self.margin)
-        return self
-
-    def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        limits_Q = margin_limits(candidates.positives(self.name), self.mode, self.margin)
-        excess_M = candidates.scores_M - limits_Q[candidates.query_M()]
-        return self.verdicts(excess_M, excess_M > 0.0)

@@ -210,9 +210,10 @@ def draw(names: list[str], results: list[ArmResult], path: Path) -> None:
     dev = next(key for key in results[0].history[0] if key.startswith("dev "))
     runs_of = {name: [result for result in results if result.arm == name] for name in names}
 
-    def curves(values: Callable[[ArmResult], list[float]]) -> Draw:
+    def curves(arms: list[str], values: Callable[[ArmResult], list[float]]) -> Draw:
         def draw_bands(axes: Axes) -> None:
-            for at, name in enumerate(names):
+            for name in arms:
+                at = names.index(name)
                 curves_SE = np.array([values(run) for run in runs_of[name]])
                 epochs = np.arange(1, curves_SE.shape[1] + 1)
                 axes.plot(epochs, curves_SE.mean(axis=0), label=name, color=COLORS[at], marker="o", markersize=3)
@@ -223,10 +224,12 @@ def draw(names: list[str], results: list[ArmResult], path: Path) -> None:
 
         return draw_bands
 
-    panels = [(dev, curves(lambda run: [row[dev] for row in run.history]))]
-    if all("auroc" in row["paper"] for run in results for row in run.detections):
+    panels = [(dev, curves(names, lambda run: [row[dev] for row in run.history]))]
+    # The clean arm has no mismatched pairs to find.
+    noisy = [name for name in names if all("auroc" in row["paper"] for run in runs_of[name] for row in run.detections)]
+    if noisy:
         panels.append(
-            ("AUROC of the perplexity", curves(lambda run: [row["paper"]["auroc"] for row in run.detections]))
+            ("AUROC of the perplexity", curves(noisy, lambda run: [row["paper"]["auroc"] for row in run.detections]))
         )
     path.write_bytes(grid(panels, "By epoch: mean and range over the seeds", columns=2))
 

@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from raydr import __version__
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
-from raydr.storage import Folder
+from raydr.storage import Folder, write_part
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -221,6 +221,13 @@ def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> No
     """Write the record of a finished part; called by the worker that made it."""
     record = part.model_dump() if isinstance(part, Part) else dict(part)
     folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
+
+
+def write_and_record(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
+    """Write one part atomically and leave its record for a resume; for workers."""
+    part = Part.model_validate(write_part(folder, name, rows, write))
+    record_part(folder, name, part)
+    return part
 
 
 def finished_parts(folder: Folder) -> dict[str, Part]:

@@ -12,7 +12,7 @@ from raydr.negatives.config import NegativesConfig
 from raydr.pipelines.judging import TRUTH, give_verdicts
 from raydr.stages.audit import audit
 from raydr.storage import Folder
-from raydr.workspace import TRAINED, UNTRAINED
+from raydr.workspace import UNTRAINED
 
 if TYPE_CHECKING:
     from raydr.pipelines.job import Job
@@ -42,7 +42,7 @@ def run_audit(job: Job, names: list[str], split: str, model: str = "") -> Artifa
     judges = [config.judge.judge(name) for name in names]
     model = model or _default_model(job)
     folder = _model(job, model)
-    source, negatives = _source(job), None
+    source, negatives = job.candidate_source, None
     if any(one.subject == "negatives" for one in judges):
         negatives = _candidates(job, source, split)
     verdicts = [give_verdicts(job, one, split, source, model).folder for one in judges]
@@ -67,11 +67,6 @@ def _model(job: Job, name: str) -> Folder:
     elif not folder.exists(MANIFEST):
         raise ArtifactError(f"there is no model {name!r} at {folder}: train it, or take --model {UNTRAINED}")
     return folder
-
-
-def _source(job: Job) -> str:
-    miner = job.config.negatives.miner if job.config.negatives is not None else "bm25"
-    return TRAINED if miner == "run" else miner
 
 
 def _candidates(job: Job, source: str, split: str) -> Folder:

@@ -60,6 +60,12 @@ class Job:
         """What is encoded and searched: with the passages that were made for planted false negatives, if any were."""
         return self.workspace.corpus_of(self.config.inject_noise)
 
+    @property
+    def candidate_source(self) -> str:
+        """Whose candidate negatives the run uses: what its config mines, BM25's if it mines none."""
+        miner = self.config.negatives.miner if self.config.negatives is not None else BM25
+        return TRAINED if miner == "run" else miner
+
     def prepare(self) -> tuple[Artifact, Artifact]:
         """Read the raw files into a corpus and a data set."""
         from raydr.stages.prepare import prepare
@@ -123,8 +129,7 @@ class Job:
         """
         from raydr.stages.mine import mine
 
-        miner = self.config.negatives.miner if self.config.negatives is not None else "bm25"
-        source = system or (TRAINED if miner == "run" else miner)
+        source = system or self.candidate_source
         run = None if source == "source" else self.workspace.run(split, source)
         if source == BM25:
             self.search_bm25(split)
@@ -152,8 +157,7 @@ class Job:
         """
         from raydr.pipelines.judging import run_judges
 
-        miner = self.config.negatives.miner if self.config.negatives is not None else "bm25"
-        source = system or (TRAINED if miner == "run" else miner)
+        source = system or self.candidate_source
         with self._stage(f"judge-{split}") as tracker:
             made = run_judges(self, judges, split, source)
             for artifact in made:
@@ -219,8 +223,7 @@ class Job:
         settings = self.config.negatives
         if settings is None or not self.config.train.num_hard_negatives:
             return None
-        source = TRAINED if settings.miner == "run" else settings.miner
-        return self.workspace.negatives(f"{source}-{self.config.data.train_split}")
+        return self.workspace.negatives(f"{self.candidate_source}-{self.config.data.train_split}")
 
     def untrained(self) -> Artifact:
         """The starting checkpoint as a model, to compare with."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from raydr.artifacts import Artifact, Identity, Part, begin, record_part
+from raydr.artifacts import Artifact, Identity, Part, begin, write_and_record
 from raydr.config import RunConfig
 from raydr.console import say, show_summary
 from raydr.data.config import NoiseInjectionConfig
@@ -18,7 +17,7 @@ from raydr.data.noise_injection import inject_false_negatives, inject_mismatched
 from raydr.data.schema import write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder, write_part
+from raydr.storage import Folder
 
 #: Rows of one part of the tables that are written anew.
 _PART_ROWS = 100_000
@@ -149,24 +148,18 @@ def _make(
         passages.rows_of(made["passage_id"].to_pylist())
         injected = plant_second_positives(qrels, negatives, made, settings.share, seed)
         name = f"second_positives/{split}/part-00000.arrow"
-        parts[name] = _write(output, name, len(made), partial(write_arrow, made))
+        parts[name] = write_and_record(output, name, len(made), partial(write_arrow, made))
     changed = (f"qrels/{split}/", f"negatives/{split}/")
     for name in data.artifact.parts():
         if name not in done and not name.startswith(changed):
             rows = data.artifact.manifest.parts[name].rows
-            parts[name] = _write(output, name, rows, partial(_copy, data.artifact.local(name)))
+            parts[name] = write_and_record(output, name, rows, partial(_copy, data.artifact.local(name)))
     for prefix, table in zip(changed, (injected.qrels, injected.negatives), strict=True):
         for at, start in enumerate(range(0, len(table), _PART_ROWS)):
             piece = table.slice(start, _PART_ROWS)
             name = f"{prefix}part-{at:05d}.arrow"
-            parts[name] = _write(output, name, len(piece), partial(write_arrow, piece))
+            parts[name] = write_and_record(output, name, len(piece), partial(write_arrow, piece))
     return _Made(parts, injected.num_eligible_queries, injected.num_noisy_queries, injected.num_noisy_rows)
-
-
-def _write(output: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
-    part = Part.model_validate(write_part(output, name, rows, write))
-    record_part(output, name, part)
-    return part
 
 
 def _copy(source: str, path: str) -> None:

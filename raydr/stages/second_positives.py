@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact, Identity, Part, begin, record_part
+from raydr.artifacts import Artifact, Identity, Part, begin, write_and_record
 from raydr.config import RunConfig
 from raydr.console import say, show_summary
 from raydr.data.answer_positives import find_answers
@@ -36,7 +35,7 @@ from raydr.data.second_positives import Judged, NewPassage, Passage, SecondPosit
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.stages.tasks import fetch, results
-from raydr.storage import Folder, write_part
+from raydr.storage import Folder
 
 KIND = "second_positives"
 #: Sorts behind the parts of any corpus, so that the rows of its passages stay the same.
@@ -167,7 +166,7 @@ def _find(
     if new:
         tables[_NEW_PART] = _new_passages(new)
     for name, one in tables.items():
-        parts[name] = _record(output, name, len(one), partial(write_arrow, one))
+        parts[name] = write_and_record(output, name, len(one), partial(write_arrow, one))
     return parts, _counts(judged, new, rows)
 
 
@@ -232,7 +231,7 @@ def _counts(judged: Judged, new: list[NewPassage], rows: list[SecondPositive]) -
 def _copy_part(source: Folder, kind: str, name: str, output: Folder) -> tuple[str, Part]:
     opened = Artifact.open(source, kind)
     local, rows = opened.local(name), opened.manifest.parts[name].rows
-    return name, _record(output, name, rows, partial(_copy, local))
+    return name, write_and_record(output, name, rows, partial(_copy, local))
 
 
 def _write_lookup(corpus: Folder, second_positives: Folder, output: Folder) -> dict[str, Part]:
@@ -250,7 +249,7 @@ def _write_lookup(corpus: Folder, second_positives: Folder, output: Folder) -> d
     contents = np.concatenate([arrays["content_hash"], hash_content(table["title"], table["text"])])
     extended = {"id_hash": id_hash[order], "row": row[order], "content_hash": contents}
     return {
-        name: _record(output, name, len(array), partial(_save, array))
+        name: write_and_record(output, name, len(array), partial(_save, array))
         for name, array in ((f"lookup/{key}.npy", array) for key, array in extended.items())
     }
 
@@ -258,12 +257,6 @@ def _write_lookup(corpus: Folder, second_positives: Folder, output: Folder) -> d
 def _save(array: NDArray[Any], path: str) -> None:
     with open(path, "wb") as file:
         np.save(file, array, allow_pickle=False)
-
-
-def _record(output: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
-    part = Part.model_validate(write_part(output, name, rows, write))
-    record_part(output, name, part)
-    return part
 
 
 def _copy(source: str, path: str) -> None:

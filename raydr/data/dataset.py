@@ -37,6 +37,18 @@ class Dataset:
     def corpus_fingerprint(self) -> str:
         return self.artifact.manifest.identity.inputs["corpus"]
 
+    def require_corpus(self, corpus: Artifact) -> None:
+        """Refuse another corpus than the one that the data set was made with.
+
+        Raises:
+            DataError: it is another.
+        """
+        if self.corpus_fingerprint != corpus.fingerprint:
+            raise DataError(
+                f"the data set at {self.artifact.folder} was not made with the corpus at {corpus.folder}: give the "
+                "corpus it needs"
+            )
+
     @property
     def splits(self) -> list[str]:
         return sorted({name.split("/")[1] for name in self.artifact.parts("queries")})

@@ -72,8 +72,7 @@ def export(
 
 def _open(corpus: Folder, dataset: Folder, negatives: Folder | None) -> Exported:
     passages, data = Corpus.open(corpus), Dataset.open(dataset)
-    if data.corpus_fingerprint != passages.fingerprint:
-        raise DataError(f"the data set at {dataset} was not made with the corpus at {corpus}: give the corpus it needs")
+    data.require_corpus(passages.artifact)
     if negatives is None:
         return Exported(passages, data, None)
     mined = Artifact.open(negatives, "negatives")

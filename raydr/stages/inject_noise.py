@@ -15,7 +15,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.noise_injection import inject_false_negatives, inject_mismatched, plant_second_positives
 from raydr.data.schema import write_arrow
-from raydr.errors import ConfigError, DataError
+from raydr.errors import ConfigError
 from raydr.stages.tasks import fetch
 from raydr.storage import Folder
 
@@ -75,8 +75,8 @@ def inject_noise(
         )
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
     made_before = None if second_positives is None else Artifact.open(second_positives, "second_positives")
-    if data.corpus_fingerprint != passages.fingerprint and not _extends(passages, data, made_before):
-        raise DataError(f"the data set at {dataset} was not made with the corpus at {corpus}: give the corpus it needs")
+    if not _extends(passages, data, made_before):
+        data.require_corpus(passages.artifact)
     split = config.data.train_split
     noise: dict[str, Any] = {"kind": settings.kind, "share": settings.share}
     inputs = {"corpus": passages.fingerprint, "dataset": data.fingerprint}

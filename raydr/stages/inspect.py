@@ -23,7 +23,6 @@ from raydr.data.inspection import (
     count_duplicates,
     measure_lengths,
 )
-from raydr.errors import DataError
 from raydr.models.config import ModelConfig, Side
 from raydr.seeding import query_rng
 from raydr.stages.tasks import fetch, results
@@ -65,8 +64,7 @@ def inspect(config: RunConfig, corpus: Folder, dataset: Folder, output: Folder |
     import ray
 
     passages, data = Corpus.open(corpus), Dataset.open(dataset)
-    if data.corpus_fingerprint != passages.fingerprint:
-        raise DataError(f"the data set at {dataset} was not made with the corpus at {corpus}: give the corpus it needs")
+    data.require_corpus(passages.artifact)
     look_at_part = ray.remote(num_cpus=1)(_look_at_part)
     look_at_split = ray.remote(num_cpus=1)(_look_at_split)
     duplicates = ray.remote(num_cpus=1)(_count_duplicates).remote(corpus)

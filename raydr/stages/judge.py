@@ -66,8 +66,7 @@ def judge(
         DataError: the inputs were not made for each other.
     """
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    if data.corpus_fingerprint != passages.fingerprint:
-        raise DataError(f"the data set at {dataset} was not made with the corpus at {corpus}: give the corpus it needs")
+    data.require_corpus(passages.artifact)
     if (negatives is None) != (judge.subject == "pairs"):
         raise ConfigError(
             f"judge {judge.name} judges {judge.subject} and "

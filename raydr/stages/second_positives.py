@@ -69,8 +69,7 @@ def find_second_positives(
             "inject_noise: {kind: false_negatives, sources: [recut]}"
         )
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    if data.corpus_fingerprint != passages.fingerprint:
-        raise DataError(f"the data set at {dataset} was not made with the corpus at {corpus}: give the corpus it needs")
+    data.require_corpus(passages.artifact)
     split = config.data.train_split
     answers = {
         "answer_match": config.evaluate.answer_match,

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
         mine,
         prepare,
         quickstart,
+        refresh,
         report,
         search,
         search_text,
+        submit,
         train,
         why,
     )
@@ -42,9 +44,11 @@ __all__ = [
     "mine",
     "prepare",
     "quickstart",
+    "refresh",
     "report",
     "search",
     "search_text",
+    "submit",
     "train",
     "why",
 ]

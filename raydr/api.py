@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from raydr.config import RunConfig
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from raydr.artifacts import Artifact
     from raydr.data.inspection import InspectionReport
     from raydr.indexing.searcher import Hit
+    from raydr.pipelines.refresh import RefreshOutcome
     from raydr.stages.why import QueryStory
+    from raydr.submission.client import SubmittedJob
 
 
 def prepare(config: RunConfig, overwrite: bool = False) -> tuple[Artifact, Artifact]:
@@ -91,6 +94,23 @@ def judge(
     """
     with open_job(config, overwrite) as job:
         return job.judge(judges or [], split or config.data.train_split, system)
+
+
+def refresh(config: RunConfig, overwrite: bool = False, dry_run: bool = False) -> RefreshOutcome | None:
+    """Rounds of training and mining, as the section ``refresh`` says; evaluated after each.
+
+    Args:
+        config: the run.
+        overwrite: do every step again, those that are done too.
+        dry_run: show the steps that would run, with the reasons, and return None; the data must be prepared.
+    """
+    from raydr.pipelines.refresh import plan_only, run_refresh
+
+    if dry_run:
+        plan_only(config)
+        return None
+    with open_job(config, overwrite) as job:
+        return run_refresh(job)
 
 
 def audit(
@@ -212,6 +232,57 @@ def quickstart(
         config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
     with open_job(config, overwrite) as job:
         run_main_job(job)
+
+
+def submit(
+    config: str,
+    verb: str,
+    arguments: Sequence[str] = (),
+    overrides: list[str] | None = None,
+    address: str = "",
+    working_dir: str = ".",
+    runtime_env: str = "",
+    env: Mapping[str, str] | None = None,
+    require_env: Sequence[str] = (),
+    python: str = "python",
+    submission_id: str = "",
+    resources: Mapping[str, float] | None = None,
+    wait: bool = True,
+) -> SubmittedJob:
+    """Run a verb as a job on a Ray cluster, through Ray's Job API.
+
+    Args:
+        config: the run's YAML file, in the working directory.
+        verb: of the command line.
+        arguments: of the verb, as on the command line.
+        overrides: ``key.path=value``, as for ``--set``.
+        address: Ray's dashboard; that of ``RAY_API_SERVER_ADDRESS``, else of this machine, if empty.
+        working_dir: folder whose files are sent; the job runs in a copy of it.
+        runtime_env: YAML file with more of Ray's runtime environment.
+        env: variables for the job; none may be a secret, since Ray shows them.
+        require_env: names of variables that the cluster's machines must have, secrets for example.
+        python: the interpreter on the cluster that has Ray and raydr's dependencies.
+        submission_id: name of the job.
+        resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
+        wait: write the job's log to standard output until it is over.
+
+    Raises:
+        ConfigError: something is wrong with the request; nothing was sent.
+        ClusterError: the cluster cannot be reached or refuses the job.
+    """
+    from raydr.submission.client import follow, send
+    from raydr.submission.request import Sent, build_request
+
+    request = build_request(
+        config,
+        verb,
+        arguments,
+        overrides or [],
+        Sent(working_dir, env or {}, require_env, runtime_env, python),
+        submission_id,
+    )
+    job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
+    return follow(job) if wait else job
 
 
 def _first_test_split(config: RunConfig) -> str:

@@ -257,7 +257,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         ArtifactError: another process is making the same artefact.
     """
     folder = path if isinstance(path, Folder) else Folder(path)
-    with _only_writer(folder):
+    with only_writer(folder):
         if folder.exists(MANIFEST):
             artifact = _open_existing(folder, identity, overwrite)
             if artifact is not None:
@@ -302,7 +302,7 @@ def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrit
 
 
 @contextmanager
-def _only_writer(folder: Folder) -> Iterator[None]:
+def only_writer(folder: Folder) -> Iterator[None]:
     """Refuse a second process on the same local output; object stores have no locks, so there it is not checked."""
     if not folder.is_local:
         yield

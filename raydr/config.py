@@ -7,6 +7,8 @@ and values out of range are errors that name the key, the value and what is allo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.noise.config import JudgeConfig
+from raydr.pipelines.refresh_config import RefreshConfig
+from raydr.secrets import refuse_credentials
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
 
@@ -47,10 +51,20 @@ class RunConfig(Config):
     search: SearchConfig = SearchConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     judge: JudgeConfig = JudgeConfig()
+    refresh: RefreshConfig = RefreshConfig()
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
     #: Further trainings to compare with, by name: what differs in the section ``train``.
     variants: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_credentials(cls, settings: Any) -> Any:
+        if isinstance(settings, dict):
+            refuse_credentials(
+                {key: value.model_dump() if isinstance(value, Config) else value for key, value in settings.items()}
+            )
+        return settings
 
     @model_validator(mode="after")
     def _two_networks_differ(self) -> RunConfig:
@@ -65,7 +79,8 @@ class RunConfig(Config):
         for name in self.variants:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
-            self.variant(name)
+            with _place(f"variants.{name}"):
+                self.variant(name)
         return self
 
     def variant(self, name: str) -> RunConfig:
@@ -73,8 +88,54 @@ class RunConfig(Config):
         changes = self.variants.get(name)
         if changes is None:
             return self
-        train = _merged(self.train.model_dump(), changes)
+        train = merged(self.train.model_dump(), changes)
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
+
+    @model_validator(mode="after")
+    def _refresh_is_valid(self) -> RunConfig:
+        for name, arm in self.refresh_arms().items():
+            for number in range(1, arm.num_rounds + 1):
+                with _place(f"refresh, {name}, round {number}"):
+                    self.refresh_round(arm, number)
+        return self
+
+    def refresh_arms(self) -> dict[str, RefreshConfig]:
+        """The refreshes to run, by name: the arms of the section, or the section itself as ``refresh``."""
+        base = self.refresh.model_dump(exclude={"arms"})
+        if not self.refresh.arms:
+            return {"refresh": self.refresh}
+        arms = {}
+        for name, changes in self.refresh.arms.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"refresh.arms: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            with _place(f"refresh.arms.{name}"):
+                arms[name] = RefreshConfig.model_validate(merged(base, changes))
+        return arms
+
+    def refresh_round(self, arm: RefreshConfig, number: int) -> RunConfig:
+        """The run as one round of a refresh has it: its own training and mining, and who mines.
+
+        Args:
+            arm: one of :meth:`refresh_arms`.
+            number: of the round, from 1.
+
+        Raises:
+            ValueError: the round's changes are no valid settings.
+        """
+        changes = arm.rounds.get(number)
+        negatives = (self.negatives or NegativesConfig()).model_dump()
+        train = self.train.model_dump()
+        if changes is not None:
+            negatives, train = merged(negatives, changes.negatives), merged(train, changes.train)
+        if number > 1:
+            negatives["miner"] = "run"
+        return self.model_copy(
+            update={
+                "negatives": NegativesConfig.model_validate(negatives),
+                "train": TrainConfig.model_validate(train),
+                "variants": {},
+            }
+        )
 
     @classmethod
     def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
@@ -111,17 +172,26 @@ class RunConfig(Config):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+@contextmanager
+def _place(where: str) -> Iterator[None]:
+    """Say where the changed settings stand that are wrong: pydantic only knows the section that they change."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValueError(f"{where}: {'; '.join(_findings(error))}") from None
+
+
+def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings with some of them changed; a component of another name replaces the whole one."""
-    merged = dict(base)
+    together = dict(base)
     for key, value in changes.items():
-        there = merged.get(key)
+        there = together.get(key)
         nested = isinstance(value, dict) and isinstance(there, dict)
         if nested and value.get("name", there.get("name")) == there.get("name"):  # type: ignore[union-attr]
-            merged[key] = _merged(there, value)  # type: ignore[arg-type]
+            together[key] = merged(there, value)  # type: ignore[arg-type]
         else:
-            merged[key] = value
-    return merged
+            together[key] = value
+    return together
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -145,14 +215,20 @@ def _apply(raw: dict[str, Any], override: str) -> None:
 
 def explain(error: ValidationError, where: str) -> str:
     """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
+    lines = _findings(error)
+    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
+
+
+def _findings(error: ValidationError) -> list[str]:
     lines = []
     for found in error.errors(include_url=False):
-        key = ".".join(str(step) for step in found["loc"]) or "(top level)"
+        key = ".".join(str(step) for step in found["loc"])
         if found["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key (value {found['input']!r})")
         elif found["type"] == "missing":
             lines.append(f"{key}: is missing")
         else:
             message = found["msg"].removeprefix("Value error, ")
-            lines.append(f"{key}: {message} (got {found['input']!r})")
-    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
+            # What concerns several sections names them itself; the whole config is not repeated.
+            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
+    return lines

@@ -5,6 +5,7 @@
     WORKDIR/corpus  dataset  second-positives  corpus-extended  dataset-noisy
             bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
             embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT  audits/NAME
+            refresh/round-R/STEP-KEY
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Workspace:
 
     def audit(self, name: str) -> Folder:
         return self.root / "audits" / name
+
+    @property
+    def refresh(self) -> Folder:
+        return self.root / "refresh"
 
 
 def finished(root: Folder, under: str) -> list[str]:

@@ -21,10 +21,12 @@ VERBS = (
     "index",
     "search",
     "evaluate",
+    "refresh",
     "audit",
     "why",
     "report",
     "export",
+    "submit",
 )
 
 app = typer.Typer(
@@ -57,6 +59,14 @@ for _verb in VERBS:
     app.command(_verb)(_module.run)
 
 
+def _check_machine() -> None:
+    """In a job on a cluster: does its machine have what the sender asked for?"""
+    if "RAYDR_REQUIRED_ENV" in os.environ:
+        from raydr.submission.request import check_required_variables
+
+        check_required_variables(os.environ)
+
+
 def main() -> None:
     """Entry point; raydr's own errors become one message and an exit code."""
     # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
@@ -65,6 +75,7 @@ def main() -> None:
     from raydr.errors import RaydrError
 
     try:
+        _check_machine()
         app()
     except RaydrError as error:
         from raydr.console import console

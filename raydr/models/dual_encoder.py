@@ -15,7 +15,7 @@ from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import MODEL_FILE, resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
 from raydr.models.tokens import TextTokenizer
-from raydr.models.tower import Tower
+from raydr.models.tower import Tower, shape_backbone
 
 SIDES: tuple[Side, Side] = ("query", "passage")
 
@@ -36,8 +36,9 @@ class DualEncoder(nn.Module):
     def from_config(cls, config: ModelConfig, seed: int = 0) -> DualEncoder:
         """Load the configured checkpoints; new layers (the projection) are drawn from ``seed``."""
         if (Path(resolve_checkpoint(config.checkpoint)) / MODEL_FILE).exists():
-            saved = cls.load(resolve_checkpoint(config.checkpoint))
-            return cls(_compatible(saved.config, config), dict(saved.towers.items()))  # type: ignore[arg-type]
+            folder = resolve_checkpoint(config.checkpoint)
+            _check_compatible(read_config(folder), config)
+            return cls(config, _load_towers(folder, config))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if config.towers == "shared":
@@ -81,8 +82,7 @@ class DualEncoder(nn.Module):
             ModelError: the folder does not hold one.
         """
         config = read_config(folder)
-        names = ["shared"] if config.towers == "shared" else list(SIDES)
-        return cls(config, {name: load_tower(folder, "passage" if name == "shared" else name) for name in names})  # type: ignore[arg-type]
+        return cls(config, _load_towers(folder, config))
 
 
 def _encode_groups(tower: Tower, texts: PaddedGroups) -> Tensor:
@@ -107,13 +107,25 @@ def tower_folder(folder: str | Path, side: Side) -> Path:
     return root if read_config(folder).towers == "shared" else root / side
 
 
-def load_tower(folder: str | Path, side: Side) -> Tower:
-    """One side of a saved model."""
+def _load_towers(folder: str | Path, config: ModelConfig) -> dict[str, Tower]:
+    if config.towers == "shared":
+        return {"shared": load_tower(folder, "passage", config)}
+    return {side: load_tower(folder, side, config) for side in SIDES}
+
+
+def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None) -> Tower:
+    """One side of a saved model.
+
+    Args:
+        folder: where the model was saved.
+        side: which one; a shared tower is both.
+        config: how the weights are used, if otherwise than they were saved: another similarity, pooling or dropout.
+    """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    config = read_config(folder)
+    config = config or read_config(folder)
     place = tower_folder(folder, side)
     extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     backbone_config = AutoConfig.from_pretrained(place, **extra)
@@ -121,6 +133,7 @@ def load_tower(folder: str | Path, side: Side) -> Tower:
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None
     backbone.load_state_dict(load_file(place / "model.safetensors"))
+    shape_backbone(backbone, config, str(place))
     tower = Tower(backbone, config)
     if tower.projection is not None:
         weights = load_file(place / "2_Dense" / "model.safetensors")
@@ -142,15 +155,14 @@ def build_tokenizers(config: ModelConfig) -> dict[Side, TextTokenizer]:
     return {"query": TextTokenizer(resolved, config, "query"), "passage": TextTokenizer(passage, config, "passage")}
 
 
-def _compatible(saved: ModelConfig, asked: ModelConfig) -> ModelConfig:
-    """The asked config, if the saved weights fit it."""
+def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
+    """Refuse saved weights that do not fit the asked config."""
     for field in ("towers", "projection"):
         if getattr(saved, field) != getattr(asked, field):
             raise ModelError(
                 f"model.checkpoint {asked.checkpoint} was saved with {field}={getattr(saved, field)!r}, "
                 f"the config asks for {getattr(asked, field)!r}"
             )
-    return asked
 
 
 def _save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTokenizer, side: Side) -> None:

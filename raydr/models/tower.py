@@ -51,17 +51,7 @@ class Tower(nn.Module):
         if getattr(backbone, "pooler", None) is not None:
             # The pooler's output is never used; left in, its weights would get no gradient and break DDP.
             backbone.pooler = None
-        _keep_layers(backbone, config.num_layers, name)
-        if config.dropout is not None:
-            for module in backbone.modules():
-                if isinstance(module, nn.Dropout):
-                    module.p = config.dropout
-            for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
-                if hasattr(backbone.config, field):
-                    setattr(backbone.config, field, config.dropout)
-            for module in backbone.modules():
-                if isinstance(getattr(module, "dropout", None), float):
-                    module.dropout = config.dropout
+        shape_backbone(backbone, config, name)
         return cls(backbone, config)
 
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
@@ -85,6 +75,26 @@ class Tower(nn.Module):
         if self.projection is not None:
             pooled_ND = self.projection(pooled_ND.to(self.projection.weight.dtype)).float()
         return nn.functional.normalize(pooled_ND, dim=-1) if self.normalize else pooled_ND
+
+
+def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
+    """Cut a backbone to ``num_layers`` and set its dropout.
+
+    Raises:
+        ModelError: it has fewer layers than asked for.
+    """
+    _keep_layers(backbone, config.num_layers, name)
+    if config.dropout is None:
+        return
+    for module in backbone.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = config.dropout
+    for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
+        if hasattr(backbone.config, field):
+            setattr(backbone.config, field, config.dropout)
+    for module in backbone.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = config.dropout
 
 
 def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:

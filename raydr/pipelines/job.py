@@ -72,8 +72,8 @@ class Job:
 
         with self._stage("prepare") as tracker:
             corpus, dataset = prepare(self.config, self.workspace.corpus, self.workspace.dataset, self.overwrite)
-            _log(tracker, corpus)
-            _log(tracker, dataset)
+            log_made(tracker, corpus)
+            log_made(tracker, dataset)
         return corpus, dataset
 
     def inject_noise(self) -> Artifact:
@@ -88,19 +88,21 @@ class Job:
             noisy = inject_noise(
                 self.config, place.dataset, self.corpus, place.noisy_dataset, self.overwrite, second_positives
             )
-            _log(tracker, noisy)
+            log_made(tracker, noisy)
         return noisy
 
     def _make_second_positives(self, tracker: Tracker) -> None:
         from raydr.stages.second_positives import extend_corpus, find_second_positives
 
         place = self.workspace
-        _log(
+        log_made(
             tracker,
             find_second_positives(self.config, place.dataset, place.corpus, place.second_positives, self.overwrite),
         )
         if self.corpus != place.corpus:
-            _log(tracker, extend_corpus(self.config, place.corpus, place.second_positives, self.corpus, self.overwrite))
+            log_made(
+                tracker, extend_corpus(self.config, place.corpus, place.second_positives, self.corpus, self.overwrite)
+            )
 
     def search_bm25(self, split: str) -> Artifact:
         """A BM25 run over a split; builds the BM25 index if it is not there."""
@@ -117,7 +119,7 @@ class Job:
                 self.workspace.run(split, BM25),
                 self.overwrite,
             )
-            _log(tracker, run)
+            log_made(tracker, run)
         return run
 
     def mine(self, split: str, system: str = "") -> Artifact:
@@ -144,7 +146,7 @@ class Job:
                 source,
                 overwrite=self.overwrite,
             )
-            _log(tracker, negatives)
+            log_made(tracker, negatives)
         return negatives
 
     def judge(self, judges: list[str], split: str, system: str = "") -> list[Artifact]:
@@ -161,7 +163,7 @@ class Job:
         with self._stage(f"judge-{split}") as tracker:
             made = run_judges(self, judges, split, source)
             for artifact in made:
-                _log(tracker, artifact)
+                log_made(tracker, artifact)
         return made
 
     def audit(self, judges: list[str], split: str, model: str = "") -> Artifact:
@@ -176,7 +178,7 @@ class Job:
 
         with self._stage(f"audit-{split}") as tracker:
             made = run_audit(self, judges, split, model)
-            _log(tracker, made)
+            log_made(tracker, made)
             for part in made.parts():
                 if part.endswith((".html", ".json", ".png")):
                     tracker.log_artifact(made.local(part))
@@ -216,7 +218,7 @@ class Job:
                 tracker.handle(),
                 self.overwrite,
             )
-            _log(tracker, model)
+            log_made(tracker, model)
         return model
 
     def _mined(self) -> Folder | None:
@@ -245,7 +247,7 @@ class Job:
                 vectors = encode_passages(
                     self.config, place.model(model), self.corpus, place.passages(model), self.overwrite
                 )
-            _log(tracker, vectors)
+            log_made(tracker, vectors)
         return vectors
 
     def index(self, model: str = TRAINED) -> Artifact:
@@ -256,7 +258,7 @@ class Job:
             index = build_index(
                 self.config, self.workspace.passages(model), self.workspace.index(model), self.overwrite
             )
-            _log(tracker, index)
+            log_made(tracker, index)
         return index
 
     def search(self, split: str, model: str = TRAINED) -> Artifact:
@@ -273,7 +275,7 @@ class Job:
                 self.overwrite,
                 system=model,
             )
-            _log(tracker, run)
+            log_made(tracker, run)
         return run
 
     def evaluate(self, split: str, systems: list[str]) -> Artifact:
@@ -291,7 +293,7 @@ class Job:
                 self.workspace.evaluation(split),
                 self.overwrite,
             )
-            _log(tracker, evaluation)
+            log_made(tracker, evaluation)
             for part in evaluation.parts():
                 tracker.log_artifact(evaluation.local(part))
         return evaluation
@@ -307,7 +309,7 @@ class Job:
             yield tracker
 
 
-def _log(tracker: Tracker, artifact: Artifact) -> None:
+def log_made(tracker: Tracker, artifact: Artifact) -> None:
     """Fingerprints and counters of an artefact."""
     kind = artifact.manifest.identity.kind
     tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from raydr.artifacts import Artifact, Building, Identity, begin, fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.data.dataset import Dataset
-from raydr.errors import ArtifactError
+from raydr.errors import ArtifactError, ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.stages.train_progress import TrainingView
+from raydr.stages.lone_worker import run_alone
+from raydr.stages.train_progress import TrainingView, Watcher
 from raydr.stages.train_worker import train_worker, worker_arguments
 from raydr.stages.worker_group import checkpoint_folder, publish_files, run_worker_group, training_dtype
 from raydr.storage import Folder
+from raydr.training.checkpoint import OPTIMIZER
+from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from raydr.tracking import TrackerHandle
@@ -36,6 +41,19 @@ _NEUTRAL = {
 _AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
 
 
+@dataclass(frozen=True)
+class Start:
+    """A model that training goes on from, in place of ``model.checkpoint``.
+
+    Args:
+        model: a ``model`` artefact on any file system.
+        with_optimizer: take up the moments of the optimiser that were kept with it.
+    """
+
+    model: Folder
+    with_optimizer: bool = False
+
+
 def train(
     config: RunConfig,
     dataset: Folder,
@@ -44,6 +62,11 @@ def train(
     negatives: Folder | None = None,
     tracker: TrackerHandle | None = None,
     overwrite: bool = False,
+    *,
+    start: Start | None = None,
+    keep_optimizer: bool = False,
+    alone: bool = False,
+    watcher: Watcher | None = None,
 ) -> Artifact:
     """Train a dual encoder on Ray Train.
 
@@ -55,38 +78,76 @@ def train(
         negatives: a ``negatives`` artefact with candidate hard negatives; the data set's own if None.
         tracker: where step and epoch metrics are logged.
         overwrite: replace a model that was trained differently.
+        start: what to go on from; ``model.checkpoint`` if None.
+        keep_optimizer: keep the optimiser's state after the last step with the model, for a training that goes on.
+        alone: train in this process and not on Ray Train, with the same result; ``train.num_workers`` must be 1.
+        watcher: whom the training tells how far it is; the console if None.
 
     Raises:
-        ArtifactError: the data set was prepared with another corpus.
+        ArtifactError: the data set was prepared with another corpus, or no optimiser state was kept with the start.
         TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
     """
     opened = Dataset.open(dataset)
     check_corpus(opened, corpus)
-    dtype, reason = training_dtype(config.train, config.train.dtype)
+    dtype, reason = _dtype_here(config.train) if alone else training_dtype(config.train, config.train.dtype)
     inputs = {
         "dataset": opened.fingerprint,
         "corpus": opened.corpus_fingerprint,
-        "checkpoint": checkpoint_fingerprint(config.model),
+        **_start_inputs(config, start),
     }
     if negatives is not None:
         inputs["negatives"] = Artifact.open(negatives, "negatives").fingerprint
-    identity = Identity(
-        kind="model",
-        version=VERSION,
-        config={
-            "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
-            "train": config.train.model_dump(mode="json", exclude=_NEUTRAL) | {"dtype": dtype},
-            "splits": [config.data.train_split, config.data.dev_split],
-            "seed": config.seed,
-        },
-        inputs=inputs,
-    )
+    settings = training_key(config)
+    settings["train"] |= {"dtype": dtype}
+    if start is not None and start.with_optimizer:
+        settings["optimizer_state"] = "kept"
+    if keep_optimizer:
+        settings["keep_optimizer"] = True
+    identity = Identity(kind="model", version=VERSION, config=settings, inputs=inputs)
     with begin(output, identity, overwrite) as making:
         if isinstance(making, Artifact):
             say(f"model {output}: already trained with these settings, reused")
             return making
         say(f"training in {dtype}: {reason}")
-        return _fit(config, making, dataset, corpus, negatives, dtype, tracker)
+        with nullcontext(watcher) if watcher is not None else TrainingView(config.train.num_epochs) as watching:
+            arguments = worker_arguments(
+                config,
+                dataset,
+                corpus,
+                negatives,
+                making.folder,
+                dtype,
+                tracker,
+                watching,
+                warmup_folder(config, identity),
+                start,
+                keep_optimizer,
+            )
+            run = run_alone if alone else run_worker_group
+            outcome = run(train_worker, arguments, making, config.train, "the dual encoder")
+        return _finish(config, making, dtype, outcome)
+
+
+def training_key(config: RunConfig) -> dict[str, Any]:
+    """The settings that a trained model depends on, besides what it is trained on and starts from."""
+    return {
+        "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
+        "train": config.train.model_dump(mode="json", exclude=_NEUTRAL),
+        "splits": [config.data.train_split, config.data.dev_split],
+        "seed": config.seed,
+    }
+
+
+def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:
+    if start is None:
+        return {"checkpoint": checkpoint_fingerprint(config.model)}
+    model = Artifact.open(start.model, "model")
+    if start.with_optimizer and OPTIMIZER not in model.parts():
+        raise ArtifactError(
+            f"the model at {start.model} was saved without its optimiser's state: train it again and keep that, or "
+            "start with a fresh optimiser"
+        )
+    return {"start": model.fingerprint}
 
 
 def check_corpus(dataset: Dataset, corpus: Folder) -> None:
@@ -103,21 +164,15 @@ def check_corpus(dataset: Dataset, corpus: Folder) -> None:
         )
 
 
-def _fit(
-    config: RunConfig,
-    making: Building,
-    dataset: Folder,
-    corpus: Folder,
-    negatives: Folder | None,
-    dtype: str,
-    tracker: TrackerHandle | None,
-) -> Artifact:
-    warmup = warmup_folder(config, making.identity)
-    with TrainingView(config.train.num_epochs) as view:
-        arguments = worker_arguments(
-            config, dataset, corpus, negatives, making.folder, dtype, tracker, view.actor, warmup
-        )
-        outcome = run_worker_group(train_worker, arguments, making, config.train, "the dual encoder")
+def _dtype_here(settings: TrainConfig) -> tuple[str, str]:
+    from raydr.models.precision import resolve_dtype
+
+    if settings.num_workers != 1:
+        raise ConfigError(f"one process cannot train as train.num_workers {settings.num_workers}: set it to 1")
+    return resolve_dtype(settings.dtype, "cuda" if settings.use_gpu else "cpu")
+
+
+def _finish(config: RunConfig, making: Building, dtype: str, outcome: dict[str, Any]) -> Artifact:
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
     info |= {"dtype": dtype, "world_size": outcome["world_size"], "weights": fingerprint_of(outcome["weights"])}

@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig, explain
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ConfigError
 from raydr.losses.rcl import RCL
 from raydr.models.dual_encoder import read_config
 from raydr.negatives.samplers.top import Top
-from raydr.stages.train import train
+from raydr.stages.train import Start, train
 from raydr.storage import Folder
 from raydr.training.config import OptimizerConfig, TrainConfig
 
@@ -42,24 +42,14 @@ def train_sieve(
 
     Raises:
         ConfigError: the settings do not fit the number of workers.
-        ArtifactError: the retriever is not on a file system that all workers see.
     """
-    settings, folder = config.judge.sieve, Artifact.open(model, "model").folder
-    if not folder.is_local:
-        raise ArtifactError(f"the sieve is trained from {model}, which is no path: copy the model to a shared folder")
-    current = read_config(folder.root)
+    settings = config.judge.sieve
+    current = read_config(model.localize_all(Artifact.open(model, "model").fingerprint))
     depth = config.negatives.depth if config.negatives is not None else None
     num_candidates = settings.num_candidates or depth
     if num_candidates is None:
         raise ConfigError("set judge.sieve.num_candidates: there is no section negatives whose depth would be taken")
-    copy = current.model_copy(
-        update={
-            "checkpoint": folder.root,
-            "passage_checkpoint": "",
-            "similarity": "cosine",
-            "scale": settings.scale or current.scale,
-        }
-    )
+    copy = current.model_copy(update={"similarity": "cosine", "scale": settings.scale or current.scale})
     changes = {
         "loss": RCL(beta=settings.beta),
         "pair_detection": None,
@@ -80,4 +70,4 @@ def train_sieve(
     # A split that no data set has: dev retrieval would cost more than the training.
     data = config.data.model_copy(update={"dev_split": ""})
     sieving = config.model_copy(update={"model": copy, "train": training, "data": data, "variants": {}})
-    return train(sieving, dataset, corpus, output, negatives, overwrite=overwrite)
+    return train(sieving, dataset, corpus, output, negatives, overwrite=overwrite, start=Start(model))

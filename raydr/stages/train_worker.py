@@ -1,9 +1,7 @@
-"""What one Ray Train worker does for a dual encoder, and whom it tells."""
+"""What one training worker does for a dual encoder, and whom it tells."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,11 +15,14 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import write_parquet
 from raydr.errors import TrainingError
-from raydr.stages.worker_group import publish_files, report_checkpoint, set_worker_threads
+from raydr.models.config import ModelConfig
+from raydr.stages.shared_warmup import SharedWarmup
+from raydr.stages.worker_group import Member, RayTrainMember, publish_files, set_worker_threads
 from raydr.storage import Folder
-from raydr.training.checkpoint import PROGRESS
 
 if TYPE_CHECKING:
+    from raydr.stages.train import Start
+    from raydr.stages.train_progress import Watcher
     from raydr.tracking import Tracker, TrackerHandle
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
@@ -36,8 +37,10 @@ def worker_arguments(
     output: Folder,
     dtype: str,
     tracker: TrackerHandle | None,
-    view: Any,
+    watcher: Watcher,
     warmup: Folder,
+    start: Start | None = None,
+    keep_optimizer: bool = False,
 ) -> dict[str, Any]:
     """The arguments of :func:`train_worker` as plain values."""
     return {
@@ -48,36 +51,41 @@ def worker_arguments(
         "output": output.url,
         "dtype": dtype,
         "tracker": tracker,
-        "view": view,
+        "watcher": watcher,
         "warmup": warmup.url,
+        "start": start,
+        "keep_optimizer": keep_optimizer,
     }
 
 
-def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Train on this worker's share of each batch; returns the outcome, or an error that must not be retried."""
-    import ray.train
+def train_worker(arguments: dict[str, Any], member: Member | None = None) -> dict[str, Any]:
+    """Train on this worker's share of each batch; returns the outcome, or an error that must not be retried.
 
+    Args:
+        arguments: see :func:`worker_arguments`.
+        member: this process among those that train; a worker of Ray Train if None.
+    """
+    member = member or RayTrainMember()
     handle = arguments["tracker"]
-    rank = ray.train.get_context().get_world_rank()
-    with handle.open() if handle is not None and rank == 0 else nullcontext() as tracker:
-        return _train(arguments, RayListener(tracker, arguments["view"], rank, Folder(arguments["output"])))
+    with handle.open() if handle is not None and member.rank == 0 else nullcontext() as tracker:
+        return _train(arguments, member, WorkerListener(tracker, arguments["watcher"], member, arguments["output"]))
 
 
-def _train(arguments: dict[str, Any], listener: RayListener) -> dict[str, Any]:
-    import ray.train
-    from ray.train.torch import get_device, prepare_model
-
+def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) -> dict[str, Any]:
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
 
+    start: Start | None = arguments["start"]
     config = RunConfig.parse(arguments["config"])
-    context = ray.train.get_context()
+    origin = _origin(config.model, start)
     set_worker_threads(config.train)
     data = Dataset.open(arguments["dataset"])
-    tokenizers = build_tokenizers(config.model)
-    model = DualEncoder.from_config(config.model, config.seed).to(get_device())
+    tokenizers = build_tokenizers(origin)
+    model = DualEncoder.from_config(origin, config.seed).to(member.device)
+    # What is saved with the model names the checkpoint of the run, not a folder of this node.
+    model.config = config.model
     has_dev = config.data.dev_split in data.splits
     inputs = TrainingInputs(
         corpus=Corpus.open(arguments["corpus"]),
@@ -85,44 +93,57 @@ def _train(arguments: dict[str, Any], listener: RayListener) -> dict[str, Any]:
         dev=_tables(data, config.data.dev_split, arguments["negatives"]) if has_dev else None,
     )
     dtype = torch_dtype(arguments["dtype"])
-    setup = build_setup(config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=prepare_model)
+    setup = build_setup(config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
-    _go_on(trainer, config, Folder(arguments["warmup"]), listener)
+    if start is not None and start.with_optimizer:
+        trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
+    listener.warmup = SharedWarmup(Folder(arguments["warmup"]), config.train)
+    _go_on(trainer, member, listener)
     try:
         progress = trainer.run()
     except TrainingError as error:
         # Returned and not raised: Ray Train would start the group again and run into the same step.
         return {"error": str(error)}
     weights = {key: float(value.double().sum()) for key, value in model.state_dict().items()}
-    if context.get_world_rank() == 0:
-        publish_files(Folder(arguments["output"]), lambda path: model.save(path, tokenizers))
+    if member.rank == 0:
+        output = Folder(arguments["output"])
+        publish_files(output, lambda path: model.save(path, tokenizers))
+        if arguments["keep_optimizer"]:
+            publish_files(output, trainer.learners[progress.better_network].optimization.save_moments)
     return {
         "history": [row.model_dump() for row in progress.history],
         "detections": progress.detections,
         "best_epoch": progress.best_epoch,
         "num_examples": len(setup.batches.examples),
         "num_steps": setup.batches.num_steps,
-        "world_size": context.get_world_size(),
+        "world_size": member.num_ranks,
         "dim": model.dim,
         "weights": weights,
     }
 
 
-def _go_on(trainer: Trainer, config: RunConfig, warmup: Folder, listener: RayListener) -> None:
-    """Take up an interrupted run, or the state that another training left after the same first epochs."""
-    import ray.train
+def _origin(config: ModelConfig, start: Start | None) -> ModelConfig:
+    """The model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
+    if start is None:
+        return config
+    folder = start.model.localize_all(Artifact.open(start.model, "model").fingerprint)
+    return config.model_copy(update={"checkpoint": folder, "passage_checkpoint": ""})
 
-    epochs = config.train.loss.num_warmup_epochs
-    listener.share(warmup, epochs or config.train.share_warmup or 0)
-    checkpoint = ray.train.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            trainer.resume(Path(folder))
-        listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
-    elif epochs and (warmup / _epoch_name(epochs)).exists(PROGRESS):
-        trainer.resume(Path((warmup / _epoch_name(epochs)).localize("")))
-        listener.tell(f"the first {epochs} epochs of plain NCE are there from another training: going on from them")
+
+def _go_on(trainer: Trainer, member: Member, listener: WorkerListener) -> None:
+    """Take up an interrupted run, or the state that another training left after the same first epochs."""
+    with member.last_state() as folder:
+        if folder is not None:
+            trainer.resume(folder)
+            listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
+            return
+    shared = listener.warmup.longest() if listener.warmup is not None else None
+    if shared is not None:
+        epochs, folder = shared
+        trainer.resume(folder)
+        first = "the first epoch" if epochs == 1 else f"the first {epochs} epochs"
+        listener.tell(f"{first} of plain NCE are there from another training: going on from there")
 
 
 def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -132,37 +153,28 @@ def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table,
     return data.queries(split), data.qrels(split), mined
 
 
-def _epoch_name(epochs: int) -> str:
-    return f"epoch-{epochs}"
+class WorkerListener:
+    """Keeps the state, sends metrics to MLflow and progress to whoever watches. Rank 0 speaks."""
 
-
-class RayListener:
-    """Reports checkpoints to Ray Train, metrics to MLflow, progress to the driver. Rank 0 speaks."""
-
-    def __init__(self, tracker: Tracker | None, view: Any, rank: int, output: Folder) -> None:
-        self.rank = rank
-        self.output = output
+    def __init__(self, tracker: Tracker | None, watcher: Watcher, member: Member, output: str) -> None:
+        self.tracker = tracker
+        self.watcher = watcher
+        self.member = member
+        self.rank = member.rank
+        self.output = Folder(output)
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
-        self.view = view
-        self.warmup: Folder | None = None
-        self.shared_epoch = 0
-        self.tracker = tracker
-
-    def share(self, warmup: Folder, epochs: int) -> None:
-        """Keep the state after so many epochs in a folder that other trainings look into; 0 keeps none."""
-        self.warmup = warmup / _epoch_name(epochs) if epochs else None
-        self.shared_epoch = epochs
+        self.warmup: SharedWarmup | None = None
 
     def tell(self, message: str) -> None:
         """Show a line on the driver."""
         if self.rank == 0:
-            self.view.tell.remote(message)
+            self.watcher.tell(message)
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
         if self.rank:
             return
-        self.view.step.remote(progress.epoch, progress.step, num_steps, metrics)
+        self.watcher.step(progress, num_steps)
         if metrics and self.tracker is not None:
             self.tracker.log_metrics({f"step/{key}": value for key, value in metrics.items()}, progress.global_step)
 
@@ -192,20 +204,10 @@ class RayListener:
         finished_epoch = progress.step == 0
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
         if self.rank == 0 and metrics:
-            self.view.epoch.remote(progress.epoch, metrics)
+            self.watcher.epoch(progress)
             if self.tracker is not None:
                 self.tracker.log_metrics({f"epoch/{key}": value for key, value in metrics.items()}, progress.epoch)
-        if self.rank == 0 and finished_epoch and progress.epoch == self.shared_epoch:
-            self._share_state(save)
+        if self.rank == 0 and finished_epoch and self.warmup is not None:
+            self.warmup.keep(progress.epoch, save)
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
-        report_checkpoint(report, save)
-
-    def _share_state(self, save: Callable[[Path], None]) -> None:
-        if self.warmup is None or self.warmup.exists(PROGRESS):
-            return
-        with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
-            save(Path(scratch))
-            # The progress comes last: its presence says that the state is whole.
-            for file in sorted(Path(scratch).iterdir(), key=lambda path: path.name == PROGRESS):
-                with self.warmup.publish(file.name) as path:
-                    shutil.copyfile(file, path)
+        self.member.report(report, save)

@@ -78,6 +78,17 @@ class Optimization:
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
 
+    def save_moments(self, folder: Path) -> None:
+        """Write AdamW's moments alone, for another training of the same network that goes on from here."""
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save({"state": self.optimizer.state_dict()["state"]}, folder / OPTIMIZER)
+
+    def take_moments(self, folder: Path) -> None:
+        """Begin with the moments that :meth:`save_moments` wrote; learning rate and schedule stay this training's."""
+        saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
     """AdamW without weight decay on biases and normalisation weights."""

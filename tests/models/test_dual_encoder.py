@@ -12,7 +12,7 @@ import torch
 from raydr.errors import ModelError
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, SideConfig
-from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, tower_folder
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, read_config, tower_folder
 from raydr.models.inference import InferenceEncoder, encode_tokens
 
 TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]
@@ -75,6 +75,14 @@ def test_training_can_start_from_a_saved_model(tmp_path, tiny_checkpoint):
         assert torch.equal(again.state_dict()[name], tensor), name
     with pytest.raises(ModelError, match="saved with projection=8, the config asks for None"):
         DualEncoder.from_config(model.config.model_copy(update={"checkpoint": folder, "projection": None}))
+
+
+def test_a_start_from_a_saved_model_obeys_the_asked_similarity_and_dropout(tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint, similarity="dot", dropout=0.3)
+    asked = read_config(folder).model_copy(update={"checkpoint": folder, "similarity": "cosine", "dropout": 0.0})
+    model = DualEncoder.from_config(asked)
+    assert model.tower("query").normalize
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.0}
 
 
 @pytest.mark.invariant

@@ -1,0 +1,264 @@
+"""Refresh rounds: train, encode, index, search, mine, judge, train again; evaluated after each round.
+
+The plan is made first and shown with its reasons; then the steps run, side by side where resources allow it. Killed at
+any point, the same command goes on: finished steps are found by their keys, begun ones by their finished parts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from raydr.artifacts import Artifact, only_writer
+from raydr.config import RunConfig
+from raydr.console import say, show_summary, show_table, warn
+from raydr.errors import ArtifactError, ConfigError
+from raydr.pipelines.job import Job, log_made
+from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
+from raydr.pipelines.refresh_results import RoundResult, finished_rounds, note_seconds, round_result
+from raydr.pipelines.steps import Step, reason, required, run_steps
+from raydr.reporting.refresh_report import refresh_page, refresh_rows
+from raydr.storage import Folder
+from raydr.tracking import Tracker, TrackerHandle
+from raydr.workspace import Workspace
+
+#: The last plan of the working folder, and what the rounds of each arm came to.
+PLAN, RESULTS, PAGE = "plan.json", "rounds.json", "report.html"
+
+
+@dataclass
+class RefreshOutcome:
+    """What a refresh came to: its rounds by arm, and where its files are."""
+
+    rounds: dict[str, list[RoundResult]]
+    folder: Folder
+    #: Number of each arm's best round on the dev split.
+    best: dict[str, int]
+
+
+def plan_only(config: RunConfig) -> RefreshPlan:
+    """Show what a refresh would do now; nothing is run, and Ray is not needed.
+
+    Raises:
+        ArtifactError: the data are not prepared.
+    """
+    workspace = Workspace(Folder(config.workdir).absolute())
+    dataset = workspace.noisy_dataset if config.inject_noise is not None else workspace.dataset
+    corpus = workspace.corpus_of(config.inject_noise)
+    plan = plan_refresh(config, workspace.refresh, Artifact.open(dataset, "dataset"), Artifact.open(corpus, "corpus"))
+    _show_plan(plan, workspace.refresh)
+    return plan
+
+
+def run_refresh(job: Job) -> RefreshOutcome:
+    """Run all rounds of all arms; what is done already is not done again.
+
+    Raises:
+        ConfigError: the settings do not fit the data or the cluster.
+        ArtifactError: another process runs a refresh in the same working folder.
+    """
+    # The data are what the rounds start from: only the rounds are done again.
+    data = replace(job, overwrite=False)
+    data.prepare()
+    if job.config.inject_noise is not None:
+        data.inject_noise()
+    return _Refresh(job).run()
+
+
+@dataclass
+class _Refresh:
+    job: Job
+    #: Trackers of the steps that are running, for those that log from a worker.
+    trackers: dict[str, Tracker] = field(default_factory=dict)
+    #: Last round of the arms that were stopped early.
+    stopped: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = self.job.workspace.refresh
+        self.plan = plan_refresh(
+            self.job.config,
+            self.root,
+            Artifact.open(self.job.dataset, "dataset"),
+            Artifact.open(self.job.corpus, "corpus"),
+            self._tracker_of,
+        )
+        self.arms_of: dict[str, list[Arm]] = {step.key: [] for step in self.plan.steps}
+        for arm in self.plan.arms:
+            for key in arm.steps() & self.arms_of.keys():
+                self.arms_of[key].append(arm)
+
+    def run(self) -> RefreshOutcome:
+        from raydr.stages.resources import cluster_capacity
+
+        with only_writer(self.root):
+            if self.job.overwrite:
+                for step in self.plan.steps:
+                    step.folder.remove()
+            todo = _show_plan(self.plan, self.root)
+            self._check_inputs(todo)
+            self.root.write_json(PLAN, {step.label + "@" + arm.name: step.describe() for arm in self.plan.arms
+                                        for step in self.plan.steps if arm in self.arms_of[step.key]})  # fmt: skip
+            for arm in self.plan.arms:
+                self._see_whether_to_stop(arm)
+            run_steps(required(self.plan.steps), cluster_capacity(), self._do, self._wanted)
+            return self._finish()
+
+    # -- steps
+
+    def _tracker_of(self, step: Step) -> TrackerHandle | None:
+        return self.trackers[step.key].handle()
+
+    def _do(self, step: Step) -> None:
+        say(f"== {step.label}: {step.work}")
+        started = time.monotonic()
+        with self.job.tracker.stage(step.label) as tracker:
+            self.trackers[step.key] = tracker
+            log_made(tracker, step.run())
+        note_seconds(self.root, step, time.monotonic() - started)
+        for arm in self.arms_of[step.key]:
+            if any(step in one.evaluations.values() for one in arm.rounds):
+                self._see_whether_to_stop(arm)
+
+    def _wanted(self, step: Step) -> bool:
+        return any(step.group <= self.stopped.get(arm.name, step.group) for arm in self.arms_of[step.key])
+
+    def _see_whether_to_stop(self, arm: Arm) -> None:
+        patience = arm.settings.patience
+        if patience is None or arm.name in self.stopped:
+            return
+        done = finished_rounds(arm)
+        values = [self._dev_value(arm, one) for one in done]
+        best = max(range(len(values)), key=lambda at: values[at], default=0)
+        if len(values) - 1 - best >= patience and len(values) < len(arm.rounds):
+            self.stopped[arm.name] = done[-1].number
+            say(
+                f"{arm.name}: {patience} {'round' if patience == 1 else 'rounds'} without a better "
+                f"{self._measure(arm)} than round {done[best].number}'s: no further round"
+            )
+
+    def _check_inputs(self, todo: list[Step]) -> None:
+        """Make again what is damaged: a part that was changed or cut off since it was finished."""
+        read = {step.key: step for one in todo for step in one.needs.values() if step.state() == "done"}
+        for step in read.values():
+            try:
+                step.open().verify()
+            except ArtifactError as error:
+                warn(f"{error}; {step.label} is made again")
+                step.folder.remove()
+
+    # -- results
+
+    def _measure(self, arm: Arm) -> str:
+        from raydr.evaluation.metrics import parse_measures
+
+        asked = arm.settings.measure or self.job.config.evaluate.measures[0]
+        return next(iter(parse_measures([asked])))
+
+    def _dev_value(self, arm: Arm, done: Round) -> float:
+        from raydr.stages.evaluate import load_result
+
+        split = self.job.config.data.dev_split
+        if split not in done.evaluations:
+            raise ConfigError(
+                f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
+            )
+        label = self._measure(arm)
+        found = [one.mean for one in load_result(done.evaluations[split].open()).summaries if one.measure == label]
+        if not found:
+            raise ConfigError(f"refresh.measure {arm.settings.measure!r} is not among evaluate.measures: add it there")
+        return found[0]
+
+    def _finish(self) -> RefreshOutcome:
+        rounds: dict[str, list[RoundResult]] = {}
+        best: dict[str, int] = {}
+        for arm in self.plan.arms:
+            done = finished_rounds(arm)
+            self._prune(arm, done)
+            rounds[arm.name] = [round_result(arm, one, self.root) for one in done]
+            best[arm.name] = max(done, key=lambda one: self._dev_value(arm, one)).number
+        self._compare(rounds)
+        self.root.write_json(
+            RESULTS, {name: {"best": best[name], "rounds": [one.as_json() for one in found]}
+                      for name, found in rounds.items()},
+        )  # fmt: skip
+        self._report(rounds, best)
+        return RefreshOutcome(rounds, self.root, best)
+
+    def _prune(self, arm: Arm, done: list[Round]) -> None:
+        if arm.settings.keep_vectors is None:
+            return
+        kept = {step.key for one in done[-arm.settings.keep_vectors :] for step in one.vectors}
+        for one in done[: -arm.settings.keep_vectors]:
+            for step in one.vectors:
+                if step.key not in kept and step.state() == "done":
+                    step.folder.remove()
+                    say(f"{arm.name}: removed {step.label} ({step.folder})")
+
+    def _compare(self, rounds: dict[str, list[RoundResult]]) -> None:
+        """One evaluation over all rounds of all arms, each against the first round of the first arm."""
+        by_arm = {arm.name: {one.number: one for one in arm.rounds} for arm in self.plan.arms}
+        splits = dict.fromkeys(split for found in rounds.values() for one in found for split in one.measures)
+        for split in splits:
+            runs: dict[str, Folder] = {}
+            for name, found in rounds.items():
+                for one in found:
+                    step = by_arm[name][one.number].runs.get(split)
+                    if step is not None and step.folder not in runs.values():
+                        runs[f"{name}-{one.number}" if len(rounds) > 1 else f"round-{one.number}"] = step.folder
+            if len(runs) < 2:
+                continue
+            from raydr.stages.evaluate import evaluate
+
+            config, output = self.job.config, self.root / "comparison" / split
+            evaluate(config, split, self.job.dataset, self.job.corpus, runs, output, overwrite=True)
+
+    def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int]) -> None:
+        config = self.job.config
+        splits = list(dict.fromkeys(split for found in rounds.values() for one in found for split in one.measures))
+        flat = [one for found in rounds.values() for one in found]
+        for split in splits:
+            columns, rows = refresh_rows(flat, split)
+            show_table(f"{split}, after each round", columns, rows)
+        with self.root.publish(PAGE) as path:
+            Path(path).write_text(refresh_page(config.name, flat, splits, best), encoding="utf-8")
+        self.job.tracker.log_artifact(self.root.localize(PAGE))
+        self.job.tracker.log_artifact(self.root.localize(RESULTS))
+        for one in flat:
+            label = self._measure(next(arm for arm in self.plan.arms if arm.name == one.arm))
+            values = {split: one.measure(split, label) for split in splits}
+            self.job.tracker.log_metrics(
+                {f"{one.arm}/{split}/{label}": found.mean for split, found in values.items() if found is not None},
+                one.number,
+            )
+        show_summary(
+            "refresh",
+            {
+                **{f"best round ({name})": number for name, number in best.items()},
+                **{
+                    f"its model ({name})": next(str(one.model.folder) for one in arm.rounds if one.number == best[name])
+                    for name, arm in ((arm.name, arm) for arm in self.plan.arms)
+                },
+                "rounds": self.root.path(RESULTS),
+                "report": self.root.path(PAGE),
+            },
+        )
+
+
+def _show_plan(plan: RefreshPlan, root: Folder) -> list[Step]:
+    """Print what is to be done and why; returns the steps."""
+    before = root.read_json(PLAN) if root.exists(PLAN) else {}
+    todo = required(plan.steps)
+    arms_of: dict[str, list[str]] = {}
+    for arm in plan.arms:
+        for key in arm.steps():
+            arms_of.setdefault(key, []).append(arm.name)
+    there = len(plan.steps) - len(todo)
+    say(f"refresh: {len(todo)} steps to do, {there} are there" if todo else f"refresh: all {there} steps are done")
+    for step in todo:
+        arms = arms_of[step.key]
+        last = next((before[f"{step.label}@{arm}"] for arm in arms if f"{step.label}@{arm}" in before), None)
+        whose = f" ({', '.join(arms)})" if len(arms) < len(plan.arms) else ""
+        # Not as a table: reasons are long, and a narrow terminal would cut them up.
+        say(f"  {step.label}{whose}: {step.work}; {reason(step, last)}")
+    return todo

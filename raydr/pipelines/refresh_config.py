@@ -1,0 +1,61 @@
+"""Settings of refresh rounds. Light to import: it is part of the run's config."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from raydr.component import Config
+
+
+class RoundChanges(Config):
+    """What one round does otherwise than the run's sections and the section ``refresh`` say."""
+
+    #: Changes to the section ``negatives``: another window, another depth.
+    negatives: dict[str, Any] = {}
+    #: Changes to the section ``train``: other negatives a query, another mixture, another loss.
+    train: dict[str, Any] = {}
+    judges: list[str] | None = None
+    start: Literal["last", "scratch"] | None = None
+    optimizer: Literal["fresh", "kept"] | None = None
+
+
+class RefreshConfig(Config):
+    """Rounds of training and mining: train, encode, index, search, mine, judge, train again.
+
+    The first round mines with ``negatives.miner``; each later one with the model of the round before it.
+    """
+
+    num_rounds: int = Field(default=3, ge=1)
+    #: Judges of every round's candidates or pairs, by name; their settings are in ``judge.judges``.
+    judges: list[str] = []
+    #: Where a round's training starts: from the model of the round before, or from ``model.checkpoint``.
+    start: Literal["last", "scratch"] = "last"
+    #: Whether a round that starts from the last model goes on with its optimiser's moments.
+    optimizer: Literal["fresh", "kept"] = "fresh"
+    #: The cross-encoder of the judge ``classifier``: trained once, on the candidates of the first round that asks it,
+    #: or anew in each round, on that round's candidates.
+    classifier: Literal["once", "each_round"] = "once"
+    #: Splits that are searched and evaluated after each round; the dev split and the test splits if empty.
+    evaluate_splits: list[str] = []
+    #: The measure on the dev split that says which round is best; the first of ``evaluate.measures`` if empty.
+    measure: str = ""
+    #: Rounds without a better dev measure after which no further one is begun; all are done if null.
+    patience: int | None = Field(default=None, ge=1)
+    #: Rounds, counted from the last, whose passage vectors and indexes are kept; all if null. Models, runs, negatives
+    #: and verdicts always stay.
+    keep_vectors: int | None = Field(default=None, ge=1)
+    #: By number, from 1.
+    rounds: dict[Annotated[int, Field(ge=1)], RoundChanges] = {}
+    #: Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once.
+    arms: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _rounds_exist(self) -> RefreshConfig:
+        beyond = [number for number in self.rounds if number > self.num_rounds]
+        if beyond:
+            raise ValueError(f"rounds: there is no round {beyond[0]}, num_rounds is {self.num_rounds}")
+        if "arms" in {key for changes in self.arms.values() for key in changes}:
+            raise ValueError("arms: an arm has no arms of its own")
+        return self

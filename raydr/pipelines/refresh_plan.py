@@ -1,0 +1,528 @@
+"""The steps of refresh rounds, laid out before anything runs. Needs the config, the corpus and the data set, no Ray.
+
+::
+
+    refresh/round-0/    what the first round starts from: the BM25 index, the untrained model, a guide
+    refresh/round-R/    run-train, mine, judge-NAME, judged | train | passages, index, run-SPLIT, evaluate-SPLIT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.models.config import ModelConfig
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.sieve import Sieve
+from raydr.pipelines import refresh_steps as make
+from raydr.pipelines.refresh_config import RefreshConfig
+from raydr.pipelines.steps import Resources, Step
+from raydr.storage import Folder
+from raydr.tracking import TrackerHandle
+
+#: Settings of ``encode``, ``search`` and ``evaluate`` that results depend on.
+_ENCODING = {"dtype", "token_budget", "device"}
+_SEARCHING = {"top_k", "nprobe", "ef_search", "refine_factor", "batch_queries"}
+_INDEXING = {"factory", "shard_rows", "train_rows"}
+
+#: Makes an artefact in a folder from the folders of what it needs, by role.
+Make = Callable[[Folder, dict[str, Folder]], Artifact]
+
+
+@dataclass
+class Round:
+    """The steps of one round that are looked at afterwards."""
+
+    number: int
+    config: RunConfig
+    model: Step
+    mined: Step | None
+    judged: Step | None
+    verdicts: list[Step]
+    #: What counts the candidates that training draws from.
+    statistics: Step | None
+    #: Passage vectors and index of the round's model.
+    vectors: list[Step]
+    runs: dict[str, Step]
+    evaluations: dict[str, Step]
+
+
+@dataclass
+class Arm:
+    """One refresh."""
+
+    name: str
+    settings: RefreshConfig
+    rounds: list[Round] = field(default_factory=list)
+
+    def steps(self) -> set[str]:
+        """Keys of all steps that only lead to this arm's rounds, and of those that others share."""
+        found: set[str] = set()
+        pending = [
+            step
+            for one in self.rounds
+            for step in (one.model, *one.evaluations.values(), *([one.statistics] if one.statistics else []))
+        ]
+        while pending:
+            step = pending.pop()
+            if step.key not in found:
+                found.add(step.key)
+                pending.extend(step.needs.values())
+        return found
+
+
+@dataclass
+class RefreshPlan:
+    """All arms, and their steps in an order in which they could run one after the other."""
+
+    arms: list[Arm]
+    steps: list[Step]
+
+
+def plan_refresh(
+    config: RunConfig,
+    root: Folder,
+    dataset: Artifact,
+    corpus: Artifact,
+    tracker: Callable[[Step], TrackerHandle | None] = lambda step: None,
+) -> RefreshPlan:
+    """Lay out the steps of every arm; arms share the steps that are the same.
+
+    Args:
+        config: the run.
+        root: the folder of the refresh.
+        dataset: the data set that is trained on.
+        corpus: its corpus.
+        tracker: where a training step logs its metrics, asked when it runs.
+
+    Raises:
+        ConfigError: a judge is unknown or cannot judge here.
+        ModelError: a checkpoint is not there.
+    """
+    arms: list[Arm] = []
+    steps: dict[str, Step] = {}
+    for name, settings in config.refresh_arms().items():
+        planner = _Planner(config, settings, root, dataset, corpus, tracker, steps)
+        arms.append(Arm(name, settings, planner.rounds()))
+    return RefreshPlan(arms, sorted(steps.values(), key=lambda step: step.group))
+
+
+@dataclass
+class _Planner:
+    config: RunConfig
+    settings: RefreshConfig
+    root: Folder
+    dataset: Artifact
+    corpus: Artifact
+    tracker: Callable[[Step], TrackerHandle | None]
+    #: By key, over all arms.
+    steps: dict[str, Step]
+    classifier: Step | None = None
+
+    def rounds(self) -> list[Round]:
+        made: list[Round] = []
+        for number in range(1, self.settings.num_rounds + 1):
+            made.append(self._round(number, made[-1] if made else None))
+        return made
+
+    # -- one round
+
+    def _round(self, number: int, last: Round | None) -> Round:
+        config = self.config.refresh_round(self.settings, number)
+        train_split = config.data.train_split
+        mined = judged = pairs = statistics = None
+        verdicts: list[Step] = []
+        if config.train.num_hard_negatives:
+            mined = self._mine(config, number, last)
+            negatives_verdicts, pairs_verdicts = self._verdicts(config, number, last, mined)
+            verdicts = negatives_verdicts + pairs_verdicts
+            if negatives_verdicts:
+                judged = self._put_together(config, number, mined, negatives_verdicts)
+            if pairs_verdicts:
+                pairs = self._filter_pairs(config, number, pairs_verdicts)
+            statistics = self._add(
+                number,
+                "statistics",
+                "negatives_statistics",
+                {"split": train_split, **_evaluated_answers(config)},
+                {"negatives": judged or mined},
+                partial(make.count_negatives, config, train_split, self.dataset.folder, self.corpus.folder),
+                work=self._queries(train_split),
+            )
+        model = self._train(config, number, last, judged or mined, pairs)
+        passages, index = self._vectors(config, number, f"round-{number}", model)
+        runs, evaluations = {}, {}
+        for split in self._splits():
+            runs[split] = self._search(config, number, split, model, index)
+            evaluations[split] = self._evaluate(config, number, split, runs[split])
+        return Round(number, config, model, mined, judged, verdicts, statistics, [passages, index], runs, evaluations)
+
+    def _splits(self) -> list[str]:
+        data = self.config.data
+        return self.settings.evaluate_splits or list(dict.fromkeys([data.dev_split, *data.test_splits]))
+
+    # -- candidates
+
+    def _mine(self, config: RunConfig, number: int, last: Round | None) -> Step:
+        assert config.negatives is not None
+        split, miner = config.data.train_split, config.negatives.miner
+        settings: dict[str, Any] = {"split": split, "round": number, **config.negatives.model_dump()}
+        needs: dict[str, Step] = {}
+        if miner == "bm25":
+            needs["run"] = self._bm25_run(config, split)
+        elif miner == "run":
+            model, index = self._miner_model(config, last)
+            needs["run"] = self._search(config, number, split, model, index)
+        return self._add(
+            number,
+            "mine",
+            "negatives",
+            settings,
+            needs,
+            partial(make.mine, config, split, self.dataset.folder, self.corpus.folder, miner, number),
+            work=self._queries(split),
+        )
+
+    def _miner_model(self, config: RunConfig, last: Round | None) -> tuple[Step, Step]:
+        if last is not None:
+            return last.model, last.vectors[1]
+        model = self._untrained(config)
+        return model, self._vectors(config, 0, "untrained", model)[1]
+
+    def _bm25_run(self, config: RunConfig, split: str) -> Step:
+        index = self._add(
+            0,
+            "bm25",
+            "bm25",
+            config.bm25.model_dump(),
+            {},
+            partial(make.bm25, config, self.corpus.folder),
+            work=self._passages(),
+        )
+        return self._add(
+            0,
+            f"bm25-run-{split}",
+            "run",
+            {"split": split, "top_k": config.search.top_k},
+            {"bm25": index},
+            partial(make.search_bm25, config, split, self.dataset.folder, self.corpus.folder),
+            work=self._queries(split),
+        )
+
+    # -- judges
+
+    def _verdicts(
+        self, config: RunConfig, number: int, last: Round | None, mined: Step
+    ) -> tuple[list[Step], list[Step]]:
+        changes = self.settings.rounds.get(number)
+        names = self.settings.judges if changes is None or changes.judges is None else changes.judges
+        found: dict[str, list[Step]] = {"negatives": [], "pairs": []}
+        for name in names:
+            judge = config.judge.judge(name)
+            found[judge.subject].append(self._judge(config, number, last, mined, judge))
+        return found["negatives"], found["pairs"]
+
+    def _judge(self, config: RunConfig, number: int, last: Round | None, mined: Step, judge: Judge) -> Step:
+        split, needs = config.data.train_split, {}
+        if judge.subject == "negatives":
+            needs["negatives"] = mined
+        model = self._judges_model(config, number, last, mined, judge)
+        if model is not None:
+            needs["model"] = model
+        settings = {"split": split, "judge": judge.model_dump(mode="json"), "seed": config.seed, **_encoding(config)}
+        return self._add(
+            number,
+            f"judge-{judge.name}",
+            "verdicts",
+            settings,
+            needs,
+            partial(make.judge, config, split, self.dataset.folder, self.corpus.folder, judge),
+            demand=_encoders(config),
+            work=f"{mined.work}, {config.negatives.depth if config.negatives else 0} candidates each"
+            if judge.subject == "negatives"
+            else self._queries(split),
+        )
+
+    def _judges_model(
+        self, config: RunConfig, number: int, last: Round | None, mined: Step, judge: Judge
+    ) -> Step | None:
+        if judge.reads == "cross_encoder":
+            return self._classifier(config, number, mined)
+        if judge.reads == "guide":
+            guide = config.model_copy(update={"model": config.judge.guide})
+            return self._add(
+                0, "guide", "model", _untrained_key(guide), {}, partial(make.untrained, guide), work="no training"
+            )
+        current = last.model if last is not None else self._untrained(config)
+        if isinstance(judge, Sieve):
+            assert config.negatives is not None
+            return self._add(
+                number,
+                "sieve-model",
+                "model",
+                {
+                    "sieve": config.judge.sieve.model_dump(mode="json"),
+                    "depth": config.negatives.depth,
+                    "train": make.training_settings(config),
+                },
+                {"model": current, "negatives": mined},
+                partial(make.train_sieve, config, self.dataset.folder, self.corpus.folder),
+                demand=_trainers(config),
+                trains=True,
+                work=f"{self._queries(config.data.train_split)} x {config.judge.sieve.num_epochs} epochs",
+            )
+        if judge.reads == "retriever" and config.judge.scores == "miner":
+            return None
+        return current
+
+    def _classifier(self, config: RunConfig, number: int, mined: Step) -> Step:
+        if self.settings.classifier == "once" and self.classifier is not None:
+            return self.classifier
+        settings = config.judge.classifier
+        self.classifier = self._add(
+            number,
+            "classifier",
+            "cross_encoder",
+            {
+                **settings.model_dump(mode="json", exclude={"model": {"checkpoint"}}),
+                "checkpoint": _checkpoint(settings.model),
+                "split": config.data.train_split,
+                "seed": config.seed,
+            },
+            {"negatives": mined},
+            partial(make.train_classifier, config, self.dataset.folder, self.corpus.folder),
+            demand=_trainers(config),
+            trains=True,
+            work=f"{self._queries(config.data.train_split)} x {settings.num_epochs} epochs",
+        )
+        return self.classifier
+
+    def _put_together(self, config: RunConfig, number: int, mined: Step, verdicts: list[Step]) -> Step:
+        return self._add(
+            number,
+            "judged",
+            "negatives",
+            {"split": config.data.train_split},
+            {"negatives": mined} | {step.label: step for step in verdicts},
+            partial(make.apply_verdicts, config, config.data.train_split),
+            work=self._queries(config.data.train_split),
+        )
+
+    def _filter_pairs(self, config: RunConfig, number: int, verdicts: list[Step]) -> Step:
+        return self._add(
+            number,
+            "pairs",
+            "dataset",
+            {"split": config.data.train_split},
+            {step.label: step for step in verdicts},
+            partial(make.filter_pairs, config, config.data.train_split, self.dataset.folder),
+            work=self._queries(config.data.train_split),
+        )
+
+    # -- models
+
+    def _untrained(self, config: RunConfig) -> Step:
+        return self._add(
+            0, "untrained", "model", _untrained_key(config), {}, partial(make.untrained, config), work="no training"
+        )
+
+    def _train(
+        self, config: RunConfig, number: int, last: Round | None, negatives: Step | None, pairs: Step | None
+    ) -> Step:
+        changes = self.settings.rounds.get(number)
+        start = (changes.start if changes else None) or self.settings.start
+        optimizer = (changes.optimizer if changes else None) or self.settings.optimizer
+        needs: dict[str, Step] = {}
+        if negatives is not None:
+            needs["negatives"] = negatives
+        if pairs is not None:
+            needs["pairs"] = pairs
+        with_optimizer = False
+        if last is not None and start == "last":
+            needs["start"] = last.model
+            with_optimizer = optimizer == "kept"
+        keeps = self._keeps_optimizer(number)
+        settings = {
+            **make.training_settings(config),
+            "checkpoint": checkpoint_fingerprint(config.model) if "start" not in needs else "",
+            "with_optimizer": with_optimizer,
+            "keep_optimizer": keeps,
+        }
+
+        def run(folder: Folder, inputs: dict[str, Folder]) -> Artifact:
+            return make.train(
+                config, self.dataset.folder, self.corpus.folder, self.tracker(step), with_optimizer, keeps, folder,
+                inputs,
+            )  # fmt: skip
+
+        step = self._add(
+            number,
+            "train",
+            "model",
+            settings,
+            needs,
+            run,
+            demand=_trainers(config),
+            trains=True,
+            work=f"{self._queries(config.data.train_split)} x {config.train.num_epochs} epochs",
+            # Whether there is another round at all depends on how good the last one is.
+            after=tuple(last.evaluations.values()) if last is not None and self.settings.patience else (),
+        )
+        return step
+
+    def _keeps_optimizer(self, number: int) -> bool:
+        """Whether the next round goes on with this round's optimiser."""
+        if number >= self.settings.num_rounds:
+            return False
+        changes = self.settings.rounds.get(number + 1)
+        start = (changes.start if changes else None) or self.settings.start
+        return start == "last" and ((changes.optimizer if changes else None) or self.settings.optimizer) == "kept"
+
+    # -- vectors, search, evaluation
+
+    def _vectors(self, config: RunConfig, number: int, name: str, model: Step) -> tuple[Step, Step]:
+        passages = self._add(
+            number,
+            "passages" if number else f"{name}-passages",
+            "embeddings",
+            _encoding(config),
+            {"model": model},
+            partial(make.encode_passages, config, self.corpus.folder),
+            demand=_encoders(config),
+            work=self._passages(),
+            temporary=True,
+        )
+        index = self._add(
+            number,
+            "index" if number else f"{name}-index",
+            "index",
+            config.index.model_dump(include=_INDEXING),
+            {"passages": passages},
+            partial(make.index, config),
+            demand={"CPU": float(config.index.cpus_per_task)},
+            work=self._passages(),
+            temporary=True,
+        )
+        return passages, index
+
+    def _search(self, config: RunConfig, number: int, split: str, model: Step, index: Step) -> Step:
+        queries = self._add(
+            model.group,
+            f"queries-{split}" if model.group else f"untrained-queries-{split}",
+            "embeddings",
+            {"split": split, **_encoding(config)},
+            {"model": model},
+            partial(make.encode_queries, config, split, self.dataset.folder),
+            demand=_encoders(config),
+            work=self._queries(split),
+            temporary=True,
+        )
+        return self._add(
+            number,
+            f"run-{split}",
+            "run",
+            {"split": split, **config.search.model_dump(include=_SEARCHING)},
+            {"index": index, "queries": queries},
+            partial(make.search, config, f"round-{number}"),
+            # By default the search actors take all CPUs.
+            demand={"CPU": float(config.search.cpus_per_actor or 1e9)},
+            work=self._queries(split),
+        )
+
+    def _evaluate(self, config: RunConfig, number: int, split: str, run: Step) -> Step:
+        return self._add(
+            number,
+            f"evaluate-{split}",
+            "evaluation",
+            {"split": split, "seed": config.seed, **config.evaluate.model_dump()},
+            {f"round-{number}": run},
+            partial(make.evaluate, config, split, self.dataset.folder, self.corpus.folder),
+            work=self._queries(split),
+        )
+
+    # -- small things
+
+    def _add(
+        self,
+        number: int,
+        name: str,
+        kind: str,
+        settings: dict[str, Any],
+        needs: dict[str, Step],
+        run: Make,
+        demand: Resources | None = None,
+        work: str = "",
+        temporary: bool = False,
+        after: tuple[Step, ...] = (),
+        trains: bool = False,
+    ) -> Step:
+        inputs = {"dataset": self.dataset.fingerprint, "corpus": self.corpus.fingerprint}
+        step = Step(
+            label=f"round-{number}/{name}",
+            root=self.root,
+            kind=kind,
+            settings={"inputs": inputs, **settings},
+            needs=needs,
+            make=run,
+            demand=demand or {"CPU": 1.0},
+            work=work,
+            group=number,
+            temporary=temporary,
+            after=after,
+            trains=trains,
+        )
+        return self.steps.setdefault(step.key, step)
+
+    def _passages(self) -> str:
+        return f"{self.corpus.rows('passages'):,} passages"
+
+    def _queries(self, split: str) -> str:
+        rows = self.dataset.rows(f"queries/{split}")
+        if not rows:
+            splits = sorted({name.split("/")[1] for name in self.dataset.parts("queries")})
+            raise ConfigError(
+                f"refresh: the data set at {self.dataset.folder} has no queries of split {split!r}; it has "
+                f"{', '.join(splits)}"
+            )
+        return f"{rows:,} queries"
+
+
+def _encoding(config: RunConfig) -> dict[str, Any]:
+    return config.encode.model_dump(include=_ENCODING)
+
+
+def _encoders(config: RunConfig) -> Resources:
+    settings = config.encode
+    return {
+        "CPU": settings.min_actors * settings.cpus_per_actor + settings.cpus_per_tokenizer,
+        "GPU": settings.min_actors * settings.gpus_per_actor,
+    }
+
+
+def _trainers(config: RunConfig) -> Resources:
+    settings = config.train
+    fewest = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[0]
+    return {"CPU": fewest * settings.cpus_per_worker, "GPU": float(fewest if settings.use_gpu else 0)}
+
+
+def _untrained_key(config: RunConfig) -> dict[str, Any]:
+    return {
+        "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
+        "checkpoint": checkpoint_fingerprint(config.model),
+        "seed": config.seed,
+    }
+
+
+def _checkpoint(model: CrossEncoderConfig) -> str:
+    return checkpoint_fingerprint(ModelConfig(checkpoint=model.checkpoint))
+
+
+def _evaluated_answers(config: RunConfig) -> dict[str, Any]:
+    return config.evaluate.model_dump(include={"answer_match", "answer_query_prefixes"})

@@ -1,0 +1,129 @@
+"""What the rounds of a refresh came to: measures, candidates, verdicts and time, read from their artefacts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from raydr.artifacts import MANIFEST
+from raydr.evaluation.comparison import MeasureSummary
+from raydr.pipelines.refresh_plan import Arm, Round
+from raydr.pipelines.steps import Step
+from raydr.storage import Folder
+
+#: Where the seconds spent on each step are kept, below the folder of the refresh.
+TIMES = "times"
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One finished round of one arm.
+
+    Args:
+        arm: its name.
+        number: of the round, from 1.
+        measures: by split.
+        negatives: counts of the candidates that training drew from; empty without hard negatives.
+        verdicts: counts by judge.
+        seconds: by stage, over all attempts.
+        folders: where its artefacts are, by step.
+        fingerprints: of these artefacts.
+    """
+
+    arm: str
+    number: int
+    measures: dict[str, list[MeasureSummary]]
+    negatives: dict[str, Any]
+    verdicts: dict[str, dict[str, Any]]
+    seconds: dict[str, float]
+    folders: dict[str, str]
+    fingerprints: dict[str, str]
+
+    def measure(self, split: str, label: str) -> MeasureSummary | None:
+        return next((one for one in self.measures.get(split, []) if one.measure == label), None)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def note_seconds(root: Folder, step: Step, seconds: float) -> None:
+    """Add the time of one attempt to what was spent on a step before."""
+    root.write_json(_times_name(step), {"seconds": seconds_of(root, step) + seconds})
+
+
+def seconds_of(root: Folder, step: Step) -> float:
+    """Seconds spent on a step so far; a killed attempt is not counted."""
+    name = _times_name(step)
+    return float(root.read_json(name)["seconds"]) if root.exists(name) else 0.0
+
+
+def _times_name(step: Step) -> str:
+    return f"{TIMES}/{step.folder.url.rstrip('/').rpartition('/')[2]}-{step.group}.json"
+
+
+def finished_rounds(arm: Arm) -> list[Round]:
+    """The rounds whose evaluations are all there."""
+    return [one for one in arm.rounds if all(step.state() == "done" for step in one.evaluations.values())]
+
+
+def round_result(arm: Arm, done: Round, root: Folder) -> RoundResult:
+    """Read what a finished round came to."""
+    from raydr.stages.evaluate import load_result
+
+    measures = {split: load_result(step.open()).summaries for split, step in done.evaluations.items()}
+    steps = _steps_of(done)
+    there = {step.label: step for step in steps if step.folder.exists(MANIFEST)}
+    return RoundResult(
+        arm=arm.name,
+        number=done.number,
+        measures=measures,
+        negatives=done.statistics.open().info if done.statistics is not None else {},
+        verdicts={one.open().info["judge"]: one.open().info for one in done.verdicts},
+        seconds=_by_stage(root, steps),
+        folders={label: str(step.folder) for label, step in there.items()},
+        fingerprints={label: step.open().fingerprint for label, step in there.items()},
+    )
+
+
+#: What a step's time is counted as, by the beginning of its name.
+_STAGES = {
+    "train": "train",
+    "passages": "encode",
+    "queries": "encode",
+    "untrained": "encode",
+    "index": "index",
+    "run": "search",
+    "bm25": "search",
+    "mine": "mine",
+    "statistics": "mine",
+    "judge": "judge",
+    "classifier": "judge",
+    "sieve": "judge",
+    "guide": "judge",
+    "pairs": "judge",
+    "evaluate": "evaluate",
+}
+
+
+def _by_stage(root: Folder, steps: list[Step]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for step in steps:
+        name = step.label.partition("/")[2]
+        stage = next(stage for beginning, stage in _STAGES.items() if name.startswith(beginning))
+        seconds[stage] = seconds.get(stage, 0.0) + seconds_of(root, step)
+    return seconds
+
+
+def _steps_of(done: Round) -> list[Step]:
+    """The round's steps, and those of round 0 that only the first round uses."""
+    found: dict[str, Step] = {}
+    pending = [done.model, *done.vectors, *done.evaluations.values()]
+    if done.statistics is not None:
+        pending.append(done.statistics)
+    while pending:
+        step = pending.pop()
+        if step.key in found or (step.group != done.number and not (done.number == 1 and step.group == 0)):
+            continue
+        found[step.key] = step
+        pending.extend(step.needs.values())
+    return sorted(found.values(), key=lambda step: step.label)

@@ -1,0 +1,176 @@
+"""Refresh rounds: what a changed setting does again, and two arms from raw data to their table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.pipelines.job import open_job
+from raydr.pipelines.refresh import plan_only, run_refresh
+from raydr.pipelines.refresh_plan import plan_refresh
+from raydr.pipelines.refresh_results import RoundResult
+from raydr.pipelines.steps import required
+from raydr.storage import Folder
+
+
+def run_config(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any) -> RunConfig:
+    side = {"max_length": 24}
+    raw: dict[str, Any] = {
+        "workdir": str(workdir),
+        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 40},
+        "negatives": {"depth": 6},
+        "model": {"checkpoint": checkpoint, "query": side, "passage": side, "dropout": 0.0},
+        "train": {
+            "num_epochs": 1,
+            "batch_size": 8,
+            "num_hard_negatives": 1,
+            "dtype": "float32",
+            "optimizer": {"learning_rate": 1e-3},
+            "dev": {"random_passages": 30},
+        },
+        "encode": {"dtype": "float32", "token_budget": 1024},
+        "evaluate": {"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
+        "judge": {"judges": [{"name": "margin"}]},
+        "refresh": {"num_rounds": 2},
+        "tracking": {"enabled": False},
+    }
+    for name, changes in sections.items():
+        raw[name] = raw.get(name, {}) | changes
+    return RunConfig.parse(raw)
+
+
+@pytest.fixture
+def planned(beir_folder, tiny_checkpoint, tmp_path, tiny_data):
+    """Plans of small runs: only fingerprints and counts of the data are read."""
+    corpus, dataset = Artifact.open(tiny_data[0], "corpus"), Artifact.open(tiny_data[1], "dataset")
+
+    def plan(**sections: Any):
+        sections.setdefault("refresh", {"num_rounds": 3})
+        sections["refresh"] = {"evaluate_splits": ["dev"]} | sections["refresh"]
+        config = run_config(beir_folder, tiny_checkpoint, tmp_path, **sections)
+        return plan_refresh(config, Folder(str(tmp_path / "refresh")), dataset, corpus)
+
+    return plan
+
+
+def labels(plan) -> list[str]:
+    return [step.label for step in required(plan.steps)]
+
+
+def keys(plan) -> dict[str, str]:
+    return {step.label: step.key for step in plan.steps}
+
+
+def test_every_round_mines_with_the_model_of_the_one_before(planned):
+    found = labels(planned())
+    assert found[:2] == ["round-0/bm25", "round-0/bm25-run-train"]
+    for number in (1, 2, 3):
+        names = [label.partition("/")[2] for label in found if label.startswith(f"round-{number}/")]
+        assert ("run-train" in names) == (number > 1)
+        assert {"mine", "statistics", "train", "passages", "index", "run-dev", "evaluate-dev"} <= set(names)
+
+
+def test_only_what_depends_on_a_change_gets_another_key(planned):
+    before = keys(planned())
+    later = keys(planned(refresh={"num_rounds": 3, "rounds": {3: {"negatives": {"first_rank": 3}}}}))
+    changed = {label for label in before if before[label] != later[label]}
+    assert changed == {label for label in before if label.startswith("round-3/")} - {"round-3/run-train"}
+    assert keys(planned(encode={"max_actors": 2}, train={"num_workers": 2})) == before
+    assert keys(planned(train={"batch_size": 4}))["round-1/train"] != before["round-1/train"]
+    assert keys(planned(train={"batch_size": 4}))["round-1/mine"] == before["round-1/mine"]
+
+
+def test_arms_share_the_rounds_in_which_they_agree(planned):
+    arms = {"plain": {}, "judged": {"rounds": {2: {"judges": ["margin"]}}}}
+    plan = planned(refresh={"num_rounds": 2, "arms": arms})
+    plain, judged = plan.arms
+    assert plain.rounds[0].model is judged.rounds[0].model
+    assert plain.rounds[1].mined is judged.rounds[1].mined
+    assert plain.rounds[1].model is not judged.rounds[1].model
+    assert judged.rounds[1].judged is not None
+    assert labels(plan).count("round-1/train") == 1
+    assert labels(plan).count("round-2/train") == 2
+
+
+def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
+    base = keys(planned())["round-2/train"]
+    scratch = planned(refresh={"num_rounds": 3, "start": "scratch"})
+    assert keys(scratch)["round-2/train"] != base
+    assert "start" not in scratch.arms[0].rounds[1].model.needs
+    kept = planned(refresh={"num_rounds": 3, "optimizer": "kept"})
+    settings = [one.model.settings for one in kept.arms[0].rounds]
+    assert [one["keep_optimizer"] for one in settings] == [True, True, False]
+    assert [one["with_optimizer"] for one in settings] == [False, True, True]
+
+
+def test_the_classifier_is_trained_once_or_in_each_round(planned):
+    once = planned(refresh={"num_rounds": 3, "judges": ["classifier"]})
+    assert labels(once).count("round-1/classifier") == 1
+    assert "round-2/classifier" not in labels(once)
+    each = planned(refresh={"num_rounds": 3, "judges": ["classifier"], "classifier": "each_round"})
+    assert {"round-1/classifier", "round-2/classifier", "round-3/classifier"} <= set(labels(each))
+
+
+def test_a_split_without_queries_is_refused(planned):
+    with pytest.raises(ConfigError, match=r"no queries of split 'nix'; it has dev, train"):
+        planned(refresh={"num_rounds": 1, "evaluate_splits": ["nix"]})
+
+
+@pytest.mark.ray
+def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys):
+    arms = {"plain": {}, "judged": {"rounds": {2: {"judges": ["margin"]}}}}
+    refresh = {
+        "num_rounds": 2,
+        "optimizer": "kept",
+        "keep_vectors": 1,
+        "evaluate_splits": ["dev"],
+        "arms": arms,
+    }
+    config = run_config(beir_folder, tiny_checkpoint, tmp_path, refresh=refresh)
+    with open_job(config) as job:
+        first = run_refresh(job)
+        again = run_refresh(job)
+    assert again.rounds["plain"] == first.rounds["plain"]
+    assert again.rounds["judged"] == first.rounds["judged"]
+    assert "steps are done" in capsys.readouterr().err
+    assert list(first.rounds) == ["plain", "judged"]
+    assert [one.number for one in first.rounds["plain"]] == [1, 2]
+    plain, judged = (first.rounds[arm][1] for arm in ("plain", "judged"))
+    assert plain.fingerprints["round-2/mine"] == judged.fingerprints["round-2/mine"]
+    assert plain.fingerprints["round-2/train"] != judged.fingerprints["round-2/train"]
+    assert judged.verdicts["margin"]["drop"] > 0
+    assert judged.negatives["used"] == judged.negatives["candidates"] - judged.verdicts["margin"]["drop"]
+    check_the_record(first.folder, first.rounds)
+    assert not plan_only(config).arms[0].rounds[0].vectors[0].folder.exists()
+    comparison = json.loads((Path(first.folder.root) / "comparison" / "dev" / "comparisons.json").read_text())
+    assert {row["system"] for row in comparison} == {"plain-2", "judged-2"}
+
+    damaged = Path(judged.folders["round-2/judged"]) / "negatives" / "train" / "part-00000.arrow"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    longer = config.model_dump()
+    longer["refresh"]["arms"]["judged"]["rounds"][2]["train"] = {"num_epochs": 2}
+    with open_job(RunConfig.parse(longer)) as job:
+        changed = run_refresh(job)
+    said = capsys.readouterr().err
+    assert "train.num_epochs: was 1, is 2" in said
+    assert "round-2/judged is made again" in said
+    assert changed.rounds["plain"] == first.rounds["plain"]
+    assert changed.rounds["judged"][1].fingerprints["round-2/judged"] == judged.fingerprints["round-2/judged"]
+
+
+def check_the_record(folder: Folder, rounds: dict[str, list[RoundResult]]) -> None:
+    record = folder.read_json("rounds.json")
+    for arm, found in rounds.items():
+        assert record[arm]["rounds"] == json.loads(json.dumps([one.as_json() for one in found]))
+        assert record[arm]["best"] in (1, 2)
+        for one in found:
+            assert {"train", "encode", "index", "search", "mine", "evaluate"} <= one.seconds.keys()
+    page = Path(folder.path("report.html")).read_text()
+    assert page.count("<img") == 1
+    assert "judged" in page

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test lint unit bench clean
+.PHONY: help setup setup-dev quickstart test lint unit chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ lint: setup-dev
 
 unit: setup-dev
 	$(BIN)/python -m pytest
+
+chaos: setup-dev ## kill a small refresh in every step, and compare (half an hour or more)
+	$(BIN)/python -m pytest -m chaos tests/chaos -s
 
 bench: setup-dev ## encoding, training step and search, side by side
 	$(BIN)/python -m benchmarks.encode

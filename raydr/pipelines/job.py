@@ -23,11 +23,17 @@ CONFIG_FILE = "config.yaml"
 
 
 @contextmanager
-def open_job(config: RunConfig, overwrite: bool = False) -> Iterator[Job]:
-    """Connect to Ray, open the run's tracking, and bind the stages to the run's working folder."""
+def open_job(config: RunConfig, overwrite: bool = False, dashboard: bool = False) -> Iterator[Job]:
+    """Connect to Ray, open the run's tracking, and bind the stages to the run's working folder.
+
+    Args:
+        config: the run.
+        overwrite: replace what was made differently.
+        dashboard: a Ray that is started here has its dashboard.
+    """
     workspace = Workspace(Folder(config.workdir).absolute())
     with (
-        connected(config.ray),
+        connected(config.ray, dashboard),
         open_run(config.tracking, config.name, workspace.root, _tags(config)) as tracker,
     ):
         tracker.log_params(config.model_dump(mode="json"))

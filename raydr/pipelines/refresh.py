@@ -110,7 +110,7 @@ class _Refresh:
         return self.trackers[step.key].handle()
 
     def _do(self, step: Step) -> None:
-        say(f"== {step.label}: {step.work}")
+        say(f"== {step.label}: {step.work} -> {step.folder}")
         started = time.monotonic()
         with self.job.tracker.stage(step.label) as tracker:
             self.trackers[step.key] = tracker

@@ -1,0 +1,46 @@
+"""The search over one training: a trial makes what it reads, trains, and tells its dev measure after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.config import RunConfig
+from raydr.pipelines.tune_inputs import TrainingInputs
+from raydr.stages.failures import worker_errors
+from raydr.stages.tasks import fetch
+from raydr.stages.tune_trial import streamed, training_rows
+from raydr.storage import Folder
+from raydr.tuning.objective import RowsSoFar
+from raydr.tuning.resources import Split
+from raydr.tuning.trial_config import with_values
+
+#: A trial's model below its folder.
+MODEL = "model"
+
+
+@dataclass(frozen=True)
+class TrainingObjective:
+    """See :class:`raydr.tuning.objective.Objective`.
+
+    Args:
+        config: of the default trial, with its arithmetic resolved.
+        corpus: of the run.
+        workshop: actor that makes what trainings read.
+        split: of the resources.
+    """
+
+    config: RunConfig
+    corpus: Folder
+    workshop: Any
+    split: Split
+
+    def run(self, values: Mapping[str, Any], place: Folder) -> Iterator[RowsSoFar]:
+        config = with_values(self.config, values)
+        inputs: TrainingInputs = fetch(self.workshop.make.remote(config))
+        # A group's workers book their own resources; a single process is the task itself.
+        alone = self.split.alone
+        work = streamed(training_rows, self.split.cpus if alone else 0, self.split.gpus if alone else 0)
+        with worker_errors():
+            yield from work(config, inputs.dataset, self.corpus, inputs.negatives, place / MODEL, alone)

@@ -1,0 +1,196 @@
+"""Runs a command and kills its processes in the middle of chosen steps, until it has ended by itself."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+#: ``worker``: one Ray worker; ``driver``: the command; ``node``: the command and every process of its Ray at once.
+Victim = Literal["worker", "driver", "node"]
+
+_STARTED = re.compile(r"^== (\S+): .* -> (\S+)$")
+#: Seconds after which a command that says nothing has hung.
+_PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill to be done: in which step, of what, and how far into the step's usual time."""
+
+    step: str
+    victim: Victim
+    after: float
+
+
+@dataclass
+class Record:
+    """A kill that was done while its step was running."""
+
+    kill: Kill
+    seconds_in: float
+    processes: list[str]
+
+
+@dataclass
+class Monkey:
+    """Runs ``command`` again and again until no kill is left and it ends with 0.
+
+    Args:
+        command: a raydr command that can be repeated.
+        seconds: how long each step takes undisturbed.
+        kills: what is to be done; each is tried each time its step starts, until it hits.
+        ray_folder: the temp dir of the command's Ray, by which its processes are known.
+        seed: chooses among workers.
+    """
+
+    command: list[str]
+    seconds: dict[str, float]
+    kills: list[Kill]
+    ray_folder: str
+    seed: int = 0
+    done: list[Record] = field(default_factory=list)
+    #: Kills that came too late: the step had ended.
+    missed: int = 0
+    log: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            AssertionError: an undisturbed attempt failed, or a step was never reached.
+        """
+        rng = random.Random(self.seed)
+        waiting = list(self.kills)
+        for _ in range(20 + 4 * len(self.kills)):
+            ended = self._attempt(waiting, rng)
+            self._sweep()
+            if ended == 0 and not waiting:
+                return
+            assert ended in (0, None), f"the command failed by itself with {ended}:\n" + "\n".join(self.log[-60:])
+            assert ended is None or not waiting, f"never reached: {[kill.step for kill in waiting]}"
+        raise AssertionError(f"it did not come to an end; {len(waiting)} kills are left")
+
+    def _attempt(self, waiting: list[Kill], rng: random.Random) -> int | None:
+        """One run of the command; returns its exit status, None if it was killed."""
+        process = subprocess.Popen(
+            self.command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"COLUMNS": "200"},
+        )
+        watchdog = threading.Timer(_PATIENCE, process.kill)
+        watchdog.start()
+        killed = False
+        try:
+            for step, place in self._steps(process):
+                kill = next((one for one in waiting if one.step == step), None)
+                if kill is None or killed:
+                    continue
+                record = self._kill(process, kill, Path(place), rng)
+                killed = process.poll() is not None
+                waiting.remove(kill)
+                if record is None:
+                    self.missed += 1
+                    waiting.append(Kill(kill.step, kill.victim, kill.after / 2))
+                else:
+                    self.done.append(record)
+        finally:
+            watchdog.cancel()
+        status = process.wait()
+        return None if killed else status
+
+    def _steps(self, process: subprocess.Popen[str]) -> Iterator[tuple[str, str]]:
+        """Name and place of each step as it starts."""
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.log.append(line.rstrip())
+            if found := _STARTED.match(line.rstrip()):
+                yield found.group(1), found.group(2)
+
+    def _kill(self, process: subprocess.Popen[str], kill: Kill, place: Path, rng: random.Random) -> Record | None:
+        started = time.monotonic()
+        deadline = started + kill.after * self.seconds.get(kill.step, 1.0)
+        victims: list[psutil.Process] = []
+        while not victims:
+            # How far a step has come can only be told by the clock.
+            time.sleep(max(0.0, deadline - time.monotonic()))
+            if (place / "manifest.json").exists() or process.poll() is not None:
+                return None
+            victims = self._victims(process, kill.victim, rng)
+            deadline = time.monotonic() + 0.05
+        names = [_name(one) for one in victims]
+        for one in victims:
+            _send(one, signal.SIGSTOP)
+        # Stopped, the step cannot have ended between this look and the kill.
+        running = not (place / "manifest.json").exists()
+        for one in victims:
+            _send(one, signal.SIGKILL)
+        if kill.victim != "worker":
+            process.wait()
+        if not running:
+            return None
+        return Record(kill, time.monotonic() - started, names)
+
+    def _victims(self, process: subprocess.Popen[str], victim: Victim, rng: random.Random) -> list[psutil.Process]:
+        driver = psutil.Process(process.pid)
+        if victim == "driver":
+            return [driver]
+        ours = self._processes()
+        if victim == "node":
+            return [driver, *ours]
+        busy = [one for one in ours if _name(one).startswith("ray::") and not _name(one).startswith(_SERVICES)]
+        return [rng.choice(sorted(busy, key=lambda one: one.pid))] if busy else []
+
+    def _processes(self) -> list[psutil.Process]:
+        """The processes of the command's Ray: those that name its folder, and their children."""
+        found = []
+        for one in psutil.process_iter():
+            try:
+                family = [one, *one.parents()]
+                if any(self.ray_folder in " ".join(member.cmdline()) for member in family):
+                    found.append(one)
+            except psutil.Error:
+                # It has ended meanwhile.
+                continue
+        return found
+
+    def _sweep(self) -> None:
+        """Remove what a killed driver has left behind."""
+        for one in self._processes():
+            _send(one, signal.SIGKILL)
+
+
+#: Ray's own helpers are not what does the work.
+_SERVICES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::_Board")
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _name(process: psutil.Process) -> str:
+    return " ".join(_command(process))[:60]
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        # It was quicker.
+        return

@@ -1,0 +1,136 @@
+"""Processes of a small refresh are killed at random in the middle of its steps; it must end as if nothing had been.
+
+``make test`` does a few kills, ``make chaos`` at least three in every step.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from chaos.monkey import Kill, Monkey, Victim
+from raydr.artifacts import MANIFEST
+
+SEED = 2026
+
+
+def write_config(folder: Path, beir_folder: Path, checkpoint: str, ray_folder: str, **refresh: Any) -> Path:
+    side = {"max_length": 24}
+    config: dict[str, Any] = {
+        "name": "chaos",
+        "workdir": str(folder / "work"),
+        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 15},
+        "negatives": {"depth": 6},
+        "model": {"checkpoint": checkpoint, "query": side, "passage": side},
+        "train": {
+            "num_epochs": 4,
+            "batch_size": 8,
+            "num_workers": 2,
+            "num_hard_negatives": 1,
+            "checkpoint_steps": 1,
+            "dtype": "float32",
+            "optimizer": {"learning_rate": 1e-3},
+            "dev": {"random_passages": 30},
+        },
+        "encode": {"dtype": "float32", "token_budget": 256, "max_actors": 2, "cpus_per_actor": 0.75},
+        "index": {"shard_rows": 40},
+        "search": {"batch_queries": 8, "cpus_per_actor": 1},
+        "evaluate": {"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
+        "judge": {
+            "judges": [{"name": "margin"}],
+            "classifier": {"model": {"checkpoint": checkpoint, "max_length": 48}, "dtype": "float32"},
+        },
+        "refresh": {"evaluate_splits": ["dev"], **refresh},
+        "ray": {"num_cpus": 2, "object_store_gib": 0.2, "temp_dir": ray_folder},
+        "tracking": {"enabled": False},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Kill], seconds: dict[str, float],
+                **refresh: Any) -> Monkey:  # fmt: skip
+    """A refresh with these kills; the folder of its Ray is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rc", ignore_cleanup_errors=True) as ray_folder:
+        config = write_config(folder, beir_folder, checkpoint, ray_folder, **refresh)
+        command = [sys.executable, "-m", "raydr", "refresh", str(config)]
+        monkey = Monkey(command, seconds, list(kills), ray_folder, SEED)
+        monkey.run()
+        return monkey
+
+
+def step_seconds(folder: Path) -> dict[str, float]:
+    """Seconds of each step, by label; keys are cut off from the names."""
+    found = {}
+    for file in sorted((folder / "work" / "refresh" / "times").glob("*.json")):
+        name, group = file.stem.rsplit("-", 1)
+        found[f"round-{group}/{name.rsplit('-', 1)[0]}"] = float(json.loads(file.read_text())["seconds"])
+    return found
+
+
+def artefacts(folder: Path) -> dict[str, Any]:
+    """Fingerprint and parts of every artefact below the refresh, and what the model's weights add up to."""
+    root = folder / "work" / "refresh"
+    found = {}
+    for path in sorted(root.rglob(MANIFEST)):
+        manifest = json.loads(path.read_text())
+        # The page of an evaluation says where its inputs lie.
+        parts = {name: part["checksum"] for name, part in manifest["parts"].items() if not name.endswith(".html")}
+        found[str(path.parent.relative_to(root))] = (manifest["fingerprint"], parts, manifest["info"].get("weights"))
+    return found
+
+
+def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list[Kill]:
+    """Kills of every step at random moments: of the command, of its whole node, of a worker."""
+    kills = []
+    for step in sorted(seconds):
+        # The classifier's and the retriever's groups, and the actors, are what can lose a single worker.
+        for at in range(each):
+            victims: tuple[Victim, ...] = get_args(Victim)
+            kills.append(Kill(step, victims[at % len(victims)], rng.uniform(0.05, 0.8)))
+    rng.shuffle(kills)
+    return kills
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+def test_a_few_kills_leave_no_trace(beir_folder, tiny_checkpoint, tmp_path):
+    run_through(tmp_path / "calm", beir_folder, tiny_checkpoint, [], {}, num_rounds=1)
+    seconds = step_seconds(tmp_path / "calm")
+    kills = [
+        Kill("round-1/train", "worker", 0.7),
+        Kill("round-1/passages", "node", 0.5),
+        Kill("round-1/run-dev", "driver", 0.3),
+    ]
+    monkey = run_through(tmp_path / "wild", beir_folder, tiny_checkpoint, kills, seconds, num_rounds=1)
+    assert len(monkey.done) == 3
+    assert artefacts(tmp_path / "wild") == artefacts(tmp_path / "calm")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(4 * 3600)
+def test_kills_in_every_step_leave_no_trace(beir_folder, tiny_checkpoint, tmp_path, capsys):
+    refresh = {"num_rounds": 2, "rounds": {2: {"judges": ["margin", "classifier"]}}}
+    run_through(tmp_path / "calm", beir_folder, tiny_checkpoint, [], {}, **refresh)
+    seconds = step_seconds(tmp_path / "calm")
+    kills = plan_kills(seconds, 3, random.Random(SEED))
+    monkey = run_through(tmp_path / "wild", beir_folder, tiny_checkpoint, kills, seconds, **refresh)
+    counts: dict[str, dict[str, int]] = {}
+    for record in monkey.done:
+        of = counts.setdefault(record.kill.step, {})
+        of[record.kill.victim] = of.get(record.kill.victim, 0) + 1
+    with capsys.disabled():
+        print(f"\n{len(monkey.done)} kills hit a running step, {monkey.missed} came too late")  # noqa: T201
+        for step, victims in sorted(counts.items()):
+            print(f"  {step}: {victims}")  # noqa: T201
+    assert len(monkey.done) == len(kills) >= 20
+    assert artefacts(tmp_path / "wild") == artefacts(tmp_path / "calm")

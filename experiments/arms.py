@@ -16,22 +16,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from experiments.live_encoder import LiveEncoder
+from experiments.redrawn import redraw_candidates
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
+from raydr.models.tokens import TextTokenizer
 from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.mixture import GaussianDetector
+from raydr.stages.judge_negatives import known_false_negatives
 from raydr.storage import Folder
 from raydr.training.checkpoint import Progress
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval, build_dev_set
 from raydr.training.run import SplitTables, TrainingInputs, build_setup
-from raydr.training.trainer import Trainer
+from raydr.training.trainer import Listener, Trainer
 
 #: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
 DETECTORS = {"paper": GaussianDetector(), "calibrated": CalibratedDetector(min_separation=1)}
@@ -50,6 +55,23 @@ class ArmData:
     dataset: Folder
     corpus: Folder
     negatives: Folder | None
+
+
+@dataclass(frozen=True)
+class ArmOptions:
+    """What an arm does besides training as its config says.
+
+    Args:
+        clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference), and without
+            the candidates that are known to be false negatives.
+        redraw_depth: before every epoch score all passages and take so many of each query's best as its candidates;
+            0 keeps those that were mined.
+        model_folder: where the last state is saved as a model; nowhere if empty.
+    """
+
+    clean_only: bool = False
+    redraw_depth: int = 0
+    model_folder: str = ""
 
 
 @dataclass
@@ -75,17 +97,26 @@ class ArmResult:
     seconds: float = 0.0
 
 
-def run_arm(config: RunConfig, arm: str, seed: int, data: ArmData, clean_only: bool, threads: int = 1) -> ArmResult:
-    """Train and measure one arm.
+@dataclass(frozen=True)
+class PreparedArm:
+    """An arm before its first step."""
 
-    Args:
-        config: the run with the arm's training.
-        arm: its name.
-        seed: of the training; the data are the same for all seeds.
-        data: the artefacts.
-        clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference).
-        threads: of the process.
-    """
+    trainer: Trainer
+    data: Dataset
+    corpus: Corpus
+    tokenizers: dict[Side, TextTokenizer]
+    dtype: torch.dtype
+
+    @property
+    def encoder(self) -> LiveEncoder:
+        """The model as it is whenever it is asked."""
+        return LiveEncoder(self.trainer.model, self.tokenizers, self.dtype)
+
+
+def prepare_arm(
+    config: RunConfig, seed: int, data: ArmData, clean_only: bool, threads: int, listener: Listener
+) -> PreparedArm:
+    """Put together what trains one arm in this process; the arguments are those of :func:`run_arm`."""
     if not config.train.use_gpu:
         torch.set_num_threads(threads)
     device = torch.device("cuda" if config.train.use_gpu else "cpu")
@@ -93,32 +124,67 @@ def run_arm(config: RunConfig, arm: str, seed: int, data: ArmData, clean_only: b
     opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
     train = _tables(opened, config.data.train_split, data.negatives)
     if clean_only:
-        train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), train[2])
+        false = known_false_negatives(opened, config.data.train_split)
+        train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
     dev = _tables(opened, config.data.dev_split, None)
     model = DualEncoder.from_config(config.model, seed).to(device)
     tokenizers = build_tokenizers(config.model)
+    setup = build_setup(config.train, seed, model, tokenizers, TrainingInputs(corpus, train, dev), dtype, listener)
+    return PreparedArm(Trainer(setup), opened, corpus, tokenizers, dtype)
+
+
+def run_arm(
+    config: RunConfig,
+    arm: str,
+    seed: int,
+    data: ArmData,
+    clean_only: bool = False,
+    threads: int = 1,
+    options: ArmOptions | None = None,
+) -> ArmResult:
+    """Train and measure one arm.
+
+    Args:
+        config: the run with the arm's training.
+        arm: its name.
+        seed: of the training; the data are the same for all seeds.
+        data: the artefacts.
+        clean_only: as in :class:`ArmOptions`.
+        threads: of the process.
+        options: what else it does.
+    """
+    options = options or ArmOptions(clean_only=clean_only)
     result = ArmResult(arm, seed)
-    watcher = _Watcher(result)
-    setup = build_setup(config.train, seed, model, tokenizers, TrainingInputs(corpus, train, dev), dtype, watcher)
-    trainer = Trainer(setup)
-    watcher.follow(trainer, corpus)
+    watcher = _Watcher(result, options.redraw_depth)
+    prepared = prepare_arm(config, seed, data, options.clean_only, threads, watcher)
+    trainer = prepared.trainer
+    watcher.follow(prepared)
     progress = trainer.run()
-    test = config.data.test_splits[0]
-    everything = DevConfig(max_queries=10**9, random_passages=len(corpus))
-    retrieval = DevRetrieval(
-        build_dev_set(*_tables(opened, test, None), corpus, everything, seed), corpus, tokenizers, everything
-    )
-    measures = parse_measures(config.evaluate.measures)
-    states = {"last": watcher.last, "best": trainer.best or watcher.last}
-    for name, state in states.items():
-        model.load_state_dict(state)
-        ranking = retrieval.rank_passages(model, dtype, config.search.top_k)
-        assert ranking is not None
-        result.values[name] = score_queries(measures, retrieval.dev.qrels, ranking)
+    last = watcher.last
+    result.values["last"] = _test(config, seed, prepared, last)
+    best = trainer.best
+    result.values["best"] = result.values["last"] if best is None else _test(config, seed, prepared, best)
     result.history = [row.metrics for row in progress.history]
     result.best_epoch = progress.best_epoch
-    result.seconds = sum(row.metrics["seconds"] for row in progress.history) * setup.batches.num_steps
+    result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
+    if options.model_folder:
+        trainer.model.load_state_dict(last)
+        trainer.model.save(options.model_folder, prepared.tokenizers)
     return result
+
+
+def _test(
+    config: RunConfig, seed: int, prepared: PreparedArm, state: dict[str, torch.Tensor]
+) -> dict[str, dict[str, float]]:
+    """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
+    corpus, model = prepared.corpus, prepared.trainer.model
+    everything = DevConfig(max_queries=10**9, random_passages=len(corpus))
+    dev_set = build_dev_set(*_tables(prepared.data, config.data.test_splits[0], None), corpus, everything, seed)
+    retrieval = DevRetrieval(dev_set, corpus, prepared.tokenizers, everything)
+    model.load_state_dict(state)
+    ranking = retrieval.rank_passages(model, prepared.dtype, config.search.top_k)
+    assert ranking is not None
+    return score_queries(parse_measures(config.evaluate.measures), dev_set.qrels, ranking)
 
 
 def _tables(data: Dataset, split: str, negatives: Folder | None) -> SplitTables:
@@ -128,32 +194,54 @@ def _tables(data: Dataset, split: str, negatives: Folder | None) -> SplitTables:
     return data.queries(split), data.qrels(split), mined
 
 
-class _Watcher:
-    """A listener that examines the model after each epoch, and keeps its last state."""
+def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
+    """The same candidates, some of them with the action that keeps them from ever being a negative."""
+    ids = zip(negatives["query_id"].to_pylist(), negatives["passage_id"].to_pylist(), strict=True)
+    actions = negatives["action"].to_pylist()
+    changed = ["drop" if pair in pairs else action for pair, action in zip(ids, actions, strict=True)]
+    at = negatives.column_names.index("action")
+    return negatives.set_column(at, "action", pa.array(changed, pa.string()))
 
-    def __init__(self, result: ArmResult) -> None:
-        self.result = result
-        self.last: dict[str, torch.Tensor] = {}
 
-    def follow(self, trainer: Trainer, corpus: Corpus) -> None:
-        """Watch this trainer."""
-        setup = trainer.setup
-        self.trainer = trainer
-        self.detector = PairDetector(
-            setup.batches.examples, corpus, setup.batches.tokenizers, PairDetectionConfig(), setup.config, setup.seed
-        )
+class EpochListener:
+    """A listener that is told of finished epochs alone; nothing is saved: an arm that dies is trained again."""
+
+    def after_epoch(self, progress: Progress) -> None:
+        """At the end of each epoch."""
+        raise NotImplementedError
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
         """Nothing to do."""
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """Nothing to do: the arm's own detection is examined with those of all arms."""
+        """Nothing to do: an arm's own detection is examined with those of all arms."""
 
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
-        """Examine the model; ``save`` is not needed, an arm that dies is trained again."""
-        if progress.step:
-            return
-        setup, examples = self.trainer.setup, self.trainer.setup.batches.examples
+        """Only the end of an epoch matters."""
+        if not progress.step:
+            self.after_epoch(progress)
+
+
+class _Watcher(EpochListener):
+    """Examines the model after each epoch, draws its candidates anew if asked to, and keeps its last state."""
+
+    def __init__(self, result: ArmResult, redraw_depth: int) -> None:
+        self.result = result
+        self.redraw_depth = redraw_depth
+        self.last: dict[str, torch.Tensor] = {}
+
+    def follow(self, arm: PreparedArm) -> None:
+        """Watch this arm, which has not begun."""
+        self.arm = arm
+        setup = arm.trainer.setup
+        self.detector = PairDetector(
+            setup.batches.examples, arm.corpus, arm.tokenizers, PairDetectionConfig(), setup.config, setup.seed
+        )
+        self._redraw()
+
+    def after_epoch(self, progress: Progress) -> None:
+        trainer = self.arm.trainer
+        setup, examples = trainer.setup, trainer.setup.batches.examples
         measured = self.detector.measure(setup.model, progress.epoch, setup.dtype, setup.model.config.scale)
         self.result.detections.append(
             {
@@ -164,8 +252,15 @@ class _Watcher:
             }
         )
         if progress.finished:
-            state = self.trainer.learners[progress.better_network].model.state_dict()
+            state = trainer.learners[progress.better_network].model.state_dict()
             self.last = {key: value.detach().cpu().clone() for key, value in state.items()}
+        else:
+            self._redraw()
+
+    def _redraw(self) -> None:
+        if self.redraw_depth:
+            batches = self.arm.trainer.setup.batches
+            batches.examples = redraw_candidates(self.arm.encoder, batches.examples, self.arm.corpus, self.redraw_depth)
 
 
 def gap_closed(baseline: float, method: float, reference: float) -> float:

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from experiments.arms import EpochListener
 from experiments.pair_labels import Pairs, convert, siblings
 from raydr.config import RunConfig
 from raydr.console import say, show_table
@@ -37,7 +38,7 @@ from raydr.pipelines.job import open_job
 from raydr.reporting.figure import COLORS, legend, png
 from raydr.training.checkpoint import Progress
 from raydr.training.config import PairDetectionConfig
-from raydr.training.detection import PairDetector, PairFlags
+from raydr.training.detection import PairDetector
 from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Trainer
 
@@ -82,22 +83,14 @@ def run_config(folder: Path, loss: dict[str, Any], num_layers: int | None, epoch
     )
 
 
-class EpochWatcher:
-    """A listener that measures all pairs after each epoch."""
+class EpochWatcher(EpochListener):
+    """Measures all pairs after each epoch."""
 
     def __init__(self, measure: Callable[[int], None]) -> None:
         self.measure = measure
 
-    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """Nothing to do."""
-
-    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """Nothing to do: every epoch is measured alike."""
-
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
-        """Measure at the end of an epoch; nothing is saved."""
-        if not progress.step:
-            self.measure(progress.epoch)
+    def after_epoch(self, progress: Progress) -> None:
+        self.measure(progress.epoch)
 
 
 def perplexities_by_epoch(

@@ -22,8 +22,8 @@ def run(
         typer.Option(
             "--judges",
             metavar="A,B",
-            help="Judges, separated by commas (npc, consistency, margin, sieve, classifier, guide); those of the "
-            "config, or the first three.",
+            help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide); "
+            "those of the config, or the first three.",
         ),
     ] = "",
     split: Split = "",

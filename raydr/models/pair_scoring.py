@@ -29,6 +29,17 @@ class PairScorer(Protocol):
         """Scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
 
 
+def pair_similarities(
+    query_QD: NDArray[np.float32], passage_ND: NDArray[np.float32], query_P: IntArray, passage_P: IntArray
+) -> FloatArray:
+    """Dot products of P pairs of rows, shape (P,)."""
+    scores_P = np.empty(len(query_P), dtype=np.float64)
+    for start in range(0, len(query_P), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        scores_P[chunk] = np.einsum("pd,pd->p", query_QD[query_P[chunk]], passage_ND[passage_P[chunk]])
+    return scores_P
+
+
 class DualEncoderScorer:
     """Similarity (without the scale) of a saved dual encoder, in float32 vectors.
 
@@ -56,13 +67,12 @@ class DualEncoderScorer:
         self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        query_QD = self.encode("query", None, queries)
-        passage_ND = self.encode("passage", passages.titles, passages.texts)
-        scores_P = np.empty(len(query_P), dtype=np.float64)
-        for start in range(0, len(query_P), _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            scores_P[chunk] = np.einsum("pd,pd->p", query_QD[query_P[chunk]], passage_ND[passage_P[chunk]])
-        return scores_P
+        return pair_similarities(
+            self.encode("query", None, queries),
+            self.encode("passage", passages.titles, passages.texts),
+            query_P,
+            passage_P,
+        )
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (N, D)."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TRUTH = "truth"
 #: Names of models in the working folder that judges make for themselves.
 SIEVE, GUIDE = "sieve", "guide"
+#: In place of a miner: the cross-encoder that is trained against random passages alone.
+RANDOM = "random"
 
 
 def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Artifact]:
@@ -104,8 +106,9 @@ def _model(job: Job, judge: Judge, split: str, source: str, model: str) -> Folde
     if judge.reads == "cross_encoder":
         from raydr.stages.train_classifier import train_classifier
 
-        candidates = place.negatives(f"{source}-{training_split}")
-        output = place.root / "classifiers" / source
+        hard = config.judge.classifier.num_hard_negatives
+        candidates = place.negatives(f"{source}-{training_split}") if hard else None
+        output = place.root / "classifiers" / (source if hard else RANDOM)
         return train_classifier(config, job.dataset, job.corpus, candidates, output, job.overwrite).folder
     if judge.reads == "guide":
         from raydr.stages.train import save_untrained

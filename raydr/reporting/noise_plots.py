@@ -93,12 +93,13 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
     return mixture_histogram(values, pairs.components, pairs.boundary, title, AXIS_LABELS[pairs.axis], truth)
 
 
-def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str) -> bytes:
+def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 3) -> bytes:
     """A histogram of the perplexities for each epoch.
 
     Args:
         epochs: name and detection of each.
         title: above them.
+        columns: histograms in a row.
     """
 
     def draw(pairs: DetectedPairs, axes: Axes) -> None:
@@ -111,7 +112,7 @@ def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str) -> 
         axes.set_yticks([])
 
     panels: list[tuple[str, Draw]] = [(name, partial(draw, pairs)) for name, pairs in epochs]
-    return grid(panels, title)
+    return grid(panels, title, columns)
 
 
 def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xlabel: str, ylabel: str) -> bytes:

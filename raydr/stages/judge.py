@@ -82,7 +82,7 @@ def judge(
         if isinstance(state, Artifact):
             say(f"verdicts {output}: already there with the same fingerprint, reused")
             return state
-        if isinstance(judge, SampleJudge):
+        if judge.subject == "pairs":
             assert scoring is not None
             facts = _judge_pairs(config, split, data, corpus, judge, scoring, state)
             num_rows = None
@@ -142,7 +142,7 @@ def _judge_pairs(
     split: str,
     data: Dataset,
     corpus: Folder,
-    judge: SampleJudge,
+    judge: Judge,
     scoring: Scoring,
     state: Building,
 ) -> dict[str, Any]:
@@ -150,9 +150,14 @@ def _judge_pairs(
     import ray
 
     from raydr.stages.judge_pairs import JudgePairs, PairsJob, decide_pairs
+    from raydr.stages.judge_read_pairs import ReadPairs, ReadPairsJob
 
-    job = PairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring, config.seed)
     units = plan_units(data.artifact, f"qrels/{split}", _UNIT_PAIRS)
+    if not isinstance(judge, SampleJudge):
+        reading = ReadPairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring)
+        run_units(config, state, units, reading.name_of, ReadPairs, reading, f"judge: {judge.name}")
+        return {}
+    job = PairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring, config.seed)
     run_units(config, state, units, job.name_of, JudgePairs, job, f"judge: {judge.name}")
     if not isinstance(judge, SplitJudge):
         return {}

@@ -15,6 +15,7 @@ from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
+from raydr.data.schema import NEGATIVES
 from raydr.errors import ConfigError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
@@ -38,7 +39,12 @@ VERSION = 1
 
 
 def train_classifier(
-    config: RunConfig, dataset: Folder, corpus: Folder, negatives: Folder, output: Folder, overwrite: bool = False
+    config: RunConfig,
+    dataset: Folder,
+    corpus: Folder,
+    negatives: Folder | None,
+    output: Folder,
+    overwrite: bool = False,
 ) -> Artifact:
     """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
 
@@ -51,18 +57,23 @@ def train_classifier(
         config: ``judge.classifier`` says how; workers and devices are those of ``train``.
         dataset: ``data.train_split`` is trained on.
         corpus: the corpus it was prepared with.
-        negatives: a ``negatives`` artefact of that split.
+        negatives: a ``negatives`` artefact of that split; None if ``judge.classifier.num_hard_negatives`` is 0.
         output: where the ``cross_encoder`` artefact goes; checkpoints lie beside it until it is finished.
         overwrite: replace what is at ``output``.
 
     Raises:
-        ConfigError: the batch cannot be shared by the workers.
+        ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and not given.
         ModelError: the checkpoint cannot be loaded, or with ``num_epochs`` 0 is no cross-encoder.
         TrainingError: training broke off; the same command goes on from the last checkpoint.
     """
     settings, data = config.judge.classifier, Dataset.open(dataset)
     check_corpus(data, corpus)
     _check_workers(config)
+    if negatives is None and settings.num_epochs and settings.num_hard_negatives:
+        raise ConfigError(
+            f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and no candidates were given: mine "
+            "some first, or set it to 0"
+        )
     checkpoint = checkpoint_fingerprint(ModelConfig(checkpoint=settings.model.checkpoint))
     if settings.num_epochs == 0:
         identity = Identity(
@@ -86,9 +97,9 @@ def train_classifier(
             inputs={
                 "dataset": data.fingerprint,
                 "corpus": data.corpus_fingerprint,
-                "negatives": Artifact.open(negatives, "negatives").fingerprint,
                 "checkpoint": checkpoint,
-            },
+            }
+            | ({"negatives": Artifact.open(negatives, "negatives").fingerprint} if negatives is not None else {}),
         )
     with begin(output, identity, overwrite) as making:
         if isinstance(making, Artifact):
@@ -136,13 +147,13 @@ def _finish(config: RunConfig, making: Building, info: dict[str, Any]) -> Artifa
 
 
 def _fit(
-    config: RunConfig, making: Building, dataset: Folder, corpus: Folder, negatives: Folder, dtype: str
+    config: RunConfig, making: Building, dataset: Folder, corpus: Folder, negatives: Folder | None, dtype: str
 ) -> Artifact:
     arguments = {
         "config": config.model_dump(mode="json"),
         "dataset": dataset.url,
         "corpus": corpus.url,
-        "negatives": negatives.url,
+        "negatives": negatives.url if negatives is not None else None,
         "output": making.folder.url,
         "dtype": dtype,
     }
@@ -166,7 +177,9 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     settings, split = config.judge.classifier, config.data.train_split
     set_worker_threads(config.train)
     data, corpus = Dataset.open(arguments["dataset"]), Corpus.open(arguments["corpus"])
-    candidates = read_split(Artifact.open(arguments["negatives"], "negatives"), "negatives", split)
+    candidates = NEGATIVES.empty_table()
+    if arguments["negatives"] is not None:
+        candidates = read_split(Artifact.open(arguments["negatives"], "negatives"), "negatives", split)
     model = CrossEncoder.from_config(settings.model, config.seed).to(get_device())
     tokenizer = PairTokenizer(settings.model)
     trainer = CrossEncoderTrainer(

@@ -12,6 +12,7 @@ from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.judges.sieve import Sieve
 
 ALL = [
@@ -45,7 +46,7 @@ def sieve_losses(scores, positive):
 
 
 def test_all_are_found_by_name():
-    assert list(Judge.choices()) == ["classifier", "consistency", "guide", "margin", "npc", "sieve"]
+    assert list(Judge.choices()) == ["classifier", "consistency", "guide", "margin", "npc", "pair_classifier", "sieve"]
 
 
 @pytest.mark.parametrize("judge", ALL, ids=lambda judge: judge.name)
@@ -155,6 +156,16 @@ def test_classifier_refuses_logits_and_crossed_thresholds():
         Classifier().judge(ScoredCandidates.of_one([0.5, 3.5]))
     with pytest.raises(ValidationError, match="above positive_above"):
         Classifier(negative_below=0.95)
+
+
+def test_pair_classifier_drops_what_is_below_its_threshold():
+    pairs = ScoredCandidates(np.array([0.9, 0.5, 0.49, 0.0]), np.arange(5))
+    verdicts = PairClassifier().judge(pairs)
+    assert verdicts.action.tolist() == ["keep", "keep", "drop", "drop"]
+    assert verdicts.score.tolist() == [1 - 0.9, 0.5, 1 - 0.49, 1.0]
+    assert PairClassifier(negative_below=0.0).judge(pairs).action.tolist() == ["keep"] * 4
+    with pytest.raises(DataError, match=r"judge pair_classifier reads probabilities; score 0 is -1\.0"):
+        PairClassifier().judge(ScoredCandidates(np.array([-1.0]), np.arange(2)))
 
 
 def test_consistency_ranks():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from rich.console import Console
@@ -10,11 +12,15 @@ from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 from raydr.api import why
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
+from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.pipelines.job import open_job
 from raydr.reporting.query_story import print_story
+from raydr.stages.judge_negatives import query_texts
 
 pytestmark = pytest.mark.ray
 
@@ -87,3 +93,30 @@ def test_what_cannot_be_judged_is_refused(inputs: JudgeInputs) -> None:
         assert clean.qrels("train").num_rows == NUM_QUERIES * 4 // 5
     with pytest.raises(DataError, match=r"no split of the data set at .* \(train\) has a query 'x9'"):
         why(inputs.config, "x9")
+
+
+def test_a_cross_encoder_that_read_the_pairs_judges_them(inputs: JudgeInputs) -> None:
+    raw = inputs.config.model_dump(mode="json")
+    raw["judge"]["judges"] = ["pair_classifier"]
+    raw["judge"]["classifier"] |= {"num_hard_negatives": 0, "num_random_negatives": 2}
+    with open_job(RunConfig.parse(raw)) as job:
+        (dataset,) = job.judge([], "train")
+        place = job.workspace
+    # Trained against random passages alone: no candidates were mined.
+    classifier = Artifact.open(place.root / "classifiers" / "random", "cross_encoder")
+    assert "negatives" not in classifier.manifest.identity.inputs
+    verdicts = Artifact.open(place.verdicts("pair_classifier-train"), "verdicts")
+    assert verdicts.manifest.identity.inputs["model"] == classifier.fingerprint
+    table = pa.concat_tables([read_parquet(verdicts.local(name)) for name in verdicts.parts("verdicts/train")])
+    rows = {row["query_id"]: row for row in table.to_pylist()}
+    assert len(rows) == NUM_QUERIES
+    assert rows["q05"]["truth"]
+    assert not rows["q07"]["truth"]
+    scorer = CrossEncoderScorer(classifier.folder.root, "float32", "cpu", 4096)
+    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
+    text = query_texts(data, "train", ["q07"])
+    each = np.zeros(1, dtype=np.int64)
+    probability = scorer.score(text, corpus.texts(corpus.rows_of(["p07"])), each, each)[0]
+    assert rows["q07"]["score"] == pytest.approx(1 - probability, abs=1e-5)
+    assert all(row["action"] == ("drop" if row["score"] > 0.5 else "keep") for row in rows.values())
+    assert dataset.info["judgments_after"] == sum(row["action"] == "keep" for row in rows.values())

@@ -8,7 +8,21 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydr.errors import DataError
-from raydr.noise.judges.base import Judge, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import FloatArray, Judge, ScoredCandidates, Verdicts
+
+
+def require_probabilities(scores_M: FloatArray, judge: str) -> None:
+    """Refuse scores that cannot be a cross-encoder's probabilities.
+
+    Raises:
+        DataError: one of them is not in [0, 1].
+    """
+    outside_M = (scores_M < 0.0) | (scores_M > 1.0)
+    if outside_M.any():
+        raise DataError(
+            f"judge {judge} reads probabilities; score {int(outside_M.argmax())} is "
+            f"{scores_M[outside_M.argmax()]}: apply the cross-encoder's sigmoid or softmax first"
+        )
 
 
 class Classifier(Judge):
@@ -45,12 +59,7 @@ class Classifier(Judge):
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         probability_M = candidates.scores_M
-        outside_M = (probability_M < 0.0) | (probability_M > 1.0)
-        if outside_M.any():
-            raise DataError(
-                f"judge classifier reads probabilities; score {int(outside_M.argmax())} is "
-                f"{probability_M[outside_M.argmax()]}: apply the cross-encoder's sigmoid or softmax first"
-            )
+        require_probabilities(probability_M, self.name)
         keep_M = probability_M <= self.positive_above
         if self.negative_below is not None:
             keep_M &= probability_M < self.negative_below

@@ -1,0 +1,108 @@
+"""Scores of all candidate negatives of a split, and which of them are known to be false."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.arms import ArmData
+from raydr.artifacts import Artifact
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.errors import ConfigError
+from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
+from raydr.noise.judges.base import ScoredCandidates
+from raydr.stages.judge_negatives import candidates_of, known_false_negatives, positives_of, query_texts
+from raydr.storage import Folder
+
+
+@dataclass(frozen=True)
+class ScoredSplit:
+    """Candidates with scores and truth.
+
+    Args:
+        candidates: of all queries, with the score of each query's best scored positive.
+        false_M: whether a candidate is a known false negative.
+        query_ids: the queries, in the order of the candidates.
+    """
+
+    candidates: ScoredCandidates
+    false_M: NDArray[np.bool_]
+    query_ids: list[str]
+
+    @property
+    def query_M(self) -> NDArray[np.int64]:
+        """The number of the query that each candidate belongs to."""
+        return self.candidates.query_M()
+
+
+def candidates_folder(data: ArmData) -> Folder:
+    """The mined candidates.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if data.negatives is None:
+        raise ConfigError("there are no candidates to score: set the sections negatives and train.num_hard_negatives")
+    return data.negatives
+
+
+def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
+    """Score the candidates of a split and the positives of their queries.
+
+    Args:
+        data: with candidates.
+        split: the split.
+        scorer: a saved model, or one in training.
+
+    Raises:
+        ConfigError: the data have no candidates.
+    """
+    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
+    table = read_split(Artifact.open(candidates_folder(data), "negatives"), "negatives", split)
+    found = candidates_of(table, 0, len(table))
+    known = positives_of(opened, split, found.query_ids)
+    owners = [at for at, query_id in enumerate(found.query_ids) for _ in known[query_id]]
+    ids = found.table["passage_id"].to_pylist()
+    num = len(ids)
+    wanted = ids + [one for query_id in found.query_ids for one in known[query_id]]
+    unique, passage_P = np.unique(np.asarray(wanted, dtype=object), return_inverse=True)
+    query_P = np.concatenate([found.query_M, np.asarray(owners, dtype=np.int64)])
+    texts = corpus.texts(corpus.rows_of(unique.tolist()))
+    scores_P = scorer.score(query_texts(opened, split, found.query_ids), texts, query_P, passage_P.astype(np.int64))
+    best_Q = np.full(len(found.query_ids), -np.inf)
+    np.maximum.at(best_Q, query_P[num:], scores_P[num:])
+    false = known_false_negatives(opened, split)
+    pairs = zip(found.table["query_id"].to_pylist(), ids, strict=True)
+    false_M = np.fromiter((pair in false for pair in pairs), dtype=np.bool_, count=num)
+    return ScoredSplit(ScoredCandidates(scores_P[:num], found.offsets, best_Q), false_M, found.query_ids)
+
+
+def score_by_retriever(data: ArmData, split: str, model: str | Path, dtype: str, budget: int) -> ScoredSplit:
+    """:func:`score_split` by a saved dual encoder, on the CPU; to be run as a Ray task."""
+    return score_split(data, split, DualEncoderScorer(model, dtype, "cpu", budget, num_threads=1))
+
+
+def score_by_cross_encoder(data: ArmData, split: str, model: str | Path, dtype: str, budget: int) -> ScoredSplit:
+    """:func:`score_split` by a saved cross-encoder, on the CPU; to be run as a Ray task."""
+    from raydr.models.cross_encoder import CrossEncoderScorer
+
+    return score_split(data, split, CrossEncoderScorer(model, dtype, "cpu", budget, num_threads=1))
+
+
+def relative_to_positive(scored: ScoredSplit) -> FloatArray:
+    """(s − s⁺) / |s⁺| of each candidate: what the relative margin compares with a threshold."""
+    positive_M = _positive_M(scored)
+    return np.asarray((scored.candidates.scores_M - positive_M) / np.abs(positive_M))
+
+
+def above_positive(scored: ScoredSplit) -> FloatArray:
+    """s − s⁺ of each candidate: what the absolute margin compares with a threshold."""
+    return np.asarray(scored.candidates.scores_M - _positive_M(scored))
+
+
+def _positive_M(scored: ScoredSplit) -> FloatArray:
+    return scored.candidates.positives("margin")[scored.query_M]

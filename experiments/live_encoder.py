@@ -1,0 +1,56 @@
+"""A dual encoder that is still in training, used the way a saved one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raydr.data.corpus import Corpus, Texts
+from raydr.models.config import Side
+from raydr.models.dual_encoder import DualEncoder
+from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.models.inference import encode_tokens
+from raydr.models.pair_scoring import FloatArray, IntArray, pair_similarities
+from raydr.models.tokens import TextTokenizer
+
+#: Passages whose texts are held at once.
+_CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class LiveEncoder:
+    """Vectors and similarities by a model in memory; it is left in the mode, training or not, that it was in."""
+
+    model: DualEncoder
+    tokenizers: dict[Side, TextTokenizer]
+    dtype: torch.dtype
+
+    def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
+        """Vectors of texts, shape (N, D)."""
+        device = next(self.model.parameters()).device
+        tokenizer = self.tokenizers[side]
+        was_training = self.model.training
+        self.model.eval()
+        with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            vectors = encode_tokens(
+                self.model.tower(side), tokenizer(titles, texts), TOKEN_BUDGET[device.type], tokenizer.pad_id
+            )
+        self.model.train(was_training)
+        return vectors
+
+    def encode_corpus(self, corpus: Corpus) -> NDArray[np.float32]:
+        """Vectors of all passages, in the order of the corpus, shape (P, D)."""
+        found = []
+        for start in range(0, len(corpus), _CHUNK):
+            texts = corpus.texts(np.arange(start, min(start + _CHUNK, len(corpus))))
+            found.append(self.encode("passage", texts.titles, texts.texts))
+        return np.concatenate(found)
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        """As :meth:`raydr.models.pair_scoring.PairScorer.score`; similarities without the scale."""
+        query_QD = self.encode("query", None, queries)
+        passage_ND = self.encode("passage", passages.titles, passages.texts)
+        return pair_similarities(query_QD, passage_ND, query_P, passage_P)

@@ -1,0 +1,307 @@
+"""The passage sieve against other filters of hard negatives, with planted false ones (Wang et al., figures 2 and 3).
+
+A retriever is trained on the noisy data. Its scores are what the sieve (throw-away models trained with several β),
+margins and SimANS rest on; a cross-encoder classifier reads the passages. Each filter is one curve: the share of the
+planted false negatives that it removes against the share of the true negatives that are lost with them. What is trained
+is kept in the working folder and found again.
+
+    python -m experiments.sieve_curves configs/experiments/sieve-openqa.yaml
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.arguments import load_config, numbers, run_parser
+from experiments.arms import ArmData, EpochListener, PreparedArm, prepare_arm
+from experiments.candidate_scores import (
+    ScoredSplit,
+    above_positive,
+    candidates_folder,
+    relative_to_positive,
+    score_by_cross_encoder,
+    score_by_retriever,
+    score_split,
+)
+from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
+from experiments.noisy_pairs import make_data
+from experiments.tables import Table, write_markdown
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.console import say
+from raydr.losses.schedule import BetaSchedule
+from raydr.negatives.samplers.simans import SimANS
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.classifier import Classifier
+from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.sieve import Sieve
+from raydr.pipelines.job import Job, open_job
+from raydr.reporting.figure import COLORS, Draw, grid, legend
+from raydr.stages.tasks import fetch
+from raydr.stages.train_classifier import train_classifier
+from raydr.stages.train_sieve import train_sieve
+from raydr.stages.units import plan_scoring
+from raydr.storage import Folder
+from raydr.training.checkpoint import Progress
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Negatives that SimANS's authors draw for a query, and the peaks that they use.
+SIMANS_DRAWN = 15
+SIMANS = {"SimANS, b 0": SimANS(a=0.5, b=0.0), "SimANS, b 1": SimANS(a=0.5, b=1.0)}
+SAMPLER_EPOCHS = 20
+BOOTSTRAP = 1000
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One way of removing candidates.
+
+    Args:
+        setting: what its operating point is.
+        curve: at every threshold.
+        area_range: interval of its area; None where there is no threshold.
+        point: with that setting; None where there is no decision on single candidates.
+    """
+
+    setting: str
+    curve: Curve
+    area_range: tuple[float, float] | None
+    point: Point | None
+
+
+@dataclass(frozen=True)
+class SieveOut:
+    """What the sieve's rule removes by the retriever's own scores after some epochs of its training."""
+
+    epoch: int
+    share: float
+    removed: float
+
+
+def main() -> None:
+    parser = run_parser(__doc__, "sieve-curves")
+    parser.add_argument(
+        "--betas", type=numbers(float, 0, 1), default="0,0.25,0.5", help="of the sieve's throw-away models"
+    )
+    arguments = parser.parse_args()
+    config, out = load_config(parser, arguments)
+    if config.inject_noise is None or config.inject_noise.kind != "false_negatives":
+        parser.error(f"{arguments.config} plants no false negatives (inject_noise): there is nothing to be measured")
+    with open_job(config) as job:
+        data = make_data(job)
+        by_retriever, by_sieve, by_classifier = score_all(job, data, arguments.betas)
+        rates = fetch(_remote(sieve_out_by_epoch).remote(config, config.seed, data))
+    filters = make_filters(config, by_retriever, by_sieve, by_classifier)
+    report(config, by_retriever, filters, rates, out)
+
+
+def score_all(job: Job, data: ArmData, betas: list[float]) -> tuple[ScoredSplit, dict[float, ScoredSplit], ScoredSplit]:
+    """Train the retriever and what the filters need, and score all candidates by each of them."""
+    config, place = job.config, job.workspace
+    negatives = candidates_folder(data)
+    retriever = job.train().folder
+    sieves = {}
+    for beta in betas:
+        schedule = BetaSchedule(final=beta, start_epoch=0)
+        judge = config.judge.model_copy(update={"sieve": config.judge.sieve.model_copy(update={"beta": schedule})})
+        rate = config.judge.sieve.optimizer.learning_rate
+        output = place.model(f"sieve-{beta:g}-{rate:g}")
+        changed = config.model_copy(update={"judge": judge})
+        sieves[beta] = train_sieve(changed, data.dataset, data.corpus, retriever, negatives, output).folder
+    output = place.root / "classifiers" / job.candidate_source
+    classifier = train_classifier(config, data.dataset, data.corpus, negatives, output).folder
+
+    split = config.data.train_split
+    plan, reading = plan_scoring(config, retriever, False), plan_scoring(config, classifier, True)
+    waiting = [
+        _remote(score_by_retriever).remote(data, split, _local(model, "model"), plan.dtype, plan.token_budget)
+        for model in (retriever, *sieves.values())
+    ]
+    waiting.append(
+        _remote(score_by_cross_encoder).remote(
+            data, split, _local(classifier, "cross_encoder"), reading.dtype, reading.token_budget
+        )
+    )
+    found = [fetch(one) for one in waiting]
+    return found[0], dict(zip(betas, found[1:-1], strict=True)), found[-1]
+
+
+def _local(model: Folder, kind: str) -> str:
+    return str(model.localize_all(Artifact.open(model, kind).fingerprint))
+
+
+def _remote(function: Any) -> Any:
+    import ray
+
+    return ray.remote(num_cpus=1)(function)
+
+
+def make_filters(
+    config: RunConfig, by_retriever: ScoredSplit, by_sieve: dict[float, ScoredSplit], by_classifier: ScoredSplit
+) -> dict[str, Filter]:
+    """All filters by name; each judge decides by its own defaults, unless the config sets it."""
+    truth_M, query_M = by_retriever.false_M, by_retriever.query_M
+
+    def judged(judge: Judge, scored: ScoredSplit, setting: str, suspicion_M: Any = None) -> Filter:
+        verdicts = judge.judge(scored.candidates)
+        suspicion_M = verdicts.score if suspicion_M is None else suspicion_M
+        flagged_M = np.asarray(verdicts.action) != "keep"
+        return Filter(
+            setting,
+            threshold_curve(suspicion_M, truth_M),
+            area_interval(suspicion_M, truth_M, query_M, BOOTSTRAP, config.seed),
+            operating_point(flagged_M, truth_M, query_M, BOOTSTRAP, config.seed),
+        )
+
+    sieve, classifier = config.judge.judge("sieve"), config.judge.judge("classifier")
+    assert isinstance(sieve, Sieve)
+    assert isinstance(classifier, Classifier)
+    filters = {"sieve's rule, untrained": judged(sieve, by_retriever, f"s above the {sieve.rule}")}
+    for beta, scored in by_sieve.items():
+        filters[f"sieve, β {beta:g}"] = judged(sieve, scored, f"s above the {sieve.rule}")
+    filters["classifier"] = judged(classifier, by_classifier, f"p > {classifier.positive_above:g}")
+    absolute, relative = Margin(mode="absolute", margin=0.0), Margin()
+    filters["margin, absolute"] = judged(absolute, by_retriever, "s > s⁺", above_positive(by_retriever))
+    at = f"s > {1 - relative.margin:g} s⁺"
+    filters["margin, relative"] = judged(relative, by_retriever, at, relative_to_positive(by_retriever))
+    for name, sampler in SIMANS.items():
+        curve = sampler_curve(sampler, by_retriever, config.model.scale, config.seed, SAMPLER_EPOCHS)
+        filters[name] = Filter(f"{SIMANS_DRAWN} are drawn", curve, None, None)
+    return filters
+
+
+def sieve_out_by_epoch(config: RunConfig, seed: int, data: ArmData) -> list[SieveOut]:
+    """Train the retriever in this process and sieve by its scores before training and after each epoch."""
+    listener = _SieveListener(config, data)
+    arm = prepare_arm(config, seed, data, clean_only=False, threads=1, listener=listener)
+    listener.follow(arm)
+    arm.trainer.run()
+    return listener.found
+
+
+class _SieveListener(EpochListener):
+    def __init__(self, config: RunConfig, data: ArmData) -> None:
+        self.split, self.data = config.data.train_split, data
+        self.judge = config.judge.judge("sieve")
+        self.found: list[SieveOut] = []
+
+    def follow(self, arm: PreparedArm) -> None:
+        self.arm = arm
+        self._sieve(0)
+
+    def after_epoch(self, progress: Progress) -> None:
+        self._sieve(progress.epoch)
+
+    def _sieve(self, epoch: int) -> None:
+        scored = score_split(self.data, self.split, self.arm.encoder)
+        flagged_M = np.asarray(self.judge.judge(scored.candidates).action) != "keep"
+        self.found.append(SieveOut(epoch, float(flagged_M.mean()), float(flagged_M[scored.false_M].mean())))
+
+
+def report(
+    config: RunConfig, scored: ScoredSplit, filters: dict[str, Filter], rates: list[SieveOut], out: Path
+) -> None:
+    """Tables, JSON and a picture."""
+    with_one = len(np.unique(scored.query_M[scored.false_M]))
+    facts = (
+        f"{len(scored.false_M):,} candidates of {len(scored.query_ids):,} queries, "
+        f"{int(scored.false_M.sum()):,} planted false negatives in {with_one:,} queries"
+    )
+    tables = [filter_table(facts, filters), rate_table(filters, rates)]
+    for table in tables:
+        table.show()
+    write_markdown(tables, out / "results.md")
+    written = {
+        "config": config.model_dump(mode="json"),
+        "facts": facts,
+        "filters": {
+            name: {
+                "setting": one.setting,
+                "area": one.curve.area,
+                "area_range": one.area_range,
+                "curve": _thinned(one.curve),
+                "point": None if one.point is None else asdict(one.point),
+            }
+            for name, one in filters.items()
+        },
+        "sieve_out": [asdict(one) for one in rates],
+    }
+    (out / "results.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    (out / "curves.png").write_bytes(picture(filters, rates))
+    say(f"results: {out}/results.md, results.json, curves.png")
+
+
+def _thinned(curve: Curve) -> list[tuple[float, float]]:
+    """At most 200 points of a curve, evenly over the share lost."""
+    return [(float(lost), curve.removed_at(float(lost))) for lost in np.linspace(0.0, 1.0, 201)]
+
+
+def filter_table(facts: str, filters: dict[str, Filter]) -> Table:
+    """Each filter's curve in three numbers, and its operating point."""
+    rows = []
+    for name, one in filters.items():
+        point = one.point
+        if point is None:
+            # The sampler's points are numbers drawn, counted from the end.
+            drawn = min(SIMANS_DRAWN, len(one.curve.lost_T) - 1)
+            at = [f"{shares[-1 - drawn]:.3f}" for shares in (one.curve.removed_T, one.curve.lost_T)]
+        else:
+            at = [_with_range(point.removed, point.removed_range), _with_range(point.lost, point.lost_range)]
+        shares = [f"{one.curve.removed_at(lost):.3f}" for lost in (0.1, 0.5)]
+        area = _with_range(one.curve.area, one.area_range) if one.area_range else f"{one.curve.area:.3f}"
+        rows.append([name, area, *shares, one.setting, *at])
+    columns = ["filter", "area", "removed at 10 % lost", "removed at 50 % lost", "default", "removed", "lost"]
+    return Table(f"False negatives removed, true ones lost: {facts}", columns, rows)
+
+
+def _with_range(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
+
+
+def rate_table(filters: dict[str, Filter], rates: list[SieveOut]) -> Table:
+    """The sieve-out rate by the retriever's training."""
+    rows = [[str(one.epoch), f"{one.share:.3f}", f"{one.removed:.3f}"] for one in rates]
+    columns = ["epochs of the retriever", "sieve-out rate", "of the planted ones"]
+    return Table("The sieve's rule on the retriever's own scores", columns, rows)
+
+
+def picture(filters: dict[str, Filter], rates: list[SieveOut]) -> bytes:
+    """All curves with their operating points; the sieve-out rate by epoch."""
+    from matplotlib.ticker import MaxNLocator
+
+    styles = dict(zip(filters, (COLORS * 2)[: len(filters)], strict=True))
+
+    def draw_curves(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color="#bbbbbb", linestyle=":", linewidth=1)
+        for name, one in filters.items():
+            dashed = "--" if name.startswith(("SimANS", "margin")) else "-"
+            axes.plot(one.curve.lost_T, one.curve.removed_T, color=styles[name], linestyle=dashed, label=name)
+            if one.point is not None:
+                axes.plot(one.point.lost, one.point.removed, color=styles[name], marker="o", markersize=5)
+        axes.set_xlabel("share of true negatives lost")
+        axes.set_ylabel("share of planted ones removed")
+        legend(axes)
+
+    def draw_rates(axes: Axes) -> None:
+        epochs = [one.epoch for one in rates]
+        axes.plot(epochs, [one.share for one in rates], marker="o", color=COLORS[0], label="all candidates")
+        axes.plot(epochs, [one.removed for one in rates], marker="o", color=COLORS[5], label="planted ones")
+        axes.set_ylim(0, 1)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel("epochs of the retriever's training")
+        axes.set_ylabel("sieve-out rate")
+        legend(axes)
+
+    panels: list[tuple[str, Draw]] = [("every threshold, dots: defaults", draw_curves), ("sieve-out rate", draw_rates)]
+    return grid(panels, "Filters of hard negatives", columns=1, shared_legend=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""One arm in this process: what it trains on, candidates drawn anew, and scores of all candidates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from artefacts import make_corpus, make_dataset
+from conftest import WORDS, make_sentence
+
+from experiments.arms import ArmData, ArmOptions, EpochListener, prepare_arm, run_arm
+from experiments.candidate_scores import score_split
+from experiments.redrawn import redraw_candidates
+from raydr.artifacts import Building, Identity, begin
+from raydr.config import RunConfig
+from raydr.data.schema import to_table, write_arrow
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.storage import Folder, write_part
+
+NUM = 16
+
+
+def make_negatives(path: Path, dataset: str) -> Folder:
+    """Three passages of other queries for each query, its second positive among them."""
+    rows = [
+        {"query_id": f"q{at:02d}", "passage_id": passage_id, "miner": "bm25", "rank": rank, "score": 9.0 - rank}
+        for at in range(NUM)
+        for rank, passage_id in enumerate([f"p{(at + 3) % NUM:02d}", f"s{at:02d}", f"p{(at + 5) % NUM:02d}"], start=1)
+    ]
+    with begin(str(path), Identity(kind="negatives", inputs={"dataset": dataset})) as making:
+        assert isinstance(making, Building)
+        table = to_table("negatives", rows)
+        name = "negatives/train/part-00000.arrow"
+        making.record(name, write_part(making.folder, name, len(table), lambda file: write_arrow(table, file)))
+        return making.finish().folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> ArmData:
+    """Queries that quote their passage p..; s.. says nearly the same and is planted as a false negative."""
+    passages = []
+    for at in range(NUM):
+        text = make_sentence(at, 10)
+        passages += [
+            {"passage_id": f"p{at:02d}", "title": WORDS[at], "text": text},
+            {"passage_id": f"s{at:02d}", "title": WORDS[at], "text": f"{text} end"},
+        ]
+    corpus = make_corpus(tmp_path / "corpus", passages)
+    queries = [{"query_id": f"q{at:02d}", "text": make_sentence(at, 10)} for at in range(NUM)]
+    qrels = [{"query_id": f"q{at:02d}", "passage_id": f"p{at:02d}"} for at in range(NUM)]
+    planted = [
+        {"query_id": f"q{at:02d}", "passage_id": f"s{at:02d}", "miner": "planted", "rank": 1, "noise": "false_negative"}
+        for at in range(0, NUM, 2)
+    ]
+    splits = ("train", "dev", "test")
+    tables: dict[str, Any] = {
+        "queries": dict.fromkeys(splits, queries),
+        "qrels": dict.fromkeys(splits, qrels),
+        "negatives": {"train": planted},
+    }
+    dataset = make_dataset(tmp_path / "dataset", corpus, tables)
+    negatives = make_negatives(tmp_path / "negatives", dataset.fingerprint)
+    return ArmData(dataset.artifact.folder, corpus.artifact.folder, negatives)
+
+
+def config_with(checkpoint: str, **train: Any) -> RunConfig:
+    sides = {"query": {"max_length": 24}, "passage": {"max_length": 24}}
+    training = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2, "dtype": "float32", "sampler": "top"}
+    return RunConfig.parse(
+        {
+            "data": {"reader": {"name": "beir", "path": "unused"}},
+            "model": {"checkpoint": checkpoint, "similarity": "cosine", "scale": 5, **sides},
+            "train": training | {"optimizer": {"learning_rate": 1e-3}, "dev": {"random_passages": 5}} | train,
+            "evaluate": {"measures": ["RR@10"]},
+        }
+    )
+
+
+class Silent(EpochListener):
+    def after_epoch(self, progress: Any) -> None:
+        """Nothing to do."""
+
+
+def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str, tmp_path: Path) -> None:
+    config = config_with(tiny_checkpoint)
+    options = ArmOptions(redraw_depth=4, model_folder=str(tmp_path / "model"))
+    result = run_arm(config, "hard", 0, data, options=options)
+    assert len(result.history) == len(result.detections) == 2
+    assert result.values["last"].keys() == result.values["best"].keys() == {"RR@10"}
+    assert len(result.values["last"]["RR@10"]) == NUM
+    # The model that was kept is another than the one it started from.
+    kept = score_split(data, "train", DualEncoderScorer(tmp_path / "model", "float32", "cpu", 4096))
+    start = prepare_arm(config, 0, data, clean_only=False, threads=1, listener=Silent())
+    begun = score_split(data, "train", start.encoder)
+    assert kept.query_ids == begun.query_ids
+    assert np.abs(kept.candidates.scores_M - begun.candidates.scores_M).max() > 1e-3
+    again = run_arm(config, "hard", 0, data, options=ArmOptions(redraw_depth=4))
+    assert again.values == result.values
+    mined = run_arm(config, "hard", 0, data)
+    assert mined.history[-1]["loss"] != result.history[-1]["loss"]
+
+
+def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint: str) -> None:
+    config = config_with(tiny_checkpoint)
+    for clean in (False, True):
+        arm = prepare_arm(config, 0, data, clean, threads=1, listener=Silent())
+        examples = arm.trainer.setup.batches.examples
+        planted = arm.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
+        has_it = [int(planted[at]) in examples.negatives[at] for at in range(NUM)]
+        assert has_it == [not (clean and at % 2 == 0) for at in range(NUM)]
+        # Dropped, and so never an in-batch negative of its query either.
+        hashes = arm.corpus.content_hashes(planted).view(np.int64)
+        forbidden = [hashes[at] in examples.forbidden[at] for at in range(NUM)]
+        assert forbidden == [clean and at % 2 == 0 for at in range(NUM)]
+
+
+def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny_checkpoint: str) -> None:
+    arm = prepare_arm(config_with(tiny_checkpoint), 0, data, clean_only=False, threads=1, listener=Silent())
+    before = arm.trainer.setup.batches.examples
+    redrawn = redraw_candidates(arm.encoder, before, arm.corpus, depth=5)
+    every = np.arange(len(arm.corpus))
+    for at in (0, 7):
+        query, row = np.full(len(every), 0), before.positives[at][0]
+        scores_P = 5 * arm.encoder.score([before.texts[at]], arm.corpus.texts(every), query, every)
+        allowed = [int(one) for one in every if one != row]
+        best = sorted(allowed, key=lambda one: -scores_P[one])[:5]
+        assert redrawn.negatives[at].tolist() == best
+        np.testing.assert_allclose(redrawn.scores[at], scores_P[best], rtol=1e-4)
+        assert redrawn.positive_scores[at] == pytest.approx(scores_P[row], rel=1e-4)
+    assert (redrawn.weights.values == 1).all()
+    assert redrawn.positives is before.positives
+
+
+def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> None:
+    arm = prepare_arm(config_with(tiny_checkpoint), 0, data, clean_only=False, threads=1, listener=Silent())
+    scored = score_split(data, "train", arm.encoder)
+    assert scored.query_ids == [f"q{at:02d}" for at in range(NUM)]
+    assert scored.false_M.tolist() == [rank == 1 and at % 2 == 0 for at in range(NUM) for rank in range(3)]
+    texts = arm.corpus.texts(arm.corpus.rows_of(["p00", "s00"]))
+    each = np.zeros(2, dtype=np.int64)
+    positive, second = arm.encoder.score([make_sentence(0, 10)], texts, each, np.arange(2))
+    assert scored.candidates.positives("test")[0] == pytest.approx(positive, abs=1e-5)
+    assert scored.candidates.scores_M[1] == pytest.approx(second, abs=1e-5)

@@ -1,0 +1,148 @@
+"""Arms: their keys, and what the experiments change of a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.arm_report import mean_over_seeds, report_arms
+from experiments.arm_runs import Arm, model_folder
+from experiments.arms import ArmData, ArmOptions, ArmResult
+from experiments.ccr_beta import with_beta
+from experiments.noise_shares import report as report_shares
+from experiments.noise_shares import with_share
+from experiments.noisy_pairs import arm_names
+from experiments.passage_kinds import kinds_picture, kinds_table
+from experiments.perplexity_panels import Perplexities, panels, table
+from experiments.sieve_arms import filtered_arms
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.storage import Folder
+
+DATA = ArmData(Folder("dataset"), Folder("corpus"), None)
+
+
+def config(**sections: Any) -> RunConfig:
+    raw: dict[str, Any] = {"data": {"reader": {"name": "beir", "path": "x"}}, "workdir": "w"}
+    return RunConfig.parse(raw | sections)
+
+
+def test_an_arms_key_depends_on_what_changes_its_result() -> None:
+    plain = Arm("nce", config(), DATA)
+    assert plain.key(0) != plain.key(1)
+    assert plain.key(0) == Arm("nce", config(workdir="elsewhere", judge={"judges": ["npc"]}), DATA).key(0)
+    different = [
+        Arm("nce", config(train={"num_epochs": 7}), DATA),
+        Arm("nce", config(), DATA, inputs=("judged",)),
+        Arm("nce", config(), DATA, ArmOptions(redraw_depth=5)),
+    ]
+    assert len({arm.key(0) for arm in [plain, *different]}) == 4
+    assert model_folder(plain, 3, Path("out")) == (Path("out") / "models" / f"nce-3-{plain.key(3)}").absolute()
+
+
+def test_arms_of_noisy_pairs() -> None:
+    run = config(variants={"npc": {"loss": "npc"}}, judge={"judges": ["pair_classifier"]})
+    assert arm_names(run) == ["nce", "npc", "pair_classifier-filtered", "clean"]
+    assert arm_names(run, "clean,nce") == ["clean", "nce"]
+    with pytest.raises(ConfigError, match="'npx' is none of nce, npc, pair_classifier-filtered, clean"):
+        arm_names(run, "nce,npx")
+
+
+def test_shares_have_their_own_folders() -> None:
+    run = config(inject_noise={"kind": "mismatched", "share": 0.5})
+    assert with_share(run, 0.5) == run
+    changed = with_share(run, 0.2)
+    assert changed.inject_noise is not None
+    assert (changed.inject_noise.share, changed.workdir) == (0.2, "w/share-0.2")
+    with pytest.raises(ConfigError, match="no inject_noise of kind mismatched"):
+        with_share(config(), 0.2)
+
+
+def test_beta_and_batch_size_alone_change() -> None:
+    run = config(train={"loss": {"name": "rcl", "beta": {"final": 0.0, "start_epoch": 2}}, "batch_size": 64})
+    changed = with_beta(run, 0.25, 16)
+    assert changed.train.loss.beta.value(1) == 0  # type: ignore[attr-defined]
+    assert changed.train.loss.beta.value(2) == 0.25  # type: ignore[attr-defined]
+    assert changed.train.batch_size == 16
+    assert with_beta(changed, 0.0, 64) == run
+
+
+def result(arm: str, seed: int, right: float) -> ArmResult:
+    rng = np.random.default_rng(seed)
+    values = {f"q{at}": float(rng.random() < right) for at in range(50)}
+    states = {state: {"R@1": values} for state in ("last", "best")}
+    return ArmResult(arm, seed, [{"dev RR@10": 0.1}, {"dev RR@10": right}], [], states, 1, 2.0)
+
+
+def test_a_report_compares_within_groups(tmp_path: Path) -> None:
+    results = [result(arm, seed, right) for seed in (1, 2) for arm, right in (("a", 0.2), ("b", 0.8), ("c", 0.9))]
+    assert mean_over_seeds(results, ["a"], "last")["a"]["R@1"]["q0"] in (0.0, 0.5, 1.0)
+    report_arms(config(), {"one": ["a", "b", "c"], "two": ["b", "c"]}, results, tmp_path, references={"c"})
+    written = (tmp_path / "results.md").read_text()
+    first, second = written.split("**")[2], written.split("**")[4]
+    assert "minus a" in first
+    assert "minus b" in second
+    gap = (0.8 - 0.2) / (0.9 - 0.2)
+    closed = next(line for line in first.splitlines() if line.startswith("| R@1 | b")).split("|")[-2]
+    assert float(closed.strip().rstrip("%")) / 100 == pytest.approx(gap, abs=0.25)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_shares_are_reported_one_by_one(tmp_path: Path) -> None:
+    names = ["nce", "npc", "clean"]
+    made = {"nce": 0.2, "npc": 0.6, "clean": 0.9}
+    noisy = [result(arm, 1, right) for arm, right in made.items()]
+    same = [result(arm, 1, 0.9) for arm in names]
+    report_shares(config(), names, {0.0: same, 0.5: noisy}, tmp_path)
+    tables = (tmp_path / "results.md").read_text().split("**")
+    assert tables[1::2] == [
+        f"{share} mismatched, {state}"
+        for share in ("0%", "50%")
+        for state in ("at the last epoch", "at the epoch that is best on dev")
+    ]
+    # Without noise there is no gap to close.
+    assert "nan" not in tables[2]
+    assert "%" in tables[6]
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_filtered_arms_lie_between_all_and_clean() -> None:
+    run = config(train={"num_hard_negatives": 1})
+    judged = Folder("judged")
+    artifact = SimpleNamespace(folder=judged, fingerprint="f")
+    arms = filtered_arms(run, DATA, {"sieve": artifact}, 5)  # type: ignore[dict-item]
+    assert [arm.name for arm in arms] == ["hn5-all", "hn5-sieve", "hn5-clean"]
+    assert {arm.config.train.num_hard_negatives for arm in arms} == {5}
+    assert [arm.data.negatives for arm in arms] == [None, judged, None]
+    assert [arm.options.clean_only for arm in arms] == [False, False, True]
+    assert arms[0].key(0) != arms[1].key(0)
+
+
+def test_panels_are_four_states_split_by_truth() -> None:
+    rng = np.random.default_rng(0)
+    wrong_N = np.arange(200) % 2 == 0
+    apart = np.abs(rng.normal(np.where(wrong_N, 6.0, 0.5), 0.4))
+    mixed = np.abs(rng.normal(3.0, 1.0, size=200))
+    plain = Perplexities(np.stack([mixed, apart, mixed]), wrong_N)
+    states = panels(plain, Perplexities(np.stack([mixed, apart, apart]), wrong_N), 1, "npc")
+    warm = "after the warm-up (1 of 2 epochs)"
+    assert list(states) == ["before training", warm, "NCE, after the last epoch", "NPC, after the last epoch"]
+    aurocs = [float(row[3]) for row in table(states).rows]
+    assert aurocs[1] == aurocs[3] == 1.0
+    assert max(aurocs[0], aurocs[2]) < 0.7
+
+
+def test_kinds_are_told_apart() -> None:
+    scores = {
+        "positives": np.array([0.9, 0.8]),
+        "known false negatives": np.array([0.7, 0.3]),
+        "hard negatives": np.array([0.5, 0.2]),
+        "other queries' positives": np.array([0.1, 0.0]),
+    }
+    (row,) = kinds_table({"nce": scores}).rows
+    assert row[5:] == ["0.750", "1.000", "1.000"]
+    assert kinds_picture({"nce": scores}, "made", 1).startswith(b"\x89PNG")

@@ -1,0 +1,59 @@
+"""Arms of the experiment on mismatched pairs, from raw files to results, on a local Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.arm_runs import run_arms
+from experiments.noisy_pairs import make_arms
+from raydr.config import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.errors import DataError
+from raydr.pipelines.job import open_job
+
+pytestmark = pytest.mark.ray
+
+
+def config_for(folder: Path, beir: Path, checkpoint: str, top_k: int) -> RunConfig:
+    sides = {"query": {"max_length": 24}, "passage": {"max_length": 24}}
+    train = {"num_epochs": 1, "batch_size": 4, "dtype": "float32", "dev": {"random_passages": 5}}
+    judges = [{"name": "consistency", "top_k": top_k, "num_random": 20}]
+    return RunConfig.parse(
+        {
+            "workdir": str(folder),
+            "data": {"reader": {"name": "beir", "path": str(beir)}},
+            "inject_noise": {"share": 0.5},
+            "model": {"checkpoint": checkpoint, "similarity": "cosine", "scale": 5, **sides},
+            "train": train,
+            "encode": {"dtype": "float32"},
+            "judge": {"model": "untrained", "judges": judges},
+            "evaluate": {"measures": ["RR@10"]},
+            "tracking": {"enabled": False},
+        }
+    )
+
+
+def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
+    ray_local: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    config = config_for(tmp_path / "work", beir_folder, tiny_checkpoint, top_k=5)
+    out = tmp_path / "out"
+    with open_job(config) as job:
+        arms = {arm.name: arm for arm in make_arms(job, ["nce", "consistency-filtered", "clean"])}
+        results = run_arms(list(arms.values()), [0], out)
+    left = {name: len(Dataset.open(arm.data.dataset).qrels("train")) for name, arm in arms.items()}
+    assert config.train.batch_size <= left["consistency-filtered"] < left["nce"] == left["clean"]
+    assert arms["consistency-filtered"].key(0) != arms["nce"].key(0) == arms["clean"].key(0)
+    assert {result.arm for result in results} == set(arms)
+    stamps = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    assert len(stamps) == 3
+    again = run_arms(list(arms.values()), [0], out)
+    assert {result.arm: result.values for result in again} == {result.arm: result.values for result in results}
+    assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == stamps
+    # Nothing is trained if a judge leaves too little.
+    strict = config_for(tmp_path / "strict", beir_folder, tiny_checkpoint, top_k=1)
+    too_large = strict.model_copy(update={"train": strict.train.model_copy(update={"batch_size": 1000})})
+    with open_job(too_large) as job, pytest.raises(DataError, match=r"leaves \d+ of \d+ pairs, fewer than .* 1000"):
+        make_arms(job, ["consistency-filtered"])

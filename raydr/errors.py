@@ -37,3 +37,11 @@ class ModelError(RaydrError):
 
 class TrainingError(RaydrError):
     """Training cannot go on, for example because the loss is not finite."""
+
+
+class ClusterError(RaydrError):
+    """A Ray cluster is not there, refuses the request, or lost a job."""
+
+
+class TuningError(RaydrError):
+    """A search over settings came to nothing."""

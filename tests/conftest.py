@@ -12,6 +12,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("CI", "1")
+# Threads of models this small only wait for each other; beside Ray's workers they take several times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 

@@ -71,6 +71,15 @@ class PaddedGroups:
     groups: tuple[dict[str, Tensor], ...]
     places_N: Tensor
 
+    @classmethod
+    def nothing(cls) -> PaddedGroups:
+        """No texts."""
+        return cls((), torch.zeros(0, dtype=torch.int64))
+
+    def pieces(self) -> list[PaddedGroups]:
+        """Each group alone; their vectors, one piece after the other, are in the order of ``groups``."""
+        return [PaddedGroups((group,), torch.arange(len(group["input_ids"]))) for group in self.groups]
+
     @property
     def num_padded_tokens(self) -> int:
         """Tokens that the encoder reads, padding included."""
@@ -88,7 +97,7 @@ class PaddedGroups:
         return PaddedGroups(groups, move(self.places_N))
 
 
-def plan_groups(lengths: NDArray[np.int64], overhead: int) -> list[NDArray[np.int64]]:
+def plan_groups(lengths: NDArray[np.int64], overhead: int, max_tokens: int | None = None) -> list[NDArray[np.int64]]:
     """Cut texts, sorted by length, into the groups that cost least.
 
     A group costs as many tokens as it has when padded to its longest text, and ``overhead`` tokens more for being
@@ -97,11 +106,14 @@ def plan_groups(lengths: NDArray[np.int64], overhead: int) -> list[NDArray[np.in
     Args:
         lengths: tokens of each text.
         overhead: what starting one more pass costs, in tokens.
+        max_tokens: most tokens of a group, padding included; a longer text has a group of its own. No bound if None.
 
     >>> [group.tolist() for group in plan_groups(np.array([3, 90, 4, 88]), overhead=10)]
     [[1, 3], [2, 0]]
     >>> [group.tolist() for group in plan_groups(np.array([3, 90, 4, 88]), overhead=1000)]
     [[1, 3, 2, 0]]
+    >>> [group.tolist() for group in plan_groups(np.array([3, 90, 4, 88]), overhead=10, max_tokens=100)]
+    [[1], [3], [2, 0]]
     """
     order = np.argsort(-lengths, kind="stable")
     longest, first = np.unique(-lengths[order], return_index=True)
@@ -118,12 +130,16 @@ def plan_groups(lengths: NDArray[np.int64], overhead: int) -> list[NDArray[np.in
     while bounds[-1] > 0:
         bounds.append(int(cut[bounds[-1]]))
     bounds.reverse()
-    return [order[starts[left] : starts[right]] for left, right in itertools.pairwise(bounds)]
+    groups = []
+    for left, right in itertools.pairwise(bounds):
+        size = len(order) if max_tokens is None else max(1, max_tokens // int(max(widths[left], 1)))
+        groups += [order[at : min(at + size, starts[right])] for at in range(starts[left], starts[right], size)]
+    return groups
 
 
-def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int) -> PaddedGroups:
+def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int, max_tokens: int | None = None) -> PaddedGroups:
     """All texts of a batch, padded in the groups of :func:`plan_groups`."""
-    groups = plan_groups(tokens.lengths, overhead)
+    groups = plan_groups(tokens.lengths, overhead, max_tokens)
     places = np.empty(tokens.num_rows, dtype=np.int64)
     places[np.concatenate(groups)] = np.arange(tokens.num_rows)
     return PaddedGroups(tuple(pad(tokens, rows, pad_id) for rows in groups), torch.from_numpy(places))

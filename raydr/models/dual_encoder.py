@@ -86,6 +86,8 @@ class DualEncoder(nn.Module):
 
 
 def _encode_groups(tower: Tower, texts: PaddedGroups) -> Tensor:
+    if not texts.groups:
+        return torch.zeros((0, tower.dim), device=next(tower.parameters()).device)
     return torch.cat([tower(**group) for group in texts.groups])[texts.places_N]
 
 

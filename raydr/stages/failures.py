@@ -34,6 +34,17 @@ def worker_errors() -> Iterator[None]:
         raise
 
 
+def root_cause(error: BaseException) -> str:
+    """What went wrong first, in one line: the message of a raydr error, or the kind of another one and its message."""
+    found = error
+    while (cause := getattr(found, "cause", None) or found.__cause__) is not None and isinstance(cause, BaseException):
+        found = cause
+    if isinstance(found, RaydrError):
+        return " ".join(str(found).split())
+    lines = [line.strip() for line in str(found).splitlines() if line.strip()]
+    return f"{type(found).__name__}: {lines[-1]}" if lines else type(found).__name__
+
+
 def _clear_frames(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)

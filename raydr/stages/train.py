@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.artifacts import Artifact, Building, Identity, begin, fingerprint_of
@@ -12,7 +13,7 @@ from raydr.console import say, show_table
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.stages.lone_worker import run_alone
+from raydr.stages.lone_worker import Alone, run_alone
 from raydr.stages.train_progress import TrainingView, Watcher
 from raydr.stages.train_worker import train_worker, worker_arguments
 from raydr.stages.worker_group import checkpoint_folder, publish_files, run_worker_group, training_dtype
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
 VERSION = 1
 
 #: Settings of training that do not change its result.
-_NEUTRAL = {
-    "num_workers",
-    "cpus_per_worker",
-    "use_gpu",
-    "max_failures",
-    "checkpoint_steps",
-    "log_steps",
-    "share_warmup",
+_NEUTRAL: Any = {
+    "num_workers": True,
+    "cpus_per_worker": True,
+    "use_gpu": True,
+    "max_failures": True,
+    "checkpoint_steps": True,
+    "log_steps": True,
+    "share_warmup": True,
+    "cache_tokens": True,
+    "dev": {"beside"},
 }
 
 #: Settings of training that play no part before a loss's warm-up is over.
@@ -65,7 +68,7 @@ def train(
     *,
     start: Start | None = None,
     keep_optimizer: bool = False,
-    alone: bool = False,
+    alone: Alone | None = None,
     watcher: Watcher | None = None,
 ) -> Artifact:
     """Train a dual encoder on Ray Train.
@@ -89,7 +92,7 @@ def train(
     """
     opened = Dataset.open(dataset)
     check_corpus(opened, corpus)
-    dtype, reason = _dtype_here(config.train) if alone else training_dtype(config.train, config.train.dtype)
+    dtype, reason = _dtype_here(config.train) if alone is not None else training_dtype(config.train, config.train.dtype)
     inputs = {
         "dataset": opened.fingerprint,
         "corpus": opened.corpus_fingerprint,
@@ -103,6 +106,8 @@ def train(
         settings["optimizer_state"] = "kept"
     if keep_optimizer:
         settings["keep_optimizer"] = True
+    if alone is not None and alone.population:
+        settings["population"] = True
     identity = Identity(kind="model", version=VERSION, config=settings, inputs=inputs)
     with begin(output, identity, overwrite) as making:
         if isinstance(making, Artifact):
@@ -123,7 +128,7 @@ def train(
                 start,
                 keep_optimizer,
             )
-            run = run_alone if alone else run_worker_group
+            run = partial(run_alone, how=alone) if alone is not None else run_worker_group
             outcome = run(train_worker, arguments, making, config.train, "the dual encoder")
         return _finish(config, making, dtype, outcome)
 

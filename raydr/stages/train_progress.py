@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raydr.console import ProgressBar, progress_bar, say
+
+if TYPE_CHECKING:
+    from raydr.training.checkpoint import Progress
+
+
+class Watcher(Protocol):
+    """Whom a training worker tells how far it is; goes to the worker with its arguments."""
+
+    def tell(self, message: str) -> None:
+        """A line for people."""
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        """After every step; ``num_steps`` are those of an epoch."""
+
+    def epoch(self, progress: Progress) -> None:
+        """After every epoch."""
+
+
+@dataclass(frozen=True)
+class BoardWatcher:
+    """Writes on the board that a :class:`TrainingView` shows."""
+
+    board: Any
+
+    def tell(self, message: str) -> None:
+        self.board.tell.remote(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        self.board.step.remote(progress.epoch, progress.step, num_steps)
+
+    def epoch(self, progress: Progress) -> None:
+        self.board.epoch.remote(progress.epoch, progress.history[-1].metrics)
 
 
 class _Board:
@@ -21,7 +54,7 @@ class _Board:
     def tell(self, message: str) -> None:
         self.messages.append(message)
 
-    def step(self, epoch: int, step: int, num_steps: int, metrics: dict[str, float]) -> None:
+    def step(self, epoch: int, step: int, num_steps: int) -> None:
         self.steps = epoch * num_steps + step
         self.total = num_steps
 
@@ -49,9 +82,9 @@ class TrainingView:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
-    def __enter__(self) -> TrainingView:
+    def __enter__(self) -> Watcher:
         self._thread.start()
-        return self
+        return BoardWatcher(self.actor)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

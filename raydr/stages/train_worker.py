@@ -16,6 +16,7 @@ from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import write_parquet
 from raydr.errors import TrainingError
 from raydr.models.config import ModelConfig
+from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.worker_group import Member, RayTrainMember, publish_files, set_worker_threads
 from raydr.storage import Folder
@@ -93,7 +94,13 @@ def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) 
         dev=_tables(data, config.data.dev_split, arguments["negatives"]) if has_dev else None,
     )
     dtype = torch_dtype(arguments["dtype"])
-    setup = build_setup(config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
+    beside = None
+    if config.train.dev.beside and inputs.dev is not None:
+        job = DevJob(config.train, origin, arguments["corpus"], inputs.dev, arguments["dtype"], config.seed)
+        beside = RayValidator(job, member.rank == 0)
+    setup = build_setup(
+        config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap, beside=beside
+    )
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
     if start is not None and start.with_optimizer:
@@ -142,8 +149,7 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener) -> None:
     if shared is not None:
         epochs, folder = shared
         trainer.resume(folder)
-        first = "the first epoch" if epochs == 1 else f"the first {epochs} epochs"
-        listener.tell(f"{first} of plain NCE are there from another training: going on from there")
+        listener.tell(f"plain NCE up to epoch {epochs} is there from another training: going on from there")
 
 
 def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -165,6 +171,8 @@ class WorkerListener:
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
         self.warmup: SharedWarmup | None = None
+        #: Epochs that were logged already.
+        self.num_told = 0
 
     def tell(self, message: str) -> None:
         """Show a line on the driver."""
@@ -203,10 +211,15 @@ class WorkerListener:
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
         finished_epoch = progress.step == 0
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
-        if self.rank == 0 and metrics:
-            self.watcher.epoch(progress)
+        # The dev measure of the last epoch may still be on its way; it is logged with the next one.
+        told = [row for row in progress.history[self.num_told :] if row.epoch != progress.pending_epoch]
+        for row in told if self.rank == 0 and finished_epoch else []:
+            history = progress.history[: row.epoch + 1]
+            self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
             if self.tracker is not None:
-                self.tracker.log_metrics({f"epoch/{key}": value for key, value in metrics.items()}, progress.epoch)
+                logged = {f"epoch/{key}": value for key, value in row.metrics.items()}
+                self.tracker.log_metrics(logged, row.epoch + 1)
+            self.num_told = row.epoch + 1
         if self.rank == 0 and finished_epoch and self.warmup is not None:
             self.warmup.keep(progress.epoch, save)
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}

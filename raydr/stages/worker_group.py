@@ -6,20 +6,75 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raydr.artifacts import Building
 from raydr.console import say
 from raydr.errors import TrainingError
 from raydr.models.config import Dtype
+from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder
 from raydr.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 #: What a worker runs: plain arguments in, the outcome out. An outcome ``{"error": message}`` ends training without
 #: another try; whatever is raised makes Ray Train start the group again.
 Worker = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Member(Protocol):
+    """One of the processes that train together, or the only one."""
+
+    rank: int
+    num_ranks: int
+    device: torch.device
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module as a training step calls it."""
+
+    def last_state(self) -> AbstractContextManager[Path | None]:
+        """A folder with the last state of this training that was kept, None if there is none."""
+
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+        """Keep the state that ``save`` writes; every member calls it the same number of times."""
+
+
+class RayTrainMember:
+    """A worker of Ray Train; made in the worker."""
+
+    def __init__(self) -> None:
+        import ray.train
+        from ray.train.torch import get_device
+
+        context = ray.train.get_context()
+        self.rank: int = context.get_world_rank()
+        self.num_ranks: int = context.get_world_size()
+        self.device: torch.device = get_device()
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        from ray.train.torch import prepare_model
+
+        wrapped: nn.Module = prepare_model(module)
+        return wrapped
+
+    @contextmanager
+    def last_state(self) -> Iterator[Path | None]:
+        import ray.train
+
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            yield None
+            return
+        with checkpoint.as_directory() as folder:
+            yield Path(folder)
+
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+        report_checkpoint(metrics, save)
 
 
 def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
@@ -33,7 +88,7 @@ def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
     from raydr.models.precision import resolve_dtype
 
     device = "cuda" if settings.use_gpu else "cpu"
-    if settings.use_gpu and ray.cluster_resources().get("GPU", 0) < 1:
+    if settings.use_gpu and cluster_capacity()["GPU"] < 1:
         raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
     probe = ray.remote(num_cpus=1, num_gpus=1 if settings.use_gpu else 0)(resolve_dtype)
     resolved: tuple[str, str] = ray.get(probe.remote(dtype, device))

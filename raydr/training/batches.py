@@ -16,7 +16,7 @@ from raydr.data.examples import Examples
 from raydr.errors import ConfigError
 from raydr.models.batching import PaddedGroups, pad_in_groups
 from raydr.models.config import Side
-from raydr.models.tokens import TextTokenizer
+from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import TrainConfig
@@ -144,14 +144,17 @@ class BatchMaker:
         log_probs = np.concatenate([draw.log_probs for draw in drawn])
         return Batch(
             query_rows=query_rows,
-            queries=pad_in_groups(query_tokens, self.tokenizers["query"].pad_id, self.group_overhead),
-            passages=pad_in_groups(passage_tokens, self.tokenizers["passage"].pad_id, self.group_overhead),
+            queries=self._pad(query_tokens, "query"),
+            passages=self._pad(passage_tokens, "passage"),
             passage_hash_P=torch.from_numpy(self.corpus.content_hashes(rows).view(np.int64).copy()),
             forbidden_QF=torch.from_numpy(padded),
             log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),
             log_draw_prob_P=torch.from_numpy(log_probs) if any(draw.has_probs for draw in drawn) else None,
             num_filled=sum(draw.num_missing for draw in drawn),
         )
+
+    def _pad(self, tokens: Tokens, side: Side) -> PaddedGroups:
+        return pad_in_groups(tokens, self.tokenizers[side].pad_id, self.group_overhead, self.config.cache_tokens)
 
     def _draw(self, at: int, epoch: int) -> _Draw:
         examples, num = self.examples, self.config.num_hard_negatives

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from raydr.component import Config, Pluggable
 from raydr.losses.base import Loss
@@ -42,6 +42,9 @@ class DevConfig(Config):
     measure: str = "RR@10"
     #: Epochs without a better dev measure after which training ends; never if null.
     patience: int | None = Field(default=None, ge=1)
+    #: Measure on an actor of its own while the next epoch is trained, if a CPU (or GPU) is free for it. The result is
+    #: the same: an epoch that was trained in vain is forgotten.
+    beside: bool = False
 
 
 class TeacherConfig(Config):
@@ -94,6 +97,9 @@ class TrainConfig(Config):
     batch_size: int = Field(default=64, ge=2)
     #: Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses.
     accumulation_steps: int = Field(default=1, ge=1)
+    #: Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
+    #: held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null.
+    cache_tokens: int | None = Field(default=None, ge=16)
     #: Hard negatives drawn for each query and epoch.
     num_hard_negatives: int = Field(default=0, ge=0)
     #: How they are drawn from the candidate list.
@@ -112,9 +118,10 @@ class TrainConfig(Config):
     max_failures: int = Field(default=3, ge=-1)
     #: Steps between checkpoints inside an epoch; only at its end if null.
     checkpoint_steps: int | None = Field(default=None, ge=1)
-    #: Keep the state after so many epochs of plain NCE for other trainings of the working folder that begin with
-    #: the same epochs (a loss with a warm-up looks for it), so that a comparison trains them once.
-    share_warmup: int | None = Field(default=None, ge=1)
+    #: Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
+    #: working folder that begin with the same epochs (a loss with a warm-up looks for it), so that a comparison trains
+    #: them once.
+    share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
     #: Steps between two rows of step metrics in the log.
     log_steps: int = Field(default=10, ge=1)
     #: Which state becomes the model: the epoch that is best on dev, or the last one.

@@ -16,6 +16,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import TEACHER, save_weights
 from raydr.training.config import TrainConfig
+from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
 from raydr.training.scoring import score_candidates
 from raydr.training.teacher import Teacher
@@ -42,6 +43,8 @@ class Learner:
         self.device = next(model.parameters()).device
         self.optimization = Optimization(model, config.optimizer, num_steps, dtype)
         self.teacher: Teacher | None = None
+        #: What gradient caching has to encode again, between a forward and its backward pass.
+        self.cached: CachedEncoding | None = None
 
     def start_teacher(self) -> None:
         """Make the teacher, a copy of the network as it is now."""
@@ -56,7 +59,11 @@ class Learner:
     def score(self, batch: Batch) -> Candidates:
         """Scores of this rank's queries against all candidates, the teacher's beside them."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
+            if self.config.cache_tokens is None:
+                query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
+            else:
+                self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
+                query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
             taught = self._teach(batch)
         candidates = score_candidates(
             query_QD, passage_PD, batch, self.model.config.scale, self.config.in_batch_negatives
@@ -67,6 +74,26 @@ class Learner:
         if self.teacher is None:
             return None
         return self.teacher.score(batch, self.model.config.scale, self.config.in_batch_negatives).scores_QC
+
+    def backward(self, loss: Tensor, quiet: bool) -> None:
+        """Add the gradients of a loss on the last scores.
+
+        Args:
+            loss: a scalar.
+            quiet: add up only; gradients are exchanged between ranks later.
+        """
+        self.optimization.backward(loss)
+        if self.cached is None:
+            return
+        pieces = self.cached.pieces()
+        for at, piece in enumerate(pieces):
+            with (
+                self.without_sync(quiet or at < len(pieces) - 1),
+                torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32),
+            ):
+                vectors, gradients = piece.encode(self.wrapped)
+                torch.autograd.backward(vectors, gradients)
+        self.cached = None
 
     def step(self) -> None:
         """Take a step with the gradients, and let the teacher follow."""

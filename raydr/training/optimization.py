@@ -28,6 +28,7 @@ class Optimization:
             dtype: arithmetic of the forward pass; gradients are scaled if it is float16.
         """
         self.model = model
+        self.config = config
         self.clip_norm = float("inf") if config.clip_norm is None else config.clip_norm
         self.optimizer = build_optimizer(model, config)
         self.schedule = build_schedule(self.optimizer, config, num_steps)
@@ -71,12 +72,22 @@ class Optimization:
         torch.save(state, folder / OPTIMIZER)
 
     def load(self, folder: Path) -> None:
-        """Put back what :meth:`save` wrote."""
+        """Put back what :meth:`save` wrote; learning rate and weight decay stay this training's."""
         self.model.load_state_dict(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
+        rate = self.config.learning_rate
+        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
+        for group, factor, decays in zip(
+            self.optimizer.param_groups, self.schedule.lr_lambdas, (True, False), strict=True
+        ):
+            group |= {
+                "initial_lr": rate,
+                "lr": rate * factor(self.schedule.last_epoch),
+                "weight_decay": self.config.weight_decay if decays else 0.0,
+            }
 
     def save_moments(self, folder: Path) -> None:
         """Write AdamW's moments alone, for another training of the same network that goes on from here."""

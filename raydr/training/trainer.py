@@ -19,8 +19,8 @@ from raydr.errors import TrainingError
 from raydr.losses.base import Candidates, LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
-from raydr.training.collectives import mean_over_ranks, rank
+from raydr.training.checkpoint import BEST, PEER, PENDING, EpochRow, Progress, load_progress, save_progress
+from raydr.training.collectives import broadcast_object, mean_over_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
@@ -42,6 +42,23 @@ class Listener(Protocol):
         """When the state should be kept; ``save`` writes it into a folder and is to be called on rank 0 only."""
 
 
+#: The weights of a network by name, on the CPU.
+State = dict[str, Tensor]
+
+
+class BesideValidator(Protocol):
+    """Takes the dev measure of copied weights while training goes on; only rank 0's is asked."""
+
+    def ready(self) -> bool:
+        """Whether it can start at once."""
+
+    def submit(self, states: list[State]) -> None:
+        """Begin to measure each learner's weights."""
+
+    def result(self) -> list[float]:
+        """The measures of what was submitted last; waits for them."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """What the trainer works on."""
@@ -56,6 +73,8 @@ class Setup:
     dtype: torch.dtype
     seed: int
     listener: Listener
+    #: Measures on dev beside training; None takes the measure between epochs.
+    beside: BesideValidator | None = None
 
 
 class Trainer:
@@ -77,7 +96,10 @@ class Trainer:
         total = self.num_steps * self.config.num_epochs
         self.learners = [Learner(network, setup.wrap(network), self.config, setup.dtype, total) for network in networks]
         self.progress = Progress()
-        self.best: dict[str, Tensor] | None = None
+        self.best: State | None = None
+        #: Weights of the learners after ``progress.pending_epoch``, and whether they are being measured beside.
+        self.pending: list[State] = []
+        self.submitted = False
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint."""
@@ -86,6 +108,8 @@ class Trainer:
             learner.load(place)
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
+        if self.progress.pending_epoch is not None:
+            self.pending = [load_file(folder / PENDING.format(at)) for at in range(len(self.learners))]
 
     def run(self) -> Progress:
         """Train to the end; afterwards the model holds the state that ``keep`` asks for.
@@ -141,7 +165,7 @@ class Trainer:
                 ]
                 losses, metrics = self._losses(outputs, batch)
                 for learner, loss in zip(self.learners, losses, strict=True):
-                    learner.optimization.backward(loss / len(batches))
+                    learner.backward(loss / len(batches), quiet=at < len(batches) - 1)
             values = {"loss": losses[0].detach(), "filled": torch.tensor(float(batch.num_filled)), **metrics}
             for key, value in values.items():
                 sums[key] = sums.get(key, torch.zeros(())) + value.float().cpu() / len(batches)
@@ -208,39 +232,88 @@ class Trainer:
             {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
         )
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps
-        measure, better = None, 0
-        if self.setup.dev is not None:
-            measure, better, found = self._measure(self.setup.dev)
-            metrics |= found
         progress = self.progress
-        history = [*progress.history, EpochRow(epoch=progress.epoch, metrics=metrics)]
-        best_epoch, best_measure = progress.best_epoch, progress.best_measure
-        if measure is not None and (best_measure is None or measure > best_measure):
-            best_epoch, best_measure = progress.epoch, measure
-            if self.config.keep == "best":
-                state = self.learners[better].model.state_dict()
-                self.best = {key: value.detach().cpu().clone() for key, value in state.items()}
-        patience = self.config.dev.patience
-        tired = patience is not None and best_epoch is not None and progress.epoch - best_epoch >= patience
         self.progress = progress.changed(
             epoch=progress.epoch + 1,
             step=0,
             sums={},
-            history=history,
-            best_epoch=best_epoch,
-            best_measure=best_measure,
-            better_network=better,
-            finished=tired or progress.epoch + 1 >= self.config.num_epochs,
+            history=[*progress.history, EpochRow(epoch=progress.epoch, metrics=metrics)],
+            finished=progress.epoch + 1 >= self.config.num_epochs,
         )
+        if self.setup.dev is not None:
+            self._validate(progress.epoch)
         self.setup.listener.on_checkpoint(self.progress, self._save)
 
-    def _measure(self, dev: DevRetrieval) -> tuple[float, int, dict[str, float]]:
-        """The best dev measure of the learners, whose it is, and all of them by name."""
-        name = f"dev {self.config.dev.measure}"
-        values = [dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
+    def _validate(self, epoch: int) -> None:
+        """Measure the networks as they are after an epoch, beside the next one if possible."""
+        self._settle()
+        if self.progress.epoch <= epoch:
+            # The epoch before was the last one that counts.
+            return
+        states = [_copied(learner.model) for learner in self.learners]
+        beside = self.setup.beside
+        if beside is None or not broadcast_object(beside.ready() if rank() == 0 else None):
+            self._measured(epoch, self._measure(), states)
+            return
+        if rank() == 0:
+            beside.submit(states)
+        self.pending, self.submitted = states, True
+        self.progress = self.progress.changed(pending_epoch=epoch)
+        if self.progress.finished:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the dev measure that is still being taken, if there is one."""
+        epoch, beside = self.progress.pending_epoch, self.setup.beside
+        if epoch is None:
+            return
+        if self.submitted and beside is not None:
+            values: list[float] = broadcast_object(beside.result() if rank() == 0 else None)
+        else:
+            # Training was interrupted before the result came.
+            now = [_copied(learner.model) for learner in self.learners]
+            self._put_back(self.pending)
+            values = self._measure()
+            self._put_back(now)
+        states, self.pending, self.submitted = self.pending, [], False
+        self.progress = self.progress.changed(pending_epoch=None)
+        self._measured(epoch, values, states)
+
+    def _measure(self) -> list[float]:
+        assert self.setup.dev is not None
+        return [self.setup.dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
+
+    def _put_back(self, states: list[State]) -> None:
+        for learner, state in zip(self.learners, states, strict=True):
+            learner.model.load_state_dict(state)
+
+    def _measured(self, epoch: int, values: list[float], states: list[State]) -> None:
+        """Note the dev measures of an epoch; whatever came after it is forgotten if training should have ended then."""
+        name, progress = f"dev {self.config.dev.measure}", self.progress
         better = int(np.argmax(values))
-        others = {f"{name}, the other network": values[1 - better]} if len(values) > 1 else {}
-        return values[better], better, {name: values[better]} | others
+        found = {name: values[better]}
+        if len(values) > 1:
+            found[f"{name}, the other network"] = values[1 - better]
+        row = progress.history[epoch]
+        history = [*progress.history]
+        history[epoch] = EpochRow(epoch=epoch, metrics=row.metrics | found)
+        best_epoch, best_measure = progress.best_epoch, progress.best_measure
+        if best_measure is None or values[better] > best_measure:
+            best_epoch, best_measure = epoch, values[better]
+            if self.config.keep == "best":
+                self.best = states[better]
+        self.progress = progress.changed(
+            history=history, best_epoch=best_epoch, best_measure=best_measure, better_network=better
+        )
+        patience = self.config.dev.patience
+        if patience is not None and best_epoch is not None and epoch - best_epoch >= patience:
+            self._put_back(states)
+            self.progress = self.progress.changed(
+                epoch=epoch + 1,
+                history=history[: epoch + 1],
+                detections=[one for one in progress.detections if one["epoch"] <= epoch],
+                finished=True,
+            )
 
     def _save(self, folder: Path) -> None:
         for learner, place in zip(self.learners, _places(folder), strict=False):
@@ -248,6 +321,12 @@ class Trainer:
         save_progress(folder, self.progress)
         if self.best is not None:
             save_file(self.best, folder / BEST)
+        for at, state in enumerate(self.pending):
+            save_file(state, folder / PENDING.format(at))
+
+
+def _copied(model: DualEncoder) -> State:
+    return {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

@@ -1,0 +1,107 @@
+"""A training in one process, without Ray Train: as a task of its own it starts in seconds and leaves nothing behind.
+
+The result is that of a worker group: the batch is global. The state lies beside the artefact as a group's checkpoints
+do, and the same training goes on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raydr.artifacts import Building
+from raydr.errors import TrainingError
+from raydr.stages.states import has_state, keep_state, local_state
+from raydr.stages.worker_group import Member, checkpoint_folder
+from raydr.storage import Folder
+from raydr.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+#: Folder of the states of a population's member: its settings change, and the fingerprint of its model with them.
+POPULATION = "population"
+#: States that a member of a population keeps, so that one is still there when another member takes it up.
+_POPULATION_STATES = 3
+
+
+@dataclass(frozen=True)
+class Alone:
+    """How one process trains.
+
+    Args:
+        population: the settings may have changed since the last state, as in population based training.
+        start: a state to go on from in place of the last, another member's for example.
+    """
+
+    population: bool = False
+    start: Folder | None = None
+
+
+class MemberWorker(Protocol):
+    """A worker function that can be told which member it is."""
+
+    def __call__(self, arguments: dict[str, Any], member: Member) -> dict[str, Any]:
+        """See :data:`raydr.stages.worker_group.Worker`."""
+
+
+class LoneMember:
+    """The only process of a training; keeps its last state."""
+
+    rank = 0
+    num_ranks = 1
+
+    def __init__(self, states: Folder, device: torch.device, how: Alone) -> None:
+        self.states = states
+        self.device = device
+        self.how = how
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        return module
+
+    @contextmanager
+    def last_state(self) -> Iterator[Path | None]:
+        last = self.how.start or newest_state(self.states)
+        yield local_state(last) if last is not None else None
+
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+        name = f"step-{metrics['global_step']:09d}"
+        keep_state(self.states / name, save)
+        kept = _POPULATION_STATES if self.how.population else 1
+        for old in _names(self.states)[:-kept]:
+            self.states.remove(old)
+
+
+def newest_state(states: Folder) -> Folder | None:
+    """The state after most steps that is whole."""
+    whole = [states / name for name in _names(states) if has_state(states / name)]
+    return whole[-1] if whole else None
+
+
+def _names(states: Folder) -> list[str]:
+    """Of the states, whole or not, by step."""
+    return sorted({name.split("/")[0] for name in states.files()})
+
+
+def run_alone(
+    worker: MemberWorker, arguments: dict[str, Any], making: Building, settings: TrainConfig, what: str, how: Alone
+) -> dict[str, Any]:
+    """Run a worker function in this process, from the last state of an interrupted run if there is one.
+
+    The arguments but the last are those of :func:`raydr.stages.worker_group.run_worker_group`.
+
+    Raises:
+        TrainingError: training broke off; the same command goes on from the last state.
+    """
+    import torch
+
+    states = checkpoint_folder(making) / (POPULATION if how.population else making.identity.fingerprint)
+    outcome = worker(arguments, LoneMember(states, torch.device("cuda" if settings.use_gpu else "cpu"), how))
+    if "error" in outcome:
+        raise TrainingError(f"training {what}: {outcome['error']}")
+    return outcome

@@ -1,0 +1,43 @@
+"""States after epochs of plain NCE, kept for other trainings that begin with the same epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from raydr.losses.nce import NCE
+from raydr.stages.states import has_state, keep_state, local_state
+from raydr.storage import Folder
+from raydr.training.config import TrainConfig
+
+
+class SharedWarmup:
+    """A folder of states that trainings with the same data, model and optimiser look into.
+
+    Args:
+        folder: of these trainings; their losses, teachers and detectors may differ.
+        config: which epochs of this training are plain NCE, and which of them are kept.
+    """
+
+    def __init__(self, folder: Folder, config: TrainConfig) -> None:
+        self.folder = folder
+        self.warmup_epochs = config.loss.num_warmup_epochs
+        asked = [config.share_warmup] if isinstance(config.share_warmup, int) else list(config.share_warmup or ())
+        plain = config.num_epochs if isinstance(config.loss, NCE) else self.warmup_epochs
+        #: Epochs after which the state is kept.
+        self.kept = {epoch for epoch in (*asked, self.warmup_epochs) if 0 < epoch <= plain}
+
+    def longest(self) -> tuple[int, Path] | None:
+        """The state after most epochs that this training may begin with: their number and a local folder."""
+        for epoch in range(self.warmup_epochs, 0, -1):
+            if has_state(self._place(epoch)):
+                return epoch, local_state(self._place(epoch))
+        return None
+
+    def keep(self, epoch: int, save: Callable[[Path], None]) -> None:
+        """Keep the state after an epoch, if it is one to keep and is not there yet."""
+        if epoch in self.kept and not has_state(self._place(epoch)):
+            keep_state(self._place(epoch), save)
+
+    def _place(self, epoch: int) -> Folder:
+        return self.folder / f"epoch-{epoch}"

@@ -30,9 +30,11 @@ from raydr.stages.units import Scoring, plan_scoring, plan_units, run_units
 from raydr.storage import Folder
 
 #: Raised when the same settings lead to other parts.
-VERSION = 2
+VERSION = 3
 #: Candidates, or pairs, that are judged together: their vectors are held at once.
 _UNIT_CANDIDATES = 20_000
+#: The same for a cross-encoder, which reads every pair anew: minutes of work, of which a killed worker loses one unit.
+_UNIT_READ = 2_000
 _UNIT_PAIRS = 5_000
 
 
@@ -132,7 +134,7 @@ def _judge_negatives(
     if not candidates.parts(under):
         raise DataError(f"the negatives at {negatives} have none of split {split!r}: mine that split first")
     job = NegativesJob(judge, split, data.artifact.folder, corpus, negatives, state.folder, scoring)
-    units = plan_units(candidates, under, _UNIT_CANDIDATES)
+    units = plan_units(candidates, under, _UNIT_READ if judge.reads == "cross_encoder" else _UNIT_CANDIDATES)
     run_units(config, state, units, job.name_of, JudgeNegatives, job, f"judge: {judge.name}")
     return candidates.rows(under)
 

@@ -21,7 +21,7 @@ from raydr.storage import Folder, write_part
 
 @dataclass(frozen=True)
 class Hashes:
-    """Hashes of the passages of one part: of their ids, and of their titles and texts."""
+    """Hashes of the passages of some parts: of their ids, and of their titles and texts."""
 
     ids: NDArray[np.uint64]
     contents: NDArray[np.uint64]
@@ -38,9 +38,32 @@ class CorpusCheck:
     examples: list[BadRow]
 
 
-def hash_part(folder: Folder, name: str) -> Hashes:
-    table = read_arrow(folder.localize(name))
-    return Hashes(hash_strings(table.column("passage_id")), hash_content(table.column("title"), table.column("text")))
+def hash_parts(folder: Folder, names: Sequence[str]) -> Hashes:
+    """Hashes of the passages of some parts, one after the other."""
+    ids, contents = [], []
+    for name in names:
+        table = read_arrow(folder.localize(name))
+        ids.append(hash_strings(table.column("passage_id")))
+        contents.append(hash_content(table.column("title"), table.column("text")))
+    return Hashes(np.concatenate(ids), np.concatenate(contents))
+
+
+def group_parts(parts: Mapping[str, Part], rows: int) -> list[list[str]]:
+    """Names of consecutive parts, in groups of at least so many rows (the last may have fewer).
+
+    >>> part = Part(rows=4, bytes=0, checksum="")
+    >>> group_parts({"b": part, "a": part, "c": part}, rows=5)
+    [['a', 'b'], ['c']]
+    """
+    groups: list[list[str]] = []
+    room = 0
+    for name in sorted(parts):
+        if room <= 0:
+            groups.append([])
+            room = rows
+        groups[-1].append(name)
+        room -= parts[name].rows
+    return groups
 
 
 def finish_corpus(

@@ -22,7 +22,7 @@ from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype, Side
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.failures import worker_errors
-from raydr.stages.resources import cluster_capacity
+from raydr.stages.resources import cluster_capacity, describe_capacity
 from raydr.storage import Folder, write_part
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).
@@ -269,14 +269,17 @@ def choose_device(settings: EncodeConfig) -> str:
 
 
 def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]:
-    """How many encoder actors to start with and at most, such that one tokenising task always fits beside them.
+    """How many encoder actors to start with and at most.
+
+    More than ``min_actors`` start only while there is room, one tokenising task beside them included: Ray Data sees to
+    that as nodes come and go. So the most is not cut to what fits now, or a node that joins later would stay idle.
 
     Args:
         settings: what was asked for.
         verb: named in the message about it.
 
     Raises:
-        ConfigError: ``min_actors`` do not fit.
+        ConfigError: ``min_actors`` and a tokenising task do not fit.
     """
     if settings.max_actors < settings.min_actors:
         raise ConfigError(
@@ -293,14 +296,13 @@ def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]
             f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
             f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings"
         )
-    most = min(settings.max_actors, fit)
     say(
-        f"{verb}: {settings.min_actors} to {most} encoders of {settings.cpus_per_actor:g} CPUs and "
+        f"{verb}: {settings.min_actors} to {settings.max_actors} encoders of {settings.cpus_per_actor:g} CPUs and "
         f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
-        f"in a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
-        + (f" (encode.max_actors {settings.max_actors} do not fit)" if most < settings.max_actors else "")
+        f"in {describe_capacity(capacity)}"
+        + (f" ({fit} fit, more start when nodes join)" if fit < settings.max_actors else "")
     )
-    return settings.min_actors, most
+    return settings.min_actors, settings.max_actors
 
 
 def encoder_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:

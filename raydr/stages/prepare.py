@@ -24,7 +24,7 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say, show_summary, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.inputs import checksum, short_names
-from raydr.data.lookup import CorpusCheck, Hashes, finish_corpus, hash_part
+from raydr.data.lookup import CorpusCheck, Hashes, finish_corpus, group_parts, hash_parts
 from raydr.data.quarantine import check_allowed
 from raydr.data.readers.base import Reader, Source
 from raydr.data.schema import TableName
@@ -34,6 +34,8 @@ from raydr.errors import ConfigError, DataError, RaydrError
 from raydr.storage import Folder
 
 QUARANTINE = "quarantine.jsonl"
+#: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.
+_HASH_ROWS = 200_000
 #: Marks what an attempt left that the input made fail.
 _FAILED = f"{STAGING}/failed.json"
 
@@ -247,9 +249,9 @@ def _finish_corpus(
         return making
     folder, records = making.folder, _records(making.folder, inputs.with_passages())
     parts = {name: part for record in records for name, part in record.parts.items()}
-    hashing = ray.remote(num_cpus=1)(hash_part)
+    hashing = ray.remote(num_cpus=1)(hash_parts)
     finishing = ray.remote(num_cpus=1)(_finish_corpus_task)
-    hashes = [hashing.remote(folder, name) for name in sorted(parts)]
+    hashes = [hashing.remote(folder, names) for names in group_parts(parts, _HASH_ROWS)]
     check: CorpusCheck = _get(finishing.remote(folder, parts, hashes, inputs.reader.passages_repeat, inputs.paths))
     making.done.clear()
     making.done.update(check.parts)

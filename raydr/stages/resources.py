@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+#: CPUs, or GPUs, of a cluster that grows on demand: how far it may grow is in its own files, and Ray does not tell.
+ON_DEMAND = 1e6
+
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs (keys ``CPU``, ``GPU``) of the alive nodes, or of all that the autoscaler may start."""
+    """CPUs and GPUs (keys ``CPU``, ``GPU``) of the alive nodes, or :data:`ON_DEMAND` where an autoscaler adds nodes."""
     import ray
-    from ray._private.state import state
 
     now = ray.cluster_resources()
-    later = state.get_max_resources_from_cluster_config() or {}
-    return {name: float(max(now.get(name, 0), later.get(name, 0))) for name in ("CPU", "GPU")}
+    grows = grows_on_demand()
+    return {name: ON_DEMAND if grows else float(now.get(name, 0)) for name in ("CPU", "GPU")}
+
+
+def grows_on_demand() -> bool:
+    """Whether an autoscaler looks after the cluster, which may then have no node but its head until it is asked."""
+    import ray
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+    status = GetClusterStatusReply()
+    status.ParseFromString(GcsClient(address=ray.get_runtime_context().gcs_address).get_cluster_status())
+    return bool(status.autoscaling_state.autoscaler_state_version)
+
+
+def describe_capacity(capacity: dict[str, float]) -> str:
+    """
+    >>> describe_capacity({"CPU": 16.0, "GPU": 2.0}), describe_capacity({"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    ('a cluster of 16 CPUs and 2 GPUs', 'a cluster that grows on demand')
+    """
+    if max(capacity.values()) >= ON_DEMAND:
+        return "a cluster that grows on demand"
+    return f"a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
 
 
 def smallest_node_cpus() -> float:

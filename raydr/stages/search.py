@@ -206,8 +206,15 @@ def _search(
         say(f"search: {len(batches) - len(todo)} of {len(batches)} parts are there already, {len(todo)} to do")
     if not todo:
         return
-    # An actor that dies is started again and asked again: what it does depends on its arguments only.
-    lasting = {"scheduling_strategy": "SPREAD", "max_restarts": 3, "max_task_retries": 3}
+    # An actor that dies is started again and asked again: what it does depends on its arguments only. A lost node is
+    # noticed late, and until then each attempt fails at once: a number of attempts would be used up in that time.
+    # Batches go in any order, since one that was lost on the way would keep the others waiting for half a minute.
+    lasting = {
+        "scheduling_strategy": "SPREAD",
+        "max_restarts": 3,
+        "max_task_retries": -1,
+        "allow_out_of_order_execution": True,
+    }
     hold = ray.remote(num_cpus=layout.cpus, num_gpus=layout.gpus, **lasting)(SearchActor)
     searchers = [hold.remote(index, group, queries, settings, layout) for group in layout.groups]
     # Merging is light, and must never wait for CPUs that the searchers hold.

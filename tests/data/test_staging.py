@@ -11,7 +11,7 @@ import pytest
 
 from raydr.artifacts import PLAN, Artifact, Identity, begin
 from raydr.data.corpus import Corpus
-from raydr.data.lookup import CorpusCheck, finish_corpus, hash_part
+from raydr.data.lookup import CorpusCheck, finish_corpus, group_parts, hash_parts
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.schema import read_arrow
@@ -72,7 +72,7 @@ class Prepared:
         with begin(self.corpus, Identity(kind="corpus")) as making:
             assert not isinstance(making, Artifact)
             parts = {name: part for name, part in making.done.items() if name.startswith("passages/")}
-            hashes = [hash_part(self.corpus, name) for name in sorted(parts)]
+            hashes = [hash_parts(self.corpus, names) for names in group_parts(parts, 2)]
             check = finish_corpus(self.corpus, parts, hashes, self.reader.passages_repeat, {"s0": "/in/a"})
             making.done.clear()
             making.done.update(check.parts)

@@ -61,6 +61,14 @@ def test_each_part_has_the_ids_and_vectors_of_its_passages(model: Folder, corpus
     artifact.verify()
 
 
+@pytest.mark.timeout(180)
+def test_more_encoders_than_fit_leave_room_for_tokenising(model: Folder, tmp_path: Path) -> None:
+    """Two would fit in 2 CPUs, and no tokenising task beside them: nothing would ever come to an end."""
+    corpus = make_corpus(tmp_path / "corpus", TEXTS, part_rows=1)
+    artifact = encode(model, corpus, tmp_path / "out", max_actors=8, cpus_per_actor=0.9, cpus_per_tokenizer=0.5)
+    np.testing.assert_array_equal(Embeddings(artifact).take(np.arange(47)), expected_vectors())
+
+
 def test_queries_of_a_split(model: Folder, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "dataset", "test", TEXTS, part_rows=20)
     kwargs = {"tokenizer": stub.TOKENIZER, "encoder": stub.ENCODER}
@@ -143,7 +151,9 @@ def test_what_cannot_fit_fails_before_it_starts() -> None:
         plan_actors(EncodeConfig(min_actors=2, max_actors=2))
     with pytest.raises(ConfigError, match=r"less than encode\.min_actors"):
         plan_actors(EncodeConfig(min_actors=2, max_actors=1))
-    assert plan_actors(EncodeConfig(min_actors=1, max_actors=8, cpus_per_actor=0.6, cpus_per_tokenizer=0.2)) == (1, 3)
+    with pytest.raises(ConfigError, match=r"encode\.min_actors 4 of 0\.6 CPUs"):
+        plan_actors(EncodeConfig(min_actors=4, max_actors=8, cpus_per_actor=0.6, cpus_per_tokenizer=0.2))
+    assert plan_actors(EncodeConfig(min_actors=3, max_actors=8, cpus_per_actor=0.6, cpus_per_tokenizer=0.2)) == (3, 8)
 
 
 def test_an_interrupted_part_is_made_again(model: Folder, corpus: Folder, tmp_path: Path) -> None:

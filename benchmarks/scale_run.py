@@ -1,0 +1,185 @@
+"""One size of :mod:`benchmarks.scale`, in a process and a Ray of its own.
+
+Writes one JSON object a line to standard output: ``{"begin": STAGE}`` and ``{"end": STAGE, "seconds": ...}`` for each
+stage, and ``{"facts": {...}}`` at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from benchmarks.artefacts import make_artifact
+from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
+from raydr.artifacts import Identity
+from raydr.cluster import RayConfig, connected
+from raydr.config import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.stages.encode import encode_passages, encode_queries
+from raydr.stages.index import build_index
+from raydr.stages.mine import mine
+from raydr.stages.prepare import prepare
+from raydr.stages.runs import Run
+from raydr.stages.search import search
+from raydr.storage import Folder
+
+#: The indexes, by what they are called in the tables.
+INDEXES = {"IVF": "IVF1024,SQfp16", "exact": "Flat"}
+SPLIT = "train"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    parser.add_argument("--passages", type=int, required=True)
+    parser.add_argument("--scratch", required=True, help="an empty folder; what is made stays there")
+    arguments = parser.parse_args()
+    scratch = Path(arguments.scratch)
+    ray_config = RayConfig(
+        num_cpus=arguments.cpus, num_gpus=0, object_store_gib=arguments.object_store_gib, temp_dir=f"{scratch}/ray"
+    )
+    with connected(ray_config):
+        run(arguments, scratch)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is the same for all sizes."""
+    parser.add_argument("--queries", type=int, default=2_000)
+    parser.add_argument("--part-rows", type=int, default=10_000)
+    parser.add_argument("--shard-rows", type=int, default=500_000)
+    parser.add_argument("--train-rows", type=int, default=100_000)
+    parser.add_argument("--top-k", type=int, default=100)
+    parser.add_argument("--nprobe", type=int, default=64)
+    parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument("--object-store-gib", type=float, default=1.0)
+
+
+def run(arguments: argparse.Namespace, scratch: Path) -> None:
+    places = Places(scratch)
+    config = make_config(arguments, places, "Flat")
+    making = ray.remote(num_cpus=1)(write_sources)
+    ray.get(making.remote(places.raw, arguments.passages, arguments.queries))
+    model = make_artifact(scratch / "model", Identity(kind="model"), {}, {})
+    with stage("prepare"):
+        prepare(config, places.corpus, places.dataset)
+    with stage("encode passages"):
+        encode_passages(config, model, places.corpus, places.passages, tokenizer=TOKENIZER, encoder=ENCODER)
+    with stage("encode queries"):
+        encode_queries(config, model, places.dataset, SPLIT, places.queries, tokenizer=TOKENIZER, encoder=ENCODER)
+    for name, factory in INDEXES.items():
+        config = make_config(arguments, places, factory)
+        with stage(f"index {name}"):
+            build_index(config, places.passages, places.index(name))
+        with stage(f"search {name}"):
+            search(config, places.index(name), places.queries, places.run(name))
+    with stage("mine"):
+        mine(config, SPLIT, places.dataset, places.corpus, places.run("exact"), places.negatives, "ann")
+    judging = ray.remote(num_cpus=1)(compare_runs)
+    shares = ray.get(judging.remote(places.run("exact"), places.run("IVF"), places.dataset))
+    tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": places.sizes()}})
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the artefacts of one size are."""
+
+    scratch: Path
+
+    @property
+    def raw(self) -> Path:
+        return self.scratch / "raw"
+
+    @property
+    def corpus(self) -> Folder:
+        return Folder(str(self.scratch / "corpus"))
+
+    @property
+    def dataset(self) -> Folder:
+        return Folder(str(self.scratch / "dataset"))
+
+    @property
+    def passages(self) -> Folder:
+        return Folder(str(self.scratch / "passages"))
+
+    @property
+    def queries(self) -> Folder:
+        return Folder(str(self.scratch / "queries"))
+
+    @property
+    def negatives(self) -> Folder:
+        return Folder(str(self.scratch / "negatives"))
+
+    def index(self, name: str) -> Folder:
+        return Folder(str(self.scratch / f"index-{name}"))
+
+    def run(self, name: str) -> Folder:
+        return Folder(str(self.scratch / f"run-{name}"))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes on disk by folder."""
+        return {
+            folder.name: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            for folder in sorted(self.scratch.iterdir())
+            if folder.is_dir() and folder.name != "ray"
+        }
+
+
+def make_config(arguments: argparse.Namespace, places: Places, factory: str) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "data": {
+                "reader": {"name": "msmarco", "path": str(places.raw), "splits": [SPLIT]},
+                "part_rows": arguments.part_rows,
+            },
+            "encode": {"dtype": "float32", "cpus_per_actor": 1, "cpus_per_tokenizer": 0.5},
+            "index": {"factory": factory, "shard_rows": arguments.shard_rows, "train_rows": arguments.train_rows},
+            "search": {"top_k": arguments.top_k, "nprobe": arguments.nprobe, "batch_queries": 256},
+            "negatives": {"miner": "run", "depth": 30},
+        }
+    )
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Tell the watching process when a stage begins and ends."""
+    tell({"begin": name})
+    started = time.perf_counter()
+    yield
+    tell({"end": name, "seconds": time.perf_counter() - started})
+
+
+def tell(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def compare_runs(exact: Folder, approximate: Folder, dataset: Folder) -> dict[str, float]:
+    """The share of the exact results that the other run has too, and of the queries whose passage is found."""
+    qrels = Dataset.open(dataset).qrels(SPLIT)
+    wanted = dict(zip(qrels["query_id"].to_pylist(), qrels["passage_id"].to_pylist(), strict=True))
+    results = [_results(Run.open(folder)) for folder in (exact, approximate)]
+    shared = sum(len(found & results[1][query]) for query, found in results[0].items())
+    own = sum(wanted[query] in found for query, found in results[0].items())
+    return {
+        "exact results that IVF finds": shared / sum(map(len, results[0].values())),
+        "queries whose passage is found": own / len(wanted),
+    }
+
+
+def _results(run: Run) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for part in run.parts():
+        for query_id, passage_id in zip(part["query_id"].to_pylist(), part["passage_id"].to_pylist(), strict=True):
+            found.setdefault(query_id, set()).add(passage_id)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Made passages and an encoder that costs next to nothing, so that a large corpus shows what the rest of the job takes.
+
+A passage is a few made words, most of them from its topic; a query is some words of one passage. The vector of
+a text is the sum of random vectors of its words, so that passages of a topic lie together and a query lies near its
+passage: an index has something to cluster and a search something to find.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.models.tokens import Tokens
+
+TOKENIZER = "benchmarks.scale_stub:load_tokenizer"
+ENCODER = "benchmarks.scale_stub:StubEncoder"
+DIM = 128
+VOCABULARY = 20_000
+NUM_TOPICS = 2_000
+TOPIC_WORDS = 40
+QUERY_WORDS = 5
+#: Letters of a word; every word has as many, so that texts are cut into words without a loop.
+_LETTERS = 4
+_PIECE = 50_000
+#: Texts encoded at a time; bounds the memory of their word vectors.
+_BATCH = 2_048
+
+
+def write_sources(folder: Path, num_passages: int, num_queries: int) -> None:
+    """Write the files that the reader ``msmarco`` expects, piece by piece; split ``train``."""
+    folder.mkdir(parents=True)
+    every = num_passages // num_queries
+    with (
+        (folder / "collection.tsv").open("w") as passages,
+        (folder / "queries.train.tsv").open("w") as queries,
+        (folder / "qrels.train.tsv").open("w") as qrels,
+    ):
+        for start in range(0, num_passages, _PIECE):
+            texts = make_texts(start, min(_PIECE, num_passages - start))
+            passages.writelines(f"p{at}\t{text}\n" for at, text in enumerate(texts, start))
+            for at in range(-start % every, len(texts), every):
+                number = (start + at) // every
+                if number < num_queries:
+                    queries.write(f"q{number}\t{' '.join(texts[at].split()[-QUERY_WORDS:])}\n")
+                    qrels.write(f"q{number} 0 p{start + at} 1\n")
+
+
+def make_texts(start: int, num: int) -> list[str]:
+    """``num`` passages of 8 to 16 words; the same for the same ``start``.
+
+    >>> texts = make_texts(0, 2)
+    >>> texts == make_texts(0, 2), {len(word) for word in texts[0].split()}
+    (True, {4})
+    """
+    rng = np.random.default_rng([1, start])
+    topics = np.random.default_rng(0).integers(VOCABULARY, size=(NUM_TOPICS, TOPIC_WORDS))
+    longest = 16
+    own = topics[rng.integers(NUM_TOPICS, size=(num, 1)), rng.integers(TOPIC_WORDS, size=(num, longest))]
+    words = np.where(rng.random((num, longest)) < 0.75, own, rng.integers(VOCABULARY, size=(num, longest)))
+    text = _spell(words).tobytes().decode()
+    width = longest * (_LETTERS + 1)
+    ends = rng.integers(8, longest + 1, size=num) * (_LETTERS + 1) - 1
+    return [text[at * width : at * width + end] for at, end in enumerate(ends.tolist())]
+
+
+def _spell(words: NDArray[np.int64]) -> NDArray[np.uint8]:
+    letters = np.full((*words.shape, _LETTERS + 1), ord(" "), dtype=np.uint8)
+    left = words
+    for at in range(_LETTERS):
+        letters[..., at] = ord("a") + left % 26
+        left = left // 26
+    return letters
+
+
+def load_tokenizer(model: str, side: str) -> StubTokenizer:
+    return StubTokenizer()
+
+
+class StubTokenizer:
+    """A token a word: its number in the vocabulary."""
+
+    def __call__(self, titles: list[str] | None, texts: list[str]) -> Tokens:
+        """
+        >>> tokens = StubTokenizer()(None, make_texts(0, 3))
+        >>> tokens.lengths.tolist() == [len(text.split()) for text in make_texts(0, 3)]
+        True
+        """
+        letters = np.frombuffer(f"{' '.join(texts)} ".encode(), dtype=np.uint8).reshape(-1, _LETTERS + 1)
+        ids = (letters[:, :_LETTERS].astype(np.int32) - ord("a")) @ (26 ** np.arange(_LETTERS)).astype(np.int32)
+        lengths = np.fromiter((len(text) + 1 for text in texts), dtype=np.int64, count=len(texts)) // (_LETTERS + 1)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Tokens(ids.astype(np.int32), offsets, lengths.astype(np.int32))
+
+
+class StubEncoder:
+    """The normalised sum of a text's word vectors."""
+
+    def __init__(
+        self, model: str, side: str, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+    ) -> None:
+        self.dim = DIM
+        self.words = np.random.default_rng(2).standard_normal((VOCABULARY, DIM), dtype=np.float32)
+
+    def encode(self, tokens: Tokens) -> NDArray[np.float16]:
+        """Vectors, shape (N, :data:`DIM`)."""
+        vectors = np.empty((tokens.num_rows, DIM), dtype=np.float16)
+        for start in range(0, tokens.num_rows, _BATCH):
+            offsets = tokens.offsets[start : start + _BATCH + 1]
+            sums = np.add.reduceat(self.words[tokens.ids[offsets[0] : offsets[-1]]], offsets[:-1] - offsets[0], axis=0)
+            vectors[start : start + _BATCH] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return vectors

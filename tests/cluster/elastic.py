@@ -1,0 +1,116 @@
+"""Encodes and searches on a cluster whose nodes come and go, and says what happened. Run by ``test_elastic``.
+
+    python -m tests.cluster.elastic FOLDER
+
+A corpus is encoded on one node; again, and a node joins in the middle; again, and that node is lost in the middle of a
+part. Queries are searched on one node; again on two, one of which is lost. It is a process of its own, since a process
+belongs to one Ray. The last line of standard output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from raydr.artifacts import MANIFEST, Artifact
+from raydr.cluster import connected, quiet_ray_logs
+from raydr.config import RunConfig
+from raydr.stages.encode import encode_passages
+from raydr.stages.index import build_index
+from raydr.stages.search import search
+from raydr.storage import Folder
+from tests.cluster.gated import ENCODER, wait_until
+from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
+from tests.stages import stub
+
+#: A node has room for one encoder and one tokenising task, not for two encoders; and for two search actors.
+NODE = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
+CONFIG = {
+    "data": {"reader": {"name": "beir", "path": "unused"}},
+    "encode": {"dtype": "float32", "min_actors": 1, "max_actors": 2, "cpus_per_actor": 1.25, "cpus_per_tokenizer": 0.5},
+    "index": {"factory": "Flat", "shard_rows": 1_000},
+    "search": {"top_k": 10, "cpus_per_actor": 1, "batch_queries": 1},
+}
+NUM_PARTS = 24
+NUM_QUERIES = 400
+
+
+def main(folder: Path) -> None:
+    quiet_ray_logs()
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    config = RunConfig.parse({**CONFIG, "ray": {"address": cluster.address}})
+    try:
+        # What runs is in another thread: nodes are added from the main one only.
+        with connected(config.ray), ThreadPoolExecutor(1) as thread:
+            facts = {**encode(cluster, config, folder, thread), **find(cluster, config, folder, thread)}
+    finally:
+        cluster.shutdown()
+    sys.stdout.write(f"{json.dumps(facts)}\n")
+
+
+def encode(cluster: Cluster, config: RunConfig, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
+    head = ray.get_runtime_context().get_node_id()
+    corpus = make_corpus(folder / "corpus", [f"passage {at} of a made corpus" for at in range(10 * NUM_PARTS)], 10)
+
+    def start(name: str, **orders: str) -> tuple[Path, Future[Artifact]]:
+        model = make_model(folder / name / "model")
+        for order, value in orders.items():
+            Path(model.path(order.replace("_", "-"))).write_text(value)
+        output = Folder(str(folder / name / "out"))
+        stubs = {"tokenizer": stub.TOKENIZER, "encoder": ENCODER}
+        return Path(model.root), thread.submit(encode_passages, config, model, corpus, output, **stubs)
+
+    alone, encoded = start("alone")
+    facts = {"alone": _encoded(alone, encoded, head)}
+
+    joined, encoded = start("joined", min_nodes="2")
+    wait_until(joined, f"part-{head}-*-0", 1, "the main thread")
+    node = cluster.add_node(**NODE)
+    facts["joined"] = _encoded(joined, encoded, head)
+
+    lost, encoded = start("lost", min_nodes="2", doomed=node.node_id)
+    wait_until(lost, f"part-{node.node_id}-*-1", 1, "the main thread")
+    unfinished = not encoded.done()
+    cluster.remove_node(node, allow_graceful=False)
+    facts["lost"] = {"unfinished": unfinished, **_encoded(lost, encoded, head)}
+    return facts
+
+
+def _encoded(model: Path, encoded: Future[Artifact], head: str) -> dict[str, Any]:
+    checksums = _checksums(encoded.result())
+    marks = [mark.name for mark in model.glob("part-*")]
+    on_head = sum(head in mark for mark in marks)
+    return {"checksums": checksums, "started on the head node": on_head, "started elsewhere": len(marks) - on_head}
+
+
+def find(cluster: Cluster, config: RunConfig, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
+    passages = make_embeddings(folder / "passages", integer_vectors(2_000, 8, seed=0), part_rows=500)
+    queries = make_embeddings(folder / "queries", integer_vectors(NUM_QUERIES, 8, seed=1), part_rows=100, side="query")
+    index = build_index(config, passages, Folder(str(folder / "index"))).folder
+    alone = search(config, index, queries, Folder(str(folder / "found-alone")))
+
+    node = cluster.add_node(**NODE)
+    output = folder / "found-lost"
+    found = thread.submit(search, config, index, queries, Folder(str(output)))
+    wait_until(output, "part-*.parquet", NUM_QUERIES // 10, "the main thread")
+    cluster.remove_node(node, allow_graceful=False)
+    unfinished = not (output / MANIFEST).exists()
+    return {
+        "found alone": {"checksums": _checksums(alone)},
+        "found, one lost": {"unfinished": unfinished, "checksums": _checksums(found.result())},
+    }
+
+
+def _checksums(artifact: Artifact) -> dict[str, str]:
+    artifact.verify()
+    return {name: part.checksum for name, part in artifact.manifest.parts.items()}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,57 @@
+"""A stub encoder that leaves a mark for each node it runs on, and waits where a test wants it to."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+
+from raydr.models.tokens import Tokens
+from tests.stages.stub import StubEncoder
+
+ENCODER = "tests.cluster.gated:GatedEncoder"
+#: Seconds after which what was waited for will not happen any more.
+PATIENCE = 120.0
+
+
+def wait_until(place: Path, glob: str, count: int, whom: str) -> None:
+    """Poll until there are ``count`` files; a TimeoutError if there never are."""
+    deadline = time.monotonic() + PATIENCE
+    while len(list(place.glob(glob))) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{whom} waited {PATIENCE:.0f} s for {count} of {glob} in {place}")
+        time.sleep(0.02)
+
+
+class GatedEncoder(StubEncoder):
+    """Obeys files in the folder of the model.
+
+    ``min-nodes``: a number; no part after its first is encoded before encoders run on so many nodes.
+    ``doomed``: a node; an encoder on it stops in its second part, until it is killed.
+
+    It leaves ``part-NODE-PROCESS-NUMBER`` when it starts its NUMBERth part.
+    """
+
+    def __init__(
+        self, model: str, side: str, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+    ) -> None:
+        super().__init__(model, side, dtype, device, token_budget, num_threads)
+        self.node = ray.get_runtime_context().get_node_id()
+        self.parts = 0
+
+    def encode(self, tokens: Tokens) -> NDArray[np.float16]:
+        (self.model / f"part-{self.node}-{os.getpid()}-{self.parts}").touch()
+        self.parts += 1
+        if self.parts > 1 and self._order("doomed") == self.node:
+            wait_until(self.model, "never", 1, "the encoder on the doomed node")
+        if self.parts > 1 and (fewest := self._order("min-nodes")):
+            wait_until(self.model, "part-*-*-0", int(fewest), "an encoder")
+        return super().encode(tokens)
+
+    def _order(self, name: str) -> str:
+        order = self.model / name
+        return order.read_text() if order.exists() else ""

@@ -1,0 +1,68 @@
+"""Nodes come and go while a corpus is encoded, and while an index is searched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.elastic import NUM_PARTS, NUM_QUERIES
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What happened on one cluster: see ``elastic``."""
+    folder = tmp_path_factory.mktemp("elastic")
+    # A short path, since sockets lie in it.
+    with tempfile.TemporaryDirectory(prefix="ce-") as ray_folder:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        # A lost node is noticed sooner than by default.
+        sooner = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000"}
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.cluster.elastic", str(folder)],
+            cwd=Path(__file__).parents[2],
+            env=environment | sooner | {"RAY_TMPDIR": ray_folder},
+            capture_output=True,
+            text=True,
+            timeout=540,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_node_that_joins_in_the_middle_is_used(facts: dict[str, Any]) -> None:
+    assert facts["alone"]["started elsewhere"] == 0
+    assert facts["joined"]["started on the head node"] >= 1
+    assert facts["joined"]["started elsewhere"] >= 1
+
+
+@pytest.mark.invariant
+def test_parts_do_not_depend_on_who_made_them(facts: dict[str, Any]) -> None:
+    assert len(facts["alone"]["checksums"]) == NUM_PARTS
+    assert facts["joined"]["checksums"] == facts["alone"]["checksums"]
+
+
+@pytest.mark.invariant
+def test_a_lost_node_loses_nothing(facts: dict[str, Any]) -> None:
+    """It was killed in its second part, which another node did instead."""
+    assert facts["lost"]["unfinished"]
+    assert facts["lost"]["started elsewhere"] == 2
+    assert facts["lost"]["started on the head node"] >= NUM_PARTS - 1
+    assert facts["lost"]["checksums"] == facts["alone"]["checksums"]
+
+
+@pytest.mark.invariant
+def test_a_node_lost_while_searching_loses_nothing(facts: dict[str, Any]) -> None:
+    assert len(facts["found alone"]["checksums"]) == NUM_QUERIES
+    assert facts["found, one lost"]["unfinished"]
+    assert facts["found, one lost"]["checksums"] == facts["found alone"]["checksums"]

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from raydr.artifacts import Artifact
-
 # Each starts Ray several times: minutes on a busy machine.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -53,12 +51,8 @@ def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def weights(workdir: Path) -> str:
-    return str(Artifact.open(str(workdir / "models" / "trained"), "model").info["weights"])
-
-
 def test_the_main_job_is_killed_resumed_and_reused(config_file, tmp_path):
-    """One run is killed in training; run again it must end with the model of a run that was never killed."""
+    """Killed in training and run again, it goes on; that nothing differs then is what tests/chaos looks at."""
     killed = subprocess.Popen(
         [sys.executable, "-m", "raydr", "quickstart", str(config_file)],
         stderr=subprocess.DEVNULL,
@@ -73,15 +67,7 @@ def test_the_main_job_is_killed_resumed_and_reused(config_file, tmp_path):
     resumed = raydr("quickstart", str(config_file))
     assert resumed.returncode == 0, resumed.stderr
     assert "reused" in resumed.stderr
-    assert "trained" in resumed.stderr
-
-    whole = raydr("quickstart", str(config_file), "--set", f"workdir={tmp_path / 'whole'}")
-    assert whole.returncode == 0, whole.stderr
-    assert weights(tmp_path / "work") == weights(tmp_path / "whole")
-    for name in ("embeddings/trained/passages", "runs/test/trained"):
-        kind = "embeddings" if name.startswith("embeddings") else "run"
-        one, two = (Artifact.open(str(tmp_path / place / name), kind) for place in ("work", "whole"))
-        assert one.manifest.parts == two.manifest.parts
+    assert re.search(r"going on from epoch \d+, step \d+", resumed.stderr)
 
     found = raydr("search", str(config_file), "river city mountain", "-k", "2")
     assert found.returncode == 0, found.stderr

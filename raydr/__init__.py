@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from raydr.api import (
         audit,
+        doctor,
         encode,
         evaluate,
         export,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         search_text,
         submit,
         train,
+        tune,
         why,
     )
     from raydr.config import RunConfig
@@ -34,6 +36,7 @@ __all__ = [
     "RunConfig",
     "__version__",
     "audit",
+    "doctor",
     "encode",
     "evaluate",
     "export",
@@ -50,6 +53,7 @@ __all__ = [
     "search_text",
     "submit",
     "train",
+    "tune",
     "why",
 ]
 

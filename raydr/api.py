@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from raydr.config import RunConfig
+from raydr.config import RunConfig, apply_override, merged
 from raydr.errors import ConfigError
 from raydr.pipelines.job import open_job
 from raydr.storage import Folder
@@ -14,8 +14,10 @@ from raydr.workspace import TRAINED, Workspace
 if TYPE_CHECKING:
     from raydr.artifacts import Artifact
     from raydr.data.inspection import InspectionReport
+    from raydr.diagnosis.finding import Finding
     from raydr.indexing.searcher import Hit
     from raydr.pipelines.refresh import RefreshOutcome
+    from raydr.pipelines.tuning import TuneOutcome
     from raydr.stages.why import QueryStory
     from raydr.submission.client import SubmittedJob
 
@@ -232,6 +234,51 @@ def quickstart(
         config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
     with open_job(config, overwrite) as job:
         run_main_job(job)
+
+
+def tune(
+    config: RunConfig,
+    space: str | Mapping[str, Any],
+    name: str = "",
+    space_overrides: list[str] | None = None,
+    overwrite: bool = False,
+) -> TuneOutcome:
+    """Search over settings of the training with Ray Tune; a search that was killed goes on.
+
+    Args:
+        config: the run; as it is, it is the first trial.
+        space: a space file, or its content.
+        name: of the search in the working folder; that of the file if empty.
+        space_overrides: ``key.path=value`` for settings of the space file.
+        overwrite: replace a search that was done differently.
+
+    Returns:
+        The ``search`` artefact, its trials, and how the best compares with the default.
+    """
+    from raydr.pipelines.tune_plan import plan_search
+    from raydr.pipelines.tuning import run_tune
+    from raydr.tuning.space import build_space, load_space
+
+    changes: dict[str, Any] = {}
+    for override in space_overrides or []:
+        apply_override(changes, override, "--set-space")
+    bound = (
+        load_space(space, config, changes)
+        if isinstance(space, str)
+        else build_space(merged(dict(space), changes), config, name or "space")
+    )
+    plan = plan_search(bound)
+    with open_job(config, overwrite, dashboard=plan.nested) as job:
+        return run_tune(job, plan, name or bound.name)
+
+
+def doctor(config: RunConfig | None = None) -> list[Finding]:
+    """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
+    from raydr.diagnosis.examine import examine, show
+
+    findings = examine(config)
+    show(findings)
+    return findings
 
 
 def submit(

@@ -20,7 +20,7 @@ from typing import Any
 
 from raydr import __version__
 from raydr.component import Config
-from raydr.errors import ArtifactError, FingerprintError
+from raydr.errors import ArtifactError, BusyError, FingerprintError
 from raydr.storage import Folder, write_part
 
 MANIFEST = "manifest.json"
@@ -254,7 +254,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
 
     Raises:
         FingerprintError: something else is at the path and ``overwrite`` is not set.
-        ArtifactError: another process is making the same artefact.
+        BusyError: another process is making the same artefact.
     """
     folder = path if isinstance(path, Folder) else Folder(path)
     with only_writer(folder):
@@ -318,7 +318,7 @@ def only_writer(folder: Folder) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise ArtifactError(
+            raise BusyError(
                 f"another raydr process ({file.read().strip() or 'unknown'}) "
                 f"is writing {folder}: wait for it, or stop it"
             ) from None

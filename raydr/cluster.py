@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from raydr.component import Config
+from raydr.errors import ClusterError
+
+#: Seconds to wait until something listens at a cluster's address.
+KNOCK_TIMEOUT_S = 10.0
 
 
 class RayConfig(Config):
@@ -28,8 +34,14 @@ class RayConfig(Config):
 
 
 @contextmanager
-def connected(config: RayConfig) -> Iterator[None]:
-    """Ray for the duration of the block; a Ray that was already connected is used and left running."""
+def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
+    """Ray for the duration of the block; a Ray that was already connected is used and left running.
+
+    Args:
+        config: where Ray is, or its resources if it is started here.
+        dashboard: start a local Ray with its dashboard. Without it Ray Train cannot clean up after a group whose parent
+            was killed, as a search kills trials.
+    """
     import ray
 
     if ray.is_initialized():
@@ -37,7 +49,9 @@ def connected(config: RayConfig) -> Iterator[None]:
         return
     quiet_ray_logs()
     _bound_worker_memory()
-    if config.address or os.environ.get("RAY_ADDRESS"):
+    there = config.address or os.environ.get("RAY_ADDRESS")
+    if there:
+        knock(there)
         ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
     else:
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
@@ -46,7 +60,7 @@ def connected(config: RayConfig) -> Iterator[None]:
             num_cpus=config.num_cpus or os.cpu_count(),
             num_gpus=config.num_gpus,
             object_store_memory=int(config.object_store_gib * 2**30),
-            include_dashboard=False,
+            include_dashboard=dashboard,
             logging_level="ERROR",
             # What workers print goes to Ray's log folder; raydr's stages report what matters themselves.
             log_to_driver=False,
@@ -56,6 +70,28 @@ def connected(config: RayConfig) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def knock(address: str) -> None:
+    """See whether anything listens where a cluster is said to be: Ray itself tries for ten minutes.
+
+    Args:
+        address: ``host:port``, or a URL. Other forms, such as ``auto``, are left to Ray.
+
+    Raises:
+        ClusterError: nothing answers.
+    """
+    url = urlsplit(address if "://" in address else f"//{address}")
+    if not url.hostname or not url.port:
+        return
+    try:
+        with socket.create_connection((url.hostname, url.port), timeout=KNOCK_TIMEOUT_S):
+            pass
+    except OSError as error:
+        raise ClusterError(
+            f"nothing answers at {address} ({error.strerror or error}). Is the cluster up, and can it be reached from "
+            "here? docs/cluster.md says how one is started and how a tunnel to it is opened"
+        ) from error
 
 
 def _bound_worker_memory() -> None:

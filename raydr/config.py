@@ -153,7 +153,7 @@ class RunConfig(Config):
         if not isinstance(raw, dict):
             raise ConfigError(f"{path} must be a mapping of sections (data, model, train, ...), found {raw!r}")
         for override in overrides or []:
-            _apply(raw, override)
+            apply_override(raw, override)
         return cls.parse(raw, str(path))
 
     @classmethod
@@ -194,10 +194,15 @@ def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return together
 
 
-def _apply(raw: dict[str, Any], override: str) -> None:
+def apply_override(raw: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Put ``key.path=value`` of a command line into nested settings; the value is YAML.
+
+    Raises:
+        ConfigError: it is written otherwise, or the key leads into a setting that has no settings of its own.
+    """
     key, separator, text = override.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set takes key=value, got {override!r}; for example --set train.num_epochs=3")
+        raise ConfigError(f"{option} takes key=value, got {override!r}; for example {option} train.num_epochs=3")
     *parents, last = key.split(".")
     target = raw
     for parent in parents:
@@ -208,7 +213,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
             # A component may be written by its bare name; an override of its settings makes it a mapping.
             inner = target[parent] = {"name": inner}
         if not isinstance(inner, dict):
-            raise ConfigError(f"--set {override}: {parent} is {inner!r} and has no settings of its own")
+            raise ConfigError(f"{option} {override}: {parent} is {inner!r} and has no settings of its own")
         target = inner
     target[last] = yaml.safe_load(text)
 

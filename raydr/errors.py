@@ -31,6 +31,10 @@ class FingerprintError(ArtifactError):
     """An artefact at the output path was made from other inputs or another config."""
 
 
+class BusyError(ArtifactError):
+    """Another process is making the same artefact."""
+
+
 class ModelError(RaydrError):
     """A checkpoint cannot be loaded, or does not fit what is asked of it."""
 

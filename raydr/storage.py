@@ -27,6 +27,23 @@ from raydr.errors import ArtifactError
 _CHUNK = 1 << 20
 
 
+def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system of a path or URL, and the path in it.
+
+    Raises:
+        ArtifactError: the package for this kind of URL is not installed, or there is no such kind.
+    """
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise ArtifactError(
+            f"{url}: {error}. pip install 'raydr[s3]' has what s3:// needs, pip install 'raydr[gcs]' what gs:// needs"
+        ) from error
+    except ValueError as error:
+        raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
+    return filesystem, str(path)
+
+
 @dataclass(frozen=True)
 class Folder:
     """One folder; picklable, so that it can be handed to Ray workers.
@@ -41,12 +58,12 @@ class Folder:
 
     @property
     def filesystem(self) -> fsspec.AbstractFileSystem:
-        return fsspec.core.url_to_fs(self.url)[0]
+        return resolve_url(self.url)[0]
 
     @property
     def root(self) -> str:
         """The path without its protocol; absolute for local folders."""
-        return str(fsspec.core.url_to_fs(self.url)[1])
+        return resolve_url(self.url)[1]
 
     @property
     def is_local(self) -> bool:

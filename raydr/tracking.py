@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from raydr.artifacts import fingerprint_of, flatten
 from raydr.console import say, warn
@@ -36,6 +36,9 @@ _FLUSH_ROWS, _FLUSH_S = 500, 10.0
 _KEPT_ROWS = 100_000
 #: MLflow's limits of one call and of one value.
 _METRICS_A_CALL, _PARAMS_A_CALL, _PARAM_LENGTH = 1000, 100, 6000
+
+#: How a run may end, in MLflow's words.
+EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 T = TypeVar("T")
 
@@ -75,6 +78,18 @@ def tracking_uri(config: TrackingConfig, workdir: Folder) -> str:
     return f"sqlite:///{workdir.path('mlflow.db')}"
 
 
+def probe_tracking(uri: str) -> str:
+    """Why nothing can be tracked at a URI now, in one line; empty if it answers."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        _Connection(uri).client().search_experiments(max_results=1)
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        return str(error).strip().splitlines()[0][:300]
+    return ""
+
+
 class Tracker(ABC):
     """A run that results are logged to; see :func:`open_run`."""
 
@@ -108,6 +123,14 @@ class Tracker(ABC):
 
         The same name and tags (put fingerprints there) resume the same MLflow run.
         """
+
+    @abstractmethod
+    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
+        """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
+
+    @abstractmethod
+    def end(self, status: EndStatus) -> None:
+        """End a run that :meth:`child` began."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -160,6 +183,12 @@ class NullTracker(Tracker):
 
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
         return nullcontext(self)
+
+    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
+        return self
+
+    def end(self, status: EndStatus) -> None:
+        pass
 
     def flush(self) -> None:
         pass
@@ -240,14 +269,22 @@ class MlflowTracker(Tracker):
 
     @contextmanager
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
+        stage = self._nested(name, tags)
+        with stage.running(), stage.sampled():
+            yield stage
+
+    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
+        nested = self._nested(name, tags)
+        nested.begin()
+        return nested
+
+    def _nested(self, name: str, tags: Mapping[str, str] | None) -> MlflowTracker:
         parent = self._make_run
         if not isinstance(parent, _RunMaker):
             raise TypeError("a run opened from a handle has no stages of its own: open them where the run was started")
         self.flush()
         maker = _RunMaker(self._connection, parent.place, name, dict(tags or {}), parent)
-        stage = MlflowTracker(self._connection, maker, self._system_metrics)
-        with stage.running(), stage.sampled():
-            yield stage
+        return MlflowTracker(self._connection, maker, self._system_metrics)
 
     def flush(self) -> None:
         self._flushed_at = time.monotonic()
@@ -260,8 +297,8 @@ class MlflowTracker(Tracker):
     @contextmanager
     def running(self) -> Iterator[None]:
         """Mark the run as running, and how it ended."""
-        self._send(lambda client, run_id: client.update_run(run_id, status="RUNNING"))
-        status = "FAILED"
+        self.begin()
+        status: EndStatus = "FAILED"
         try:
             yield
             status = "FINISHED"
@@ -269,8 +306,15 @@ class MlflowTracker(Tracker):
             status = "KILLED"
             raise
         finally:
-            self.flush()
-            self._send(lambda client, run_id: client.set_terminated(run_id, status))
+            self.end(status)
+
+    def begin(self) -> None:
+        """Mark the run as running."""
+        self._send(lambda client, run_id: client.update_run(run_id, status="RUNNING"))
+
+    def end(self, status: EndStatus) -> None:
+        self.flush()
+        self._send(lambda client, run_id: client.set_terminated(run_id, status))
 
     @contextmanager
     def sampled(self) -> Iterator[None]:

@@ -22,11 +22,13 @@ VERBS = (
     "search",
     "evaluate",
     "refresh",
+    "tune",
     "audit",
     "why",
     "report",
     "export",
     "submit",
+    "doctor",
 )
 
 app = typer.Typer(

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 import fsspec
 
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.storage import Folder, resolve_url
 
 _CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that a reader has looked for."""
+
+    what: str
+    path: str
+    found: bool
+
+
+_looked_for: ContextVar[list[Input] | None] = ContextVar("looked_for", default=None)
+
+
+@contextmanager
+def looking_for_inputs() -> Iterator[list[Input]]:
+    """Collect what is looked for in the block; a file that is missing is noted there and is no error."""
+    inputs: list[Input] = []
+    token = _looked_for.set(inputs)
+    try:
+        yield inputs
+    finally:
+        _looked_for.reset(token)
 
 
 def absolute(path: str) -> str:
@@ -34,7 +61,7 @@ def join(folder: str, name: str) -> str:
 
 
 def exists(path: str) -> bool:
-    filesystem, inner = fsspec.core.url_to_fs(path)
+    filesystem, inner = resolve_url(path)
     return bool(filesystem.isfile(inner))
 
 
@@ -45,11 +72,13 @@ def find_input(folder: str, name: str, what: str) -> str:
         DataError: neither is there; says what the file should hold and which files the folder has.
     """
     path = join(folder, name)
-    for candidate in (path, f"{path}.gz"):
-        if exists(candidate):
-            return candidate
-    if exists(path.removesuffix(".gz")):
-        return path.removesuffix(".gz")
+    found = next((one for one in (path, f"{path}.gz", path.removesuffix(".gz")) if exists(one)), None)
+    inputs = _looked_for.get()
+    if inputs is not None:
+        inputs.append(Input(what, found or path, found is not None))
+        return found or path
+    if found is not None:
+        return found
     there = Folder(absolute(folder)).files()[:10] if folder else []
     raise DataError(
         f"there is no file {path} (or {path}.gz) with the {what}. "

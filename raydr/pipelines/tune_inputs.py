@@ -41,6 +41,7 @@ class Upstream:
         corpus: its corpus.
         run: the ranked passages that candidates are taken from; None for those that came with the data.
         model: the retriever that judges ask; None if none does.
+        judged: whether the judges of a trial's config look at its data.
     """
 
     config: RunConfig
@@ -49,6 +50,7 @@ class Upstream:
     corpus: Folder
     run: Folder | None
     model: Folder | None
+    judged: bool
 
     def make(self, trial: RunConfig) -> TrainingInputs:
         """What a trial's training reads; only what is not there is made."""
@@ -74,7 +76,7 @@ class Upstream:
         if uses_candidates(trial):
             mined = self._mine(config, steps)
         verdicts: dict[str, list[Step]] = {"negatives": [], "pairs": []}
-        for judge in config.judge.judges:
+        for judge in config.judge.judges if self.judged else []:
             verdicts[judge.subject].append(self._judge(config, judge, mined, steps))
         split = config.data.train_split
         judged, pairs = mined, None

@@ -2,81 +2,55 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raydr.artifacts import MANIFEST, Artifact, Identity
 from raydr.config import RunConfig
-from raydr.console import say, show_summary, show_table
+from raydr.console import say, show_table
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
 from raydr.pipelines.job import Job, log_made
+from raydr.pipelines.tune_confirm import BEST, DEFAULT, Confirming
 from raydr.pipelines.tune_inputs import Upstream, Workshop, uses_candidates
+from raydr.pipelines.tune_outcome import report, search_result, show_result
+from raydr.pipelines.tune_plan import TunePlan, show_plan, split_for
 from raydr.pipelines.tune_training import TrainingObjective
-from raydr.stages.resources import cluster_capacity
+from raydr.reporting.tuning_report import Confirmation, confirmation_rows
 from raydr.stages.train import training_key
 from raydr.stages.tune import Search, search
 from raydr.stages.worker_group import training_dtype
 from raydr.storage import Folder
-from raydr.tuning.distributions import as_text
-from raydr.tuning.proposals import check_proposals, describe, num_trials
-from raydr.tuning.resources import Split, split_resources
-from raydr.tuning.schedule import Schedule, plan_schedule
-from raydr.tuning.space import Space
+from raydr.tracking import Tracker
+from raydr.tuning.result import SearchResult
+from raydr.tuning.trial_config import with_values
 from raydr.workspace import BM25, TRAINED, UNTRAINED
 
 #: Raised when a search gives other trials for the same settings.
 VERSION = 1
-#: Where what trials read is made, below the search.
-UPSTREAM = "upstream"
+#: Folders below the search: what trials read, and what its confirmation makes.
+UPSTREAM, CONFIRM = "upstream", "confirm"
 
 
 @dataclass(frozen=True)
-class TunePlan:
-    """A search as far as it can be checked without data and Ray."""
+class TuneOutcome:
+    """What ``raydr tune`` came to.
 
-    space: Space
-    schedule: Schedule
-    total: int
-
-    @property
-    def nested(self) -> bool:
-        """Whether trials run Ray Train."""
-        return self.space.config.train.num_workers != 1
-
-
-def plan_search(space: Space) -> TunePlan:
-    """Check what can be checked before anything starts.
-
-    Raises:
-        ConfigError: the space, its schedule or the number of its trials make no sense, or trials need what the config
-            has not.
+    Args:
+        search: the artefact: its trials, and the best config.
+        result: the trials and what mattered.
+        confirmations: the best against the default, by split; empty if that was not asked for.
     """
-    schedule = plan_schedule(space)
-    total = num_trials(space)
-    check_proposals(space)
-    for values, config in space.corners():
-        _check_training(config, values)
-    return TunePlan(space, schedule, total)
+
+    search: Artifact
+    result: SearchResult
+    confirmations: list[Confirmation]
 
 
-def _check_training(config: RunConfig, values: dict[str, Any]) -> None:
-    where = "".join(f" with {key} = {as_text(value)}" for key, value in values.items())
-    judging = [judge.name for judge in config.judge.judges if judge.subject == "negatives"]
-    if judging and not uses_candidates(config):
-        raise ConfigError(
-            f"the space{where} judges hard negatives with {judging[0]}, and the training has none: set a section "
-            "negatives and train.num_hard_negatives in the config, for example --set negatives.miner=bm25 --set "
-            "train.num_hard_negatives=4"
-        )
-
-
-def run_tune(job: Job, plan: TunePlan, name: str) -> Artifact:
-    """Run a search, or go on with it.
+def run_tune(job: Job, plan: TunePlan, name: str) -> TuneOutcome:
+    """Run a search, or go on with it; then report it, and confirm its best if the space asks for that.
 
     Args:
         job: the run.
@@ -87,13 +61,15 @@ def run_tune(job: Job, plan: TunePlan, name: str) -> Artifact:
         ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
         TuningError: no trial was trained to its end.
     """
+    import ray
+
     space = plan.space
-    split = _split(job, plan)
-    _say_plan(plan, split)
+    split = split_for(plan, job.config)
+    show_plan(plan, split)
     # The data are what trials start from: only the search is done anew.
     data = replace(job, config=space.config, overwrite=False)
     data.prepare()
-    if job.config.inject_noise is not None:
+    if space.config.inject_noise is not None:
         data.inject_noise()
     _check_dev(data)
     output = job.workspace.root / "tune" / name
@@ -101,36 +77,49 @@ def run_tune(job: Job, plan: TunePlan, name: str) -> Artifact:
     say(f"trials train in {dtype}: {reason}")
     upstream = _upstream(data, plan, output / UPSTREAM)
     identity = _identity(plan, data, upstream, dtype)
-    work = Search(space, plan.schedule, split, plan.total, identity, space.config)
-    objective = TrainingObjective(_trial_config(plan, dtype, output), data.corpus, _workshop(upstream), split)
+    work = Search(name, space, plan.schedule, split, plan.total, plan.facts(split), identity, plan.judged)
+    workshop = ray.remote(num_cpus=0)(Workshop).remote(upstream)
+    objective = TrainingObjective(
+        _trial_config(plan, dtype, output), data.corpus, workshop, split, plan.schedule.name == "pbt"
+    )
     with job.tracker.stage(f"tune-{name}", {"raydr.search": identity.fingerprint}) as tracker:
         tracker.log_params(space.settings.model_dump(mode="json"))
         made = search(work, objective, output, tracker, job.overwrite)
+        ray.kill(workshop)
         log_made(tracker, made)
-    return made
+        result = search_result(plan, made)
+        show_result(result)
+        confirmations = _confirm(data, plan, result, upstream, output, tracker)
+        report(result, confirmations, made, tracker)
+    return TuneOutcome(made, result, confirmations)
 
 
-def _split(job: Job, plan: TunePlan) -> Split:
-    remote = bool(job.config.ray.address or os.environ.get("RAY_ADDRESS"))
-    wanted = plan.space.settings.trials.concurrency
-    return split_resources(plan.space.config.train, cluster_capacity(), plan.total, wanted, may_grow=remote)
-
-
-def _say_plan(plan: TunePlan, split: Split) -> None:
-    space, schedule = plan.space, plan.schedule
-    rows = [(key, as_text(space.defaults[key]), values) for key, values in describe(space.parameters)]
-    show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), ["setting", "default", "tried"], rows)
-    search_settings = space.settings.search
-    say(f"{plan.total} trials ({search_settings.algorithm}), trial 0 is the default; {split.describe()}")
-    if schedule.name == "none":
-        say(f"all are trained for {schedule.max_epochs} epochs")
-    else:
-        rungs = schedule.rungs(space.settings.scheduler.reduction_factor) if schedule.name == "asha" else []
-        say(
-            f"{schedule.name}: nothing is stopped in the first {schedule.grace_epochs} of {schedule.max_epochs} epochs "
-            f"(the longest warm-up of the space is {schedule.longest_warmup})"
-            + (f"; compared after {', '.join(map(str, rungs))}" if rungs else "")
-        )
+def _confirm(
+    job: Job, plan: TunePlan, result: SearchResult, upstream: Upstream, output: Folder, tracker: Tracker
+) -> list[Confirmation]:
+    """The best config and the default trained anew, if the space asks for it and the two differ."""
+    space, num_seeds = plan.space, plan.space.settings.confirm.num_seeds
+    if not num_seeds:
+        return []
+    if result.best.number == 0:
+        say("the best trial is the default itself: there is no gain to confirm")
+        return []
+    configs = {DEFAULT: space.config, BEST: with_values(space.config, result.best.values)}
+    confirming = Confirming(
+        configs,
+        {system: upstream.make(config) for system, config in configs.items()},
+        [space.config.seed + 1 + at for at in range(num_seeds)],
+        Artifact.open(job.corpus, "corpus"),
+        Artifact.open(job.dataset, "dataset"),
+        output / CONFIRM,
+        tracker,
+    )
+    found = confirming.run()
+    for one in found:
+        columns, rows = confirmation_rows(one, by_seed=False)
+        title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
+        show_table(title, columns, rows)
+    return found
 
 
 def _check_dev(job: Job) -> None:
@@ -145,14 +134,14 @@ def _check_dev(job: Job) -> None:
 def _trial_config(plan: TunePlan, dtype: str, output: Folder) -> RunConfig:
     """The default trial's config: warm-ups are shared below the search, and the arithmetic is the same for all."""
     config, longest = plan.space.config, plan.schedule.longest_warmup
-    train = config.train.model_copy(update={"dtype": dtype, "share_warmup": tuple(range(1, longest + 1)) or None})
+    changes = {
+        "dtype": dtype,
+        "share_warmup": tuple(range(1, longest + 1)) or None,
+        # A trial has its own share of the CPUs and no more.
+        "dev": config.train.dev.model_copy(update={"beside": False}),
+    }
+    train = config.train.model_copy(update=changes)
     return config.model_copy(update={"train": train, "workdir": output.url})
-
-
-def _workshop(upstream: Upstream) -> Any:
-    import ray
-
-    return ray.remote(num_cpus=0)(Workshop).remote(upstream)
 
 
 def _upstream(job: Job, plan: TunePlan, root: Folder) -> Upstream:
@@ -167,8 +156,8 @@ def _upstream(job: Job, plan: TunePlan, root: Folder) -> Upstream:
             job.search_bm25(split)
         if config.negatives.miner != "source":
             run = job.workspace.run(split, job.candidate_source)
-    judges = [judge for one in corners for judge in one.judge.judges]
-    return Upstream(config, root, job.dataset, job.corpus, run, _retriever(job, judges))
+    judges = [judge for one in corners for judge in one.judge.judges] if plan.judged else []
+    return Upstream(config, root, job.dataset, job.corpus, run, _retriever(job, judges), plan.judged)
 
 
 def _retriever(job: Job, judges: list[Judge]) -> Folder | None:
@@ -220,15 +209,10 @@ def _identity(plan: TunePlan, job: Job, upstream: Upstream, dtype: str) -> Ident
         config={
             **key,
             "negatives": config.negatives.model_dump(mode="json") if config.negatives is not None else None,
-            "judge": config.judge.model_dump(mode="json"),
+            "judge": config.judge.model_dump(mode="json") if plan.judged else None,
             "space": settings.space,
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
             "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
         },
         inputs=inputs,
     )
-
-
-def show_result(made: Artifact) -> None:
-    """Print what a search came to."""
-    show_summary("search", {"best": made.info["best"], "at": str(made.folder)})

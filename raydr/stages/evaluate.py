@@ -64,6 +64,7 @@ def evaluate(
     runs: dict[str, Folder],
     output: Folder,
     overwrite: bool = False,
+    tables: bool = True,
 ) -> Artifact:
     """Evaluate one or more runs on the queries of a split; each is compared with the first.
 
@@ -78,6 +79,7 @@ def evaluate(
         runs: the runs, by the name of the system; their order is the order of the report.
         output: where the artefact goes.
         overwrite: replace what is at ``output``.
+        tables: print the means and comparisons.
 
     Raises:
         ConfigError: there is no run, or a measure is unknown.
@@ -100,7 +102,8 @@ def evaluate(
     with begin(output, identity, overwrite) as state:
         if isinstance(state, Artifact):
             say(f"evaluation {output}: already there with the same fingerprint, reused")
-            show(load_result(state))
+            if tables:
+                show(load_result(state))
             return state
         for system, run in opened.items():
             _warn_if_shallow(settings, system, run)
@@ -129,7 +132,8 @@ def evaluate(
         state.done.update({name: Part.model_validate(part) for name, part in parts.items()})
         info = {"split": split, "systems": list(runs)}
         made = state.finish(info, run_config=config.model_dump(mode="json"))
-    show(load_result(made))
+    if tables:
+        show(load_result(made))
     show_summary("evaluation", {"report": made.folder.path(REPORT), "per query": made.folder.path(PER_QUERY)})
     return made
 

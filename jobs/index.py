@@ -1,0 +1,23 @@
+"""Build the FAISS index over a model's passage vectors.
+
+    ray job submit --working-dir . -- python jobs/index.py --config jobs/index.yaml
+
+CPU work: one task a shard of index.shard_rows passages, with index.cpus_per_task CPUs each.
+"""
+
+from argparse import Namespace
+
+from script import main, options
+
+import raydr
+from raydr.config import RunConfig
+
+
+def index(config: RunConfig, arguments: Namespace) -> None:
+    raydr.index(config, model=arguments.model, overwrite=arguments.overwrite)
+
+
+if __name__ == "__main__":
+    parser = options(__doc__)
+    parser.add_argument("--model", default="trained", help="name of the model in the working folder")
+    main("index", index, parser)

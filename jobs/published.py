@@ -1,0 +1,61 @@
+"""The papers' figures beside the recipes, and a run's own beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from raydr.component import Config
+from raydr.console import say, show_table
+from raydr.evaluation.comparison import MeasureSummary
+
+RECIPES = Path(__file__).with_name("recipes")
+FILE = RECIPES / "published.yaml"
+
+
+class PublishedRow(Config):
+    """One row of a paper's table."""
+
+    source: str
+    #: Key of :attr:`Published.definitions`.
+    definition: str
+    #: Points that a run may differ by and still agree.
+    tolerance: float
+    #: In percent, by the label of the measure.
+    figures: dict[str, float]
+
+
+class Published(Config):
+    """The file of published figures."""
+
+    #: What a figure counts, by name.
+    definitions: dict[str, str]
+    recipes: dict[str, PublishedRow | Literal["none published"]]
+
+    @classmethod
+    def load(cls) -> Published:
+        return cls.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+
+
+def compare_with_published(config_file: str, measured: Sequence[MeasureSummary], system: str) -> None:
+    """If the config is a recipe, show the paper's figures beside those of a system."""
+    path = Path(config_file).resolve()
+    if path.parent != RECIPES.resolve():
+        return
+    published = Published.load()
+    row = published.recipes[path.stem]
+    if row == "none published":
+        say(f"{path.stem}: no paper at hand reports this row")
+        return
+    found = {one.measure: one for one in measured if one.system == system}
+    rows = []
+    for label, figure in row.figures.items():
+        own = found[label]
+        agrees = abs(100 * own.mean - figure) <= row.tolerance
+        interval = f"{100 * own.mean:.1f} [{100 * own.low:.1f}, {100 * own.high:.1f}]"
+        rows.append([label, f"{figure:.1f}", interval, "yes" if agrees else "no"])
+    show_table(f"{row.source}", ["measure", "published", "here", f"within {row.tolerance} points"], rows)
+    say(published.definitions[row.definition])

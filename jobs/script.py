@@ -1,0 +1,77 @@
+"""What the job scripts share: their options, the dry run, and exit statuses.
+
+Exit status: 0 done, 1 failed or, with --dry-run, something is missing, 2 wrong usage or settings, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from typing import NoReturn
+
+from raydr.config import RunConfig
+from raydr.console import console, say
+from raydr.errors import RaydrError
+from raydr.preflight import Need, Stage, check_inputs
+from raydr.submission.request import check_required_variables
+
+
+def options(description: str | None) -> ArgumentParser:
+    """The options of every job script; a script may add its own."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, metavar="FILE", help="YAML file that describes the run")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting; repeatable"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace results that were made with other settings")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check the settings and what the job reads, and run nothing"
+    )
+    return parser
+
+
+def main(
+    stage: Stage,
+    work: Callable[[RunConfig, Namespace], object],
+    parser: ArgumentParser,
+    also_needs: Callable[[RunConfig, Namespace], list[Need]] | None = None,
+) -> NoReturn:
+    """Run a job script to its exit status.
+
+    Args:
+        stage: whose inputs the dry run looks at.
+        work: what the job does.
+        parser: from :func:`options`.
+        also_needs: further inputs that the dry run names.
+    """
+    arguments = parser.parse_args()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        check_required_variables(os.environ)
+        config = RunConfig.load(arguments.config, arguments.set)
+        if arguments.dry_run:
+            needs = [*check_inputs(config, stage), *(also_needs(config, arguments) if also_needs else [])]
+            sys.exit(_show(arguments.config, stage, needs))
+        work(config, arguments)
+    except RaydrError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.print("interrupted: what is finished is kept; the same job goes on from there", style="yellow")
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _show(config: str, stage: Stage, needs: list[Need]) -> int:
+    say(f"{config}: the settings are valid. {stage} reads:")
+    for need in needs:
+        say(f"  wrong  {need.what}: {need.problem}" if need.problem else f"  ok     {need.what}: {need.where}")
+    wrong = sum(bool(need.problem) for need in needs)
+    if wrong:
+        say(f"{wrong} of {len(needs)} inputs are missing or wrong; jobs/README.md says where data come from")
+        return 1
+    say("nothing is missing: without --dry-run the job would run")
+    return 0

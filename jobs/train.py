@@ -1,0 +1,24 @@
+"""Train the dual encoder on Ray Train.
+
+    ray job submit --working-dir . -- python jobs/train.py --config jobs/train.yaml
+
+Needs train.num_workers workers with train.cpus_per_worker CPUs each, and a GPU each with train.use_gpu. A job that was
+stopped or lost a node goes on from its last checkpoint when it is submitted again.
+"""
+
+from argparse import Namespace
+
+from script import main, options
+
+import raydr
+from raydr.config import RunConfig
+
+
+def train(config: RunConfig, arguments: Namespace) -> None:
+    raydr.train(config, name=arguments.name, overwrite=arguments.overwrite)
+
+
+if __name__ == "__main__":
+    parser = options(__doc__)
+    parser.add_argument("--name", default="trained", help="of the model; the name of a variant trains that variant")
+    main("train", train, parser)

@@ -1,0 +1,46 @@
+"""Search over settings with Ray Tune; the config as it is is the first trial.
+
+    ray job submit --working-dir . -- python jobs/tune.py --config jobs/tune.yaml --space tune_spaces/npc.yaml
+
+Finished trials are kept: a job that was stopped goes on with the others. The best settings are written as a config,
+trained again with several seeds, and evaluated once on test.
+"""
+
+from argparse import Namespace
+
+from script import main, options
+
+import raydr
+from raydr.config import RunConfig
+from raydr.preflight import Need
+from raydr.tuning.space import load_space
+
+
+def tune(config: RunConfig, arguments: Namespace) -> None:
+    raydr.tune(
+        config,
+        arguments.space,
+        name=arguments.name,
+        space_overrides=arguments.set_space,
+        overwrite=arguments.overwrite,
+    )
+
+
+def check_space(config: RunConfig, arguments: Namespace) -> list[Need]:
+    """A wrong space is told as a wrong config is."""
+    load_space(arguments.space, config, {})
+    return [Need("space", arguments.space)]
+
+
+if __name__ == "__main__":
+    parser = options(__doc__)
+    parser.add_argument("--space", required=True, metavar="FILE", help="what to search over: a file of tune_spaces")
+    parser.add_argument("--name", default="", help="of the search in the working folder; that of the space if left out")
+    parser.add_argument(
+        "--set-space",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a setting of the space; repeatable",
+    )
+    main("tune", tune, parser, check_space)

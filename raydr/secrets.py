@@ -1,0 +1,69 @@
+"""Telling secrets from settings.
+
+A config is stored in every artefact and logged to MLflow; a job's command and environment variables can be read by
+everyone who may look at the cluster. So credentials come from the environment of the machines alone, and what is passed
+on is their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from raydr.errors import ConfigError
+
+_SECRET_NAME = re.compile(
+    r"(^|_)(SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(ACCESS|API|PRIVATE|SECRET)_?KEY)(_|$)", re.IGNORECASE
+)
+#: Names that say where a secret is, not what it is.
+_PLACE = re.compile(r"(_PATH|_FILE|_DIR|^GOOGLE_APPLICATION_CREDENTIALS)$", re.IGNORECASE)
+_SECRET_QUERY = re.compile(r"(token|password|secret|signature|sig|credential|key)$", re.IGNORECASE)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, as far as a name can tell.
+
+    >>> [name for name in ("MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "OMP_NUM_THREADS",
+    ...                    "TOKENIZERS_PARALLELISM", "HF_TOKEN") if looks_secret(name)]
+    ['MLFLOW_TRACKING_TOKEN', 'AWS_SECRET_ACCESS_KEY', 'HF_TOKEN']
+    """
+    return bool(_SECRET_NAME.search(name)) and not _PLACE.search(name)
+
+
+def holds_credentials(text: str) -> bool:
+    """Whether a text is a URL with a password, or with a token or a signature among its parameters.
+
+    >>> holds_credentials("http://mlflow:5000"), holds_credentials("s3://bucket/run"), holds_credentials("a: b@c")
+    (False, False, False)
+    >>> holds_credentials("https://me:hush@mlflow.org"), holds_credentials("https://x.org/a?X-Amz-Signature=1f")
+    (True, True)
+    """
+    if "://" not in text:
+        return False
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(url.password) or any(_SECRET_QUERY.search(name) for name, value in parse_qsl(url.query) if value)
+
+
+def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
+    """Check nested settings.
+
+    Raises:
+        ConfigError: names the key whose value holds credentials, and not the value.
+    """
+    for key, value in settings.items():
+        where = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            refuse_credentials(value, f"{where}.")
+            continue
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and holds_credentials(text):
+                raise ConfigError(
+                    f"{where} is a URL that holds credentials. A config is stored in every artefact, and MLflow and "
+                    "Ray's dashboard show it: write the URL without them and set them in the environment, for example "
+                    "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                )

@@ -1,0 +1,92 @@
+"""How the CPUs and GPUs are split among trials. A trial that waits holds none, so that no two wait for each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raydr.errors import ConfigError
+from raydr.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a trial takes, and how many run at a time.
+
+    Args:
+        num_workers: training processes of a trial; a single one runs without Ray Train.
+        cpus, gpus: of each process.
+        concurrency: trials at a time.
+        capacity: what there is, by Ray's names.
+    """
+
+    num_workers: int
+    cpus: float
+    gpus: int
+    concurrency: int
+    capacity: dict[str, float]
+
+    @property
+    def alone(self) -> bool:
+        """Whether a trial trains in one process."""
+        return self.num_workers == 1
+
+    def describe(self) -> str:
+        """
+        >>> Split(2, 1, 0, 1, {"CPU": 2, "GPU": 0}).describe()
+        '1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use'
+        """
+        amounts = [f"{self.cpus:g} CPU"] + ([f"{self.gpus} GPU"] if self.gpus else [])
+        each = f"in one process of {' and '.join(amounts)}" if self.alone else (
+            f"with {self.num_workers} Ray Train workers of {' and '.join(amounts)}"
+        )  # fmt: skip
+        used = [
+            f"{self.concurrency * self.num_workers * amount:g} of {self.capacity.get(kind, 0):g} {kind}"
+            for kind, amount in (("CPU", self.cpus), ("GPU", self.gpus))
+            if amount
+        ]
+        trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
+        return f"{trials} at a time, each {each}: {', '.join(used)} in use"
+
+
+def split_resources(
+    train: TrainConfig, capacity: Mapping[str, float], num_trials: int, wanted: int | None, may_grow: bool
+) -> Split:
+    """Decide how many trials run at a time.
+
+    Args:
+        train: workers of a trial and their resources.
+        capacity: CPUs and GPUs by Ray's names, with what an autoscaler may add.
+        num_trials: of the search.
+        wanted: trials at a time, as configured; as many as fit if None.
+        may_grow: the cluster may have more later than Ray knows of now.
+
+    Raises:
+        ConfigError: not even one trial fits, or not as many as wanted.
+    """
+    if not isinstance(train.num_workers, int):
+        raise ConfigError(
+            f"train.num_workers is {list(train.num_workers)}: trials that grow and shrink cannot be fitted in side by "
+            "side; give one number"
+        )
+    needs = {"CPU": train.num_workers * train.cpus_per_worker, "GPU": float(train.num_workers if train.use_gpu else 0)}
+    # 1e-6: ten times 0.1 CPU are one CPU.
+    fitting = min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in needs.items() if amount)
+    if fitting < (wanted or 1) and not (may_grow and wanted):
+        asked = " and ".join(f"{amount:g} {kind}" for kind, amount in needs.items() if amount)
+        there = " and ".join(f"{capacity.get(kind, 0):g} {kind}" for kind, amount in needs.items() if amount)
+        raise ConfigError(
+            f"a trial takes {asked} (train.num_workers {train.num_workers}), Ray has {there}: {fitting} at a time fit"
+            + (f", {wanted} are asked for (trials.concurrency)" if wanted else "")
+            + ". Lower train.num_workers or train.cpus_per_worker"
+            + (", or trials.concurrency" if wanted and fitting else "")
+            + (". On a cluster that grows, set trials.concurrency" if may_grow else "")
+        )
+    return Split(
+        train.num_workers,
+        train.cpus_per_worker,
+        1 if train.use_gpu else 0,
+        min(wanted or fitting, num_trials),
+        dict(capacity),
+    )

@@ -1,0 +1,73 @@
+"""Settings of a search, as they stand in a space file beside the space itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from raydr.component import Config
+
+
+class SearchConfig(Config):
+    """Which trials are made. The first is always the default: the config as it is."""
+
+    #: ``tpe``: Optuna's tree-structured Parzen estimator, which learns from earlier trials; ``random``; ``grid``: every
+    #: combination of listed values.
+    algorithm: Literal["tpe", "random", "grid"] = "tpe"
+    #: Trials, the default among them; for a grid it is the number of combinations and must be left out.
+    num_trials: int | None = Field(default=None, ge=2)
+    #: Trials that ``tpe`` draws at random before it learns.
+    num_random: int = Field(default=8, ge=1)
+
+
+class SchedulerConfig(Config):
+    """Which trials are stopped early, by the dev measure after each epoch."""
+
+    #: ``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``median``: a trial is stopped when
+    #: its best value is below the median of the others' means; ``pbt``: population based training, where the worst go
+    #: on from the best one's state with changed settings; ``none``: all trials are trained to their end.
+    name: Literal["asha", "median", "pbt", "none"] = "asha"
+    #: Epochs before anything is stopped or changed; one more than the longest warm-up of the space if null.
+    grace_epochs: int | None = Field(default=None, ge=1)
+    #: ``asha``: of the trials that reach a rung, one in so many goes on.
+    reduction_factor: float = Field(default=2, gt=1)
+    #: ``median``: trials that a median is taken over, at least.
+    min_trials: int = Field(default=3, ge=2)
+    #: ``pbt``: epochs between two changes.
+    interval_epochs: int = Field(default=1, ge=1)
+    #: ``pbt``: share of the trials that count as the worst, and as the best.
+    quantile: float = Field(default=0.25, gt=0, le=0.5)
+
+
+class TrialsConfig(Config):
+    """How trials are run; does not change what they find."""
+
+    #: Trials at a time; as many as the machine or the cluster holds if null.
+    concurrency: int | None = Field(default=None, ge=1)
+    #: Further tries of a trial that died, before it is recorded as failed.
+    max_failures: int = Field(default=1, ge=0)
+
+
+class ConfirmConfig(Config):
+    """Whether the gain is real: the best config and the default trained anew, evaluated on dev and once on test."""
+
+    #: Trainings of each, with different seeds; 0 leaves it out.
+    num_seeds: int = Field(default=0, ge=0)
+
+
+class TuneConfig(Config):
+    """One space file."""
+
+    #: What is searched, in a sentence.
+    description: str = ""
+    #: Settings that the config must have for the space to make sense, by dotted key.
+    requires: dict[str, Any] = {}
+    #: Settings that every trial has, the default one too; they change the config as ``variants`` do.
+    fixed: dict[str, Any] = {}
+    #: Distributions by dotted key, see :mod:`raydr.tuning.distributions`.
+    space: dict[str, Any]
+    search: SearchConfig = SearchConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    trials: TrialsConfig = TrialsConfig()
+    confirm: ConfirmConfig = ConfirmConfig()

@@ -1,0 +1,102 @@
+"""From a config and searched values to the config of a trial."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from raydr.config import RunConfig, merged
+from raydr.errors import ConfigError
+
+#: Sections that a result depends on and that a training can be searched over; the dev split must stay comparable.
+SEARCHABLE = ("model", "train", "negatives", "judge")
+
+#: Settings in these sections that cannot be searched, and why.
+_EXCLUDED = {
+    "train.dev": "decides what the trials are measured with, which must be the same for all",
+    "train.num_workers": "does not change what is learnt",
+    "train.cpus_per_worker": "does not change what is learnt",
+    "train.use_gpu": "does not change what is learnt",
+    "train.max_failures": "does not change what is learnt",
+    "train.checkpoint_steps": "does not change what is learnt",
+    "train.log_steps": "does not change what is learnt",
+    "train.share_warmup": "does not change what is learnt",
+    "train.dtype": "is resolved once for the whole search",
+    "negatives.miner": "decides what candidates are taken from, which is made once for all trials",
+    "judge.model": "names a model of the working folder, the same for all trials",
+    "judge.guide": "names a model that is the same for all trials",
+    "judge.scores": "is the same for all trials",
+}
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """
+    >>> nested("train.loss.beta", 0.5)
+    {'train': {'loss': {'beta': 0.5}}}
+    """
+    for step in reversed(key.split(".")):
+        value = {step: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def changed(config: RunConfig, changes: Mapping[str, Any], where: str) -> RunConfig:
+    """The config with nested settings changed; a component of another name replaces the whole one.
+
+    Raises:
+        ConfigError: the result is no valid config; names what is wrong and ``where`` it comes from.
+    """
+    return RunConfig.parse(merged(config.model_dump(mode="json"), changes), where)
+
+
+def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """The config of a trial.
+
+    Raises:
+        ConfigError: the values make no valid config, alone or together.
+    """
+    raw = config.model_dump(mode="json")
+    for key, value in values.items():
+        raw = merged(raw, nested(key, value))
+    return RunConfig.parse(raw, "the config with " + ", ".join(f"{key} = {value!r}" for key, value in values.items()))
+
+
+def value_at(config: RunConfig, key: str) -> Any:
+    """What the config says for a dotted key.
+
+    Raises:
+        ConfigError: there is no such setting; the message has the ones that are there.
+    """
+    found: Any = config.model_dump(mode="json")
+    path: list[str] = []
+    for step in key.split("."):
+        if not isinstance(found, dict) or step not in found:
+            raise ConfigError(_unknown(key, ".".join(path), step, found))
+        found = found[step]
+        path.append(step)
+    return found
+
+
+def check_searchable(key: str) -> None:
+    """
+    Raises:
+        ConfigError: the setting is not one that trials may differ in.
+    """
+    section = key.partition(".")[0]
+    if section not in SEARCHABLE or section == key:
+        raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(SEARCHABLE)}")
+    for excluded, reason in _EXCLUDED.items():
+        if key == excluded or key.startswith(f"{excluded}."):
+            raise ConfigError(f"{key} cannot be searched: it {reason}")
+
+
+def _unknown(key: str, path: str, step: str, found: Any) -> str:
+    if found is None:
+        return f"{key}: the config has no {path}; set it in the config, or in the space's section fixed"
+    if not isinstance(found, dict):
+        return f"{key}: {path} is {found!r} and has no settings of its own"
+    near = difflib.get_close_matches(step, found, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    named = f"{path} is {found['name']!r}, which" if path and "name" in found else path or "a config"
+    return f"{key}: {named} has no setting {step!r}; {hint}there are {', '.join(map(str, found))}"

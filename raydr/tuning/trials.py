@@ -1,0 +1,119 @@
+"""What a trial has done, as far as it has come; written after every epoch, so that a killed search loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from raydr.component import Config
+from raydr.tuning.distributions import as_text
+
+#: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
+Status = Literal["running", "finished", "stopped", "failed"]
+
+
+class Row(Config):
+    """A trial after one epoch."""
+
+    #: Epochs finished, from 1.
+    epoch: int
+    #: What trials are compared by: the dev measure of the state that this training would keep now.
+    score: float
+    metrics: dict[str, float]
+
+
+class Trial(Config):
+    """One trial of a search; number 0 is the default."""
+
+    number: int
+    values: dict[str, Any]
+    status: Status = "running"
+    rows: list[Row] = []
+    #: Why it failed.
+    error: str = ""
+    #: From its start to its end, without the time between two attempts of the search.
+    seconds: float = 0.0
+    #: With population based training: the values by the epoch that they were set after.
+    changes: dict[int, dict[str, Any]] = {}
+
+    @property
+    def over(self) -> bool:
+        return self.status != "running"
+
+    @property
+    def score(self) -> float | None:
+        """The last one; None before the first epoch is over."""
+        return self.rows[-1].score if self.rows else None
+
+    @property
+    def epochs(self) -> int:
+        return self.rows[-1].epoch if self.rows else 0
+
+    def score_after(self, epoch: int) -> float | None:
+        """The score after so many epochs; None if it did not come so far."""
+        return next((row.score for row in self.rows if row.epoch == epoch), None)
+
+    def changed(self, **fields: Any) -> Trial:
+        return self.model_copy(update=fields)
+
+    def with_rows(self, rows: Iterable[Row]) -> Trial:
+        """With further rows; those of epochs that are there already are left out."""
+        new = [row for row in rows if row.epoch > self.epochs]
+        return self.changed(rows=[*self.rows, *new]) if new else self
+
+
+def rows_of(history: Sequence[Mapping[str, Any]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
+    """Rows out of the history of a training.
+
+    Args:
+        history: of its manifest or progress: ``epoch`` from 0, and ``metrics``.
+        measure: the dev measure, as configured.
+        keep: ``train.keep``: with ``best`` the score is the best measure so far.
+
+    >>> history = [{"epoch": at, "metrics": {"dev RR@10": value}} for at, value in enumerate([0.1, 0.3, 0.2])]
+    >>> [(row.epoch, row.score) for row in rows_of(history, "RR@10", "best")]
+    [(1, 0.1), (2, 0.3), (3, 0.3)]
+    """
+    rows: list[Row] = []
+    for one in history:
+        value = float(one["metrics"][f"dev {measure}"])
+        score = max(value, rows[-1].score) if rows and keep == "best" else value
+        rows.append(Row(epoch=one["epoch"] + 1, score=score, metrics=dict(one["metrics"])))
+    return rows
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """The one with the highest score among those trained to their end; the first of equal ones."""
+    finished = [trial for trial in trials if trial.status == "finished" and trial.score is not None]
+    return max(finished, key=lambda trial: (trial.score, -trial.number), default=None)
+
+
+def common_epoch(trials: Iterable[Trial]) -> int:
+    """The last epoch that all trials came to, failed ones aside: the only one after which all can be compared."""
+    return min((trial.epochs for trial in trials if trial.status in ("finished", "stopped")), default=0)
+
+
+def as_table(trials: Sequence[Trial]) -> pa.Table:
+    """One row a trial and epoch, and one for a trial without epochs; values as numbers if all are, else as text."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
+    pairs: list[tuple[Trial, Row | None]] = []
+    for trial in trials:
+        pairs += [(trial, row) for row in trial.rows] or [(trial, None)]
+    columns = {
+        "trial": pa.array([trial.number for trial, _ in pairs], pa.int64()),
+        "status": pa.array([trial.status for trial, _ in pairs], pa.string()),
+        "error": pa.array([trial.error for trial, _ in pairs], pa.string()),
+        "epoch": pa.array([row.epoch if row else None for _, row in pairs], pa.int64()),
+        "score": pa.array([row.score if row else None for _, row in pairs], pa.float64()),
+        "metrics": pa.array(
+            [list(row.metrics.items()) if row else [] for _, row in pairs], pa.map_(pa.string(), pa.float64())
+        ),
+    }
+    for key in keys:
+        values = [trial.values.get(key) for trial, _ in pairs]
+        numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        all_numbers = len(numbers) == len(values)
+        columns[f"value:{key}"] = pa.array(numbers if all_numbers else [as_text(value) for value in values])
+    return pa.table(columns)

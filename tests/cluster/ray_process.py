@@ -1,0 +1,55 @@
+"""A Ray head in processes of its own, stopped by its own id: other Rays of the machine are left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Seconds until a process must have started, or ended.
+DEADLINE_S = 120.0
+
+
+def environment(token_file: Path, **more: str) -> dict[str, str]:
+    """Variables of the head and of everyone who talks to it: one token, and this interpreter as ``python``."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file)}
+    return kept | token | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"} | more
+
+
+@contextmanager
+def ray_head(arguments: list[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``ray start --head --block`` with these arguments, for the duration of the block."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
+    with open(log, "wb") as output:
+        head = subprocess.Popen(
+            [*command, *arguments], env=dict(env), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield head
+        finally:
+            head.send_signal(signal.SIGTERM)
+            try:
+                head.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(head.pid, signal.SIGKILL)
+                head.wait()
+
+
+def wait_until(what: str, ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Poll until it is true.
+
+    Raises:
+        AssertionError: the process ended, or the deadline passed; with the end of the log.
+    """
+    end = time.monotonic() + DEADLINE_S
+    while not ready():
+        assert process.poll() is None, f"the process ended before {what}: {log.read_text()[-2000:]}"
+        assert time.monotonic() < end, f"no {what} within {DEADLINE_S:.0f} s: {log.read_text()[-2000:]}"
+        time.sleep(0.2)

@@ -1,0 +1,189 @@
+"""cluster.yaml, its Google Cloud variant and the KubeRay manifest: by Ray's own checks, and by what these let pass."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from cluster.node_keys import problems
+
+ROOT = Path(__file__).parents[2]
+FILES = {"aws": ROOT / "cluster.yaml", "gcp": ROOT / "cluster" / "gcp.yaml"}
+KUBERAY = ROOT / "cluster" / "kuberay.yaml"
+
+
+def load(cloud: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(FILES[cloud].read_text())
+    return loaded
+
+
+def pinned(name: str) -> str:
+    [version] = re.findall(rf"^{name}==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    return version
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_ray_accepts_the_file_and_nothing_is_wrong_that_it_lets_pass(cloud: str) -> None:
+    config = load(cloud)
+    validate_config(prepare_config(copy.deepcopy(config)))
+    assert problems(config) == []
+
+
+def _min_above_max(config: dict[str, Any]) -> None:
+    config["available_node_types"]["cpu"]["min_workers"] = 9
+
+
+def _misspelt(config: dict[str, Any]) -> None:
+    config["available_node_types"]["cpu"]["node_config"]["InstanceTyp"] = "m5.large"
+
+
+def _unbounded(config: dict[str, Any]) -> None:
+    del config["available_node_types"]["cpu"]["max_workers"]
+
+
+def _open(config: dict[str, Any]) -> None:
+    config["head_start_ray_commands"] = ["ray start --head --dashboard-host=0.0.0.0"]
+
+
+def _working_head(config: dict[str, Any]) -> None:
+    config["available_node_types"]["head"]["resources"]["CPU"] = 8
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (_min_above_max, "min_workers 9 is above max_workers 4"),
+        (_misspelt, "cpu: unknown key InstanceTyp"),
+        (_unbounded, "cpu: no max_workers"),
+        (_open, "the dashboard listens to everyone"),
+        (_open, "head: Ray is started without RAY_AUTH_MODE=token"),
+        (_working_head, "the head takes work"),
+    ],
+)
+@pytest.mark.parametrize("cloud", FILES)
+def test_faults_that_ray_accepts_are_found(cloud: str, fault: Callable[[dict[str, Any]], None], said: str) -> None:
+    config = load(cloud)
+    fault(config)
+    validate_config(prepare_config(copy.deepcopy(config)))
+    assert any(said in problem for problem in problems(config))
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_ray_refuses_what_it_knows_to_be_wrong(cloud: str) -> None:
+    config = load(cloud)
+    config["available_node_types"]["cpu"]["max_worker"] = 1
+    with pytest.raises(Exception, match="max_worker"):
+        validate_config(prepare_config(config))
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_spot_comes_first_and_the_same_machine_at_full_price_after_it(cloud: str) -> None:
+    groups = load(cloud)["available_node_types"]
+    spot, other = groups["gpu_spot"], groups["gpu_on_demand"]
+    assert spot["priority"] > other["priority"]
+    assert spot["resources"] == other["resources"]
+    market = {"aws": "InstanceMarketOptions", "gcp": "scheduling"}[cloud]
+    assert "spot" in str(spot["node_config"][market]).lower() or "preemptible" in str(spot["node_config"][market])
+    assert "preemptible" not in str(other["node_config"])
+    assert "InstanceMarketOptions" not in other["node_config"]
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_every_node_installs_the_tested_versions(cloud: str) -> None:
+    config = load(cloud)
+    images = [config["docker"]["image"]]
+    images += [one["docker"]["worker_image"] for one in config["available_node_types"].values() if "docker" in one]
+    assert {image.split(":")[1].split("-")[0] for image in images} == {pinned("ray")}
+    assert all("-py311" in image for image in images)
+    groups = config["available_node_types"].values()
+    installs = [*config["setup_commands"], *(line for one in groups for line in one.get("worker_setup_commands", []))]
+    assert len(installs) == 3
+    for line in [*installs, *config["head_setup_commands"]]:
+        assert "--constraint /home/ray/raydr/constraints.txt" in line
+    for line in config["head_setup_commands"]:
+        assert pinned(Requirement(line.split()[-1]).name)
+    assert config["file_mounts"]["/home/ray/raydr"] == "."
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_token_and_credentials_come_from_files_that_are_not_in_the_repository(cloud: str) -> None:
+    config = load(cloud)
+    assert config["file_mounts"]["/home/ray/.ray/auth_token"] == "~/.ray/auth_token"
+    assert config["file_mounts"]["/home/ray/.raydr.env"] == "~/.raydr.env"
+    assert not re.search(r"(AKIA|password|secret)\w*\s*[=:]", FILES[cloud].read_text(), flags=re.IGNORECASE)
+
+
+def test_aws_machines_are_in_a_security_group_of_ones_own() -> None:
+    """With a group that Ray makes, SSH would be open to the world."""
+    for name, one in load("aws")["available_node_types"].items():
+        assert one["node_config"]["SecurityGroupIds"] == ["sg-REPLACE"], name
+
+
+def test_google_machines_have_no_public_address() -> None:
+    config = load("gcp")
+    assert config["provider"]["use_internal_ips"]
+    for one in config["available_node_types"].values():
+        assert all("accessConfigs" not in interface for interface in one["node_config"]["networkInterfaces"])
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(KUBERAY.read_text())}
+
+
+def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> None:
+    spec = documents()["RayCluster/raydr"]["spec"]
+    assert spec["rayVersion"] == pinned("ray")
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec["enableInTreeAutoscaling"] is True
+    assert spec["autoscalerOptions"]["version"] == "v2"
+    assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    groups = {group["groupName"]: group for group in spec["workerGroupSpecs"]}
+    assert set(groups) == {"gpu", "cpu"}
+    for group in groups.values():
+        assert group["replicas"] == group["minReplicas"] == 0
+        assert 0 < group["maxReplicas"] <= 8
+        assert group["idleTimeoutSeconds"] <= 300
+    pods = [spec["headGroupSpec"]["template"]["spec"], *(group["template"]["spec"] for group in groups.values())]
+    for pod in pods:
+        assert pod["restartPolicy"] == "Never"
+        [container] = pod["containers"]
+        assert {"name": "RAY_AUTH_MODE", "value": "token"} in container["env"]
+        assert container["envFrom"] == [{"secretRef": {"name": "raydr-credentials", "optional": True}}]
+        assert set(container["resources"]) == {"requests", "limits"}
+        mounted, volumes = ({one["name"] for one in pods_of} for pods_of in (container["volumeMounts"], pod["volumes"]))
+        assert mounted == volumes
+    gpu = groups["gpu"]["template"]["spec"]["containers"][0]
+    assert gpu["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert gpu["image"].endswith("-gpu")
+
+
+def test_what_the_manifest_names_is_in_it() -> None:
+    found = documents()
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in found["RayCluster/raydr"]["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    assert all(f"PersistentVolumeClaim/{claim}" in found for claim in claims)
+    labels = found["Deployment/mlflow"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Service/mlflow"]["spec"]["selector"] == labels
+    assert found["Deployment/mlflow"]["spec"]["selector"]["matchLabels"] == labels
+    for name in ("raydr", "mlflow"):
+        policy = found[f"NetworkPolicy/{name}"]["spec"]
+        assert policy["policyTypes"] == ["Ingress"]
+        assert all("from" in rule for rule in policy["ingress"])
+
+
+def test_the_image_is_made_from_the_constraints() -> None:
+    dockerfile = (ROOT / "cluster" / "Dockerfile").read_text()
+    assert f"rayproject/ray:{pinned('ray')}-py311" in dockerfile
+    assert "--constraint /home/ray/raydr/constraints.txt" in dockerfile

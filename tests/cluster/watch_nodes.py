@@ -1,0 +1,15 @@
+"""Print the number of alive nodes of a Ray cluster whenever it changes, until killed: python watch_nodes.py ADDRESS."""
+
+import sys
+import time
+
+import ray
+
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+last = -1
+while True:
+    alive = sum(node["Alive"] for node in ray.nodes())
+    if alive != last:
+        print(alive, flush=True)  # noqa: T201
+        last = alive
+    time.sleep(0.3)

@@ -1,0 +1,196 @@
+"""Searches in processes of their own: killed and resumed, with trials that are stopped and fail; nested groups."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from mlflow import MlflowClient
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+#: The last rate makes the gradients infinite.
+GRID = {
+    "train.optimizer.learning_rate": {"grid": [1e-7, 3e-3, 1e25]},
+    "train.loss.warmup_epochs": {"int": [1, 2]},
+}
+
+
+@pytest.fixture
+def ray_dir() -> Iterator[str]:
+    """A short path: sockets live in it."""
+    with tempfile.TemporaryDirectory(prefix="rt-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def write_files(folder: Path, data: Path, checkpoint: str, ray_dir: str, space: dict[str, Any], **train: Any) -> None:
+    side = {"max_length": 32}
+    config: dict[str, Any] = {
+        "name": "e2e",
+        "workdir": str(folder / "work"),
+        "data": {"reader": {"name": "beir", "path": str(data)}, "part_rows": 60},
+        "model": {"checkpoint": checkpoint, "query": side, "passage": side},
+        "train": {
+            "loss": {"name": "npc", "warmup_epochs": 1},
+            "num_epochs": 4,
+            "batch_size": 8,
+            "dtype": "float32",
+            "optimizer": {"learning_rate": 3e-3, "schedule": "constant"},
+            "dev": {"random_passages": 60},
+        }
+        | train,
+        "tracking": {"system_metrics": False},
+        "ray": {"num_cpus": 2, "object_store_gib": 0.2, "temp_dir": ray_dir},
+    }
+    (folder / "run.yaml").write_text(yaml.safe_dump(config))
+    (folder / "mine.yaml").write_text(yaml.safe_dump(space, sort_keys=False))
+
+
+def tune(folder: Path, *more: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "raydr",
+        "tune",
+        str(folder / "run.yaml"),
+        "--space",
+        str(folder / "mine.yaml"),
+        *more,
+    ]
+
+
+def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def book(folder: Path) -> dict[int, dict[str, Any]]:
+    """The trials as far as they are written down."""
+    found = [json.loads(path.read_text()) for path in (folder / "work/tune/mine/trials").glob("trial-*.json")]
+    return {trial["number"]: trial for trial in found}
+
+
+def over(trials: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {number: trial for number, trial in trials.items() if trial["status"] != "running"}
+
+
+def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
+    space = {"space": GRID, "search": {"algorithm": "grid"}, "scheduler": {"grace_epochs": 3}}
+    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space | {"trials": {"max_failures": 0}})
+    killed = subprocess.Popen(tune(tmp_path), stderr=subprocess.DEVNULL, start_new_session=True)
+    while len(over(book(tmp_path))) < 2:
+        assert killed.poll() is None, "the search ended before it could be killed"
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    before = over(book(tmp_path))
+    assert len(before) < 6
+
+    refused = finish(tune(tmp_path, "--set", "train.batch_size=4"))
+    assert refused.returncode == 1, refused.stderr
+    assert "train.batch_size: there 8, asked 4" in refused.stderr
+
+    resumed = finish(tune(tmp_path))
+    assert resumed.returncode == 0, resumed.stderr
+    trials = book(tmp_path)
+    assert {number: trials[number] for number in before} == before
+    tried = [(one["values"]["train.optimizer.learning_rate"], one["values"]["train.loss.warmup_epochs"])
+             for _, one in sorted(trials.items())]  # fmt: skip
+    assert tried == [(3e-3, 1), (1e-7, 1), (1e-7, 2), (3e-3, 2), (1e25, 1), (1e25, 2)]
+    statuses = [trials[number]["status"] for number in range(6)]
+    assert statuses[0] == statuses[3] == "finished"
+    assert statuses[4:] == ["failed", "failed"]
+    assert "the gradients are not finite" in trials[4]["error"]
+    assert "stopped" in statuses[1:3]
+    stopped = trials[1 + statuses[1:3].index("stopped")]
+    assert [row["epoch"] for row in stopped["rows"]] == [1, 2, 3]
+
+    search = Artifact.open(str(tmp_path / "work/tune/mine"), "search")
+    search.verify()
+    best = search.info["best"]
+    assert best in (0, 3)
+    chosen = RunConfig.load(search.folder.path("best.yaml"))
+    assert chosen.train.loss.num_warmup_epochs == trials[best]["values"]["train.loss.warmup_epochs"]
+    assert chosen.workdir == str(tmp_path / "work")
+    # Only the best trial's model is kept, and nothing that a resume would need.
+    assert [path.parts[-2] for path in (tmp_path / "work/tune/mine/places").glob("*/model")] == [f"trial-{best:03d}"]
+    assert not (tmp_path / "work/tune/mine/warmups").exists()
+    assert set(pq.read_table(search.folder.path("trials.parquet"))["trial"].to_pylist()) == set(range(6))
+    page = (tmp_path / "work/tune/mine/report.html").read_text()
+    assert page.count("<img") >= 3
+    assert "fANOVA" in page or "Not computed" in page
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/work/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("raydr").experiment_id], max_results=100)
+    by_name = {run.info.run_name: run for run in runs}
+    sweep = by_name["tune-mine"]
+    nested = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == sweep.info.run_id]
+    assert sorted(run.info.run_name for run in nested) == [f"trial-{number:03d}" for number in range(6)]
+    assert by_name["trial-004"].info.status == "FAILED"
+    history = client.get_metric_history(by_name["trial-000"].info.run_id, "score")
+    assert {point.step for point in history} == {1, 2, 3, 4}
+    files = {file.path for file in client.list_artifacts(sweep.info.run_id)}
+    assert {"best.yaml", "trials.json", "trials.parquet", "report.html", "plots", "best-model"} <= files
+
+    again = finish(tune(tmp_path))
+    assert again.returncode == 0, again.stderr
+    assert "already there with the same settings, reused" in again.stderr
+
+
+def test_trials_of_two_workers_run_ray_train_and_leave_nothing_behind(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
+    """One trial is stopped while its group runs: the group's CPUs must come back, or the next trial would wait."""
+    space = {
+        "space": {"train.optimizer.learning_rate": {"grid": [1e-7, 2e-3]}},
+        "search": {"algorithm": "grid"},
+        "scheduler": {"grace_epochs": 2},
+    }
+    loss = {"loss": "nce", "num_epochs": 4, "num_workers": 2}
+    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, **loss)
+    result = finish(tune(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use" in result.stderr
+    trials = book(tmp_path)
+    assert [trials[number]["status"] for number in range(3)] == ["finished", "stopped", "finished"]
+    assert len(trials[1]["rows"]) < 4
+
+
+def test_trials_that_do_not_fit_are_refused_before_anything_starts(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
+    space = {"space": {"model.scale": {"uniform": [5, 50]}}}
+    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, num_workers=4)
+    result = finish(tune(tmp_path))
+    assert result.returncode == 2, result.stderr
+    assert "a trial takes 4 CPU (train.num_workers 4), Ray has 2 CPU: 0 at a time fit" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not os.path.exists(tmp_path / "work" / "corpus")
+
+
+def test_the_worst_of_a_population_goes_on_from_the_best(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
+    space = {
+        "space": {"train.optimizer.learning_rate": {"grid": [1e-9, 1e-8, 2e-3]}},
+        "search": {"algorithm": "random", "num_trials": 2},
+        "scheduler": {"name": "pbt", "quantile": 0.5, "grace_epochs": 2, "interval_epochs": 12},
+    }
+    # Many epochs, so that the two run at the same time whoever starts first.
+    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, loss="nce", num_epochs=40)
+    result = finish(tune(tmp_path))
+    assert result.returncode == 0, result.stderr
+    trials = book(tmp_path)
+    assert [trials[number]["status"] for number in range(2)] == ["finished", "finished"]
+    assert trials[1]["rows"][-1]["epoch"] == 40
+    assert trials[0]["changes"] or trials[1]["changes"]
+    assert "goes on from a better one with learning_rate" in result.stderr
+
+    too_many = finish(tune(tmp_path, "--set-space", "search.num_trials=3", "--name", "more"))
+    assert too_many.returncode == 2, too_many.stderr
+    assert "3 are asked for, 2 fit. Set search.num_trials to 2" in too_many.stderr

@@ -1,0 +1,127 @@
+"""The job scripts and the full-scale recipes: every file is run with ``--dry-run``."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raydr.config import RunConfig
+from raydr.evaluation.metrics import parse_measures
+from raydr.preflight import STAGES
+
+ROOT = Path(__file__).parents[2]
+JOBS = ROOT / "jobs"
+RECIPES = sorted(path for path in (JOBS / "recipes").glob("*.yaml") if path.name != "published.yaml")
+REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve")
+
+
+@pytest.fixture
+def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a script in this process; returns its exit status and what it printed."""
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        monkeypatch.syspath_prepend(str(JOBS))
+        monkeypatch.setattr(sys, "argv", [f"jobs/{name}.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")
+        printed = capsys.readouterr()
+        status = ended.value.code
+        assert isinstance(status, int)
+        return status, printed.out + printed.err
+
+    return run
+
+
+def files_of(config: RunConfig) -> list[str]:
+    """What prepare reads."""
+    reader = config.data.reader.model_dump()
+    if reader["name"] == "dpr":
+        return [reader["passages"], *reader["biencoder"].values(), *reader["retriever"].values()]
+    if reader["name"] == "msmarco":
+        return [
+            "collection.tsv",
+            *(f"{kind}.{split}.tsv" for kind in ("queries", "qrels") for split in reader["splits"]),
+        ]
+    return ["corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in reader["splits"])]
+
+
+def is_refreshed(recipe: Path) -> bool:
+    return recipe.stem.endswith(REFRESHED)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_valid_and_names_the_data_it_lacks(recipe: Path, run_script: Any, tmp_path: Path) -> None:
+    job = "refresh" if is_refreshed(recipe) else "prepare"
+    overrides = ["--set", f"data.reader.path={tmp_path}/none", "--set", f"workdir={tmp_path}/run"]
+    status, printed = run_script(job, "--config", str(recipe), "--dry-run", *overrides)
+    assert status == 1, printed
+    assert f"{recipe}: the settings are valid" in printed
+    config = RunConfig.load(recipe)
+    for file in files_of(config):
+        assert f"{tmp_path}/none/{file} is missing" in printed
+    assert "Traceback" not in printed
+    parse_measures(config.evaluate.measures)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_lies_where_every_machine_sees_it(recipe: Path) -> None:
+    config = RunConfig.load(recipe)
+    assert config.name == recipe.stem
+    assert config.workdir == f"/mnt/raydr/runs/{recipe.stem}"
+    assert str(config.data.reader.model_dump()["path"]).startswith("/mnt/raydr/data/")
+    assert config.train.use_gpu
+    assert (config.refresh.num_rounds != 3) == is_refreshed(recipe)
+    assert recipe.read_text().splitlines()[-1].startswith("tracking:")
+
+
+def test_recipes_of_one_data_set_differ_in_the_method_alone() -> None:
+    """What is compared is read, encoded, indexed and evaluated alike."""
+    for data_set in ("nq", "tq", "msmarco", "staqc", "so-ds"):
+        configs = [RunConfig.load(path) for path in RECIPES if path.stem.startswith(f"{data_set}-")]
+        assert len(configs) >= 3
+        for section in ("data", "encode", "index", "evaluate"):
+            assert len({repr(getattr(config, section)) for config in configs}) == 1, (data_set, section)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_script_and_a_config(stage: str, run_script: Any, tmp_path: Path) -> None:
+    space = ["--space", str(ROOT / "tune_spaces" / "npc.yaml")] if stage == "tune" else []
+    arguments = ["--config", str(JOBS / f"{stage}.yaml"), "--dry-run", "--set", f"workdir={tmp_path}", *space]
+    status, printed = run_script(stage, *arguments)
+    assert status == (0 if stage in ("prepare", "refresh") else 1), printed
+    assert "the settings are valid" in printed
+    if status:
+        assert "does not exist: make it first" in printed
+    script = (JOBS / f"{stage}.py").read_text()
+    assert f"ray job submit --working-dir . -- python jobs/{stage}.py --config jobs/{stage}.yaml" in script
+
+
+def test_the_jobs_of_a_run_share_data_and_model() -> None:
+    configs = {stage: RunConfig.load(JOBS / f"{stage}.yaml") for stage in STAGES}
+    assert len({config.workdir for config in configs.values()}) == 1
+    assert len({repr(config.data.reader) for config in configs.values()}) == 1
+    assert len({repr(config.model) for stage, config in configs.items() if stage != "prepare"}) == 1
+
+
+def test_wrong_settings_and_wrong_usage_end_with_2(run_script: Any) -> None:
+    config = str(JOBS / "train.yaml")
+    status, printed = run_script("train", "--config", config, "--dry-run", "--set", "train.num_epoch=3")
+    assert status == 2
+    assert "train.num_epoch: unknown key (value 3)" in printed
+    assert run_script("train", "--config", config, "--fly")[0] == 2
+    assert run_script("train", "--config", "none.yaml")[0] == 2
+
+
+def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:
+    """A job that fails ends its process with 1, and the message is the last line."""
+    command = [sys.executable, "jobs/encode.py", "--config", "jobs/encode.yaml"]
+    overrides = ["workdir=s3://bucket/none", "tracking.enabled=false"]
+    arguments = [part for one in overrides for part in ("--set", one)]
+    ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.strip().splitlines()[-1].startswith("error: s3://bucket/none")

@@ -1,0 +1,141 @@
+"""Training in one process without Ray Train: the same model, gone on with after a death, shared and taken-up states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training.harness import model_config, run_alone
+
+from raydr.artifacts import Artifact
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.models.dual_encoder import DualEncoder
+from raydr.stages.lone_worker import POPULATION, Alone, newest_state
+from raydr.stages.shared_warmup import SharedWarmup
+from raydr.stages.train import train
+from raydr.storage import Folder
+from raydr.training.checkpoint import Progress, load_progress
+from raydr.training.config import TrainConfig
+
+SETTINGS: dict[str, Any] = {
+    "loss": {"name": "npc", "warmup_epochs": 1},
+    "pair_detection": {"num_random": 20},
+    "num_epochs": 4,
+    "batch_size": 8,
+    "optimizer": {"learning_rate": 1e-3},
+    "dtype": "float32",
+    "dev": {"random_passages": 30},
+    "keep": "last",
+}
+
+
+@dataclass
+class Recorder:
+    """A watcher that remembers, and may die after an epoch."""
+
+    dies_after: int = 99
+    epochs: list[int] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    def tell(self, message: str) -> None:
+        self.messages.append(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        assert num_steps == 5
+
+    def epoch(self, progress: Progress) -> None:
+        self.epochs.append(progress.epoch)
+        if progress.epoch == self.dies_after:
+            raise KeyboardInterrupt
+
+
+def run_config(checkpoint: str, workdir: Path, **changes: Any) -> RunConfig:
+    return RunConfig.parse(
+        {
+            "workdir": str(workdir),
+            "data": {"reader": {"name": "beir", "path": "unused"}},
+            "model": model_config(checkpoint).model_dump(),
+            "train": SETTINGS | changes,
+        }
+    )
+
+
+def fit(
+    config: RunConfig, data: tuple[str, str], output: Path, watcher: Recorder, how: Alone | None = None
+) -> Artifact:
+    return train(config, Folder(data[1]), Folder(data[0]), Folder(str(output)), alone=how or Alone(), watcher=watcher)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return DualEncoder.load(folder).state_dict()
+
+
+@pytest.mark.invariant
+def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path)
+    dying, going_on = Recorder(dies_after=3), Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, tiny_data, tmp_path / "model", dying)
+    artifact = fit(config, tiny_data, tmp_path / "model", going_on)
+    assert dying.epochs == [1, 2, 3]
+    assert going_on.messages[0].startswith("going on from epoch 3")
+    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
+    artifact.verify()
+    assert not (tmp_path / "model.training").exists()
+    _, expected = run_alone(tiny_data, config.model, SETTINGS)
+    for name, tensor in weights(tmp_path / "model").items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.invariant
+def test_a_longer_warm_up_goes_on_from_a_shorter_one_with_the_same_result(tiny_data, tiny_checkpoint, tmp_path):
+    shared = {"share_warmup": [1, 2]}
+    fit(run_config(tiny_checkpoint, tmp_path, **shared), tiny_data, tmp_path / "short", Recorder())
+    assert [path.parent.name for path in (tmp_path / "warmups").rglob("progress.json")] == ["epoch-1"]
+    longer = {"loss": {"name": "npc", "warmup_epochs": 2}}
+    recorder = Recorder()
+    fit(run_config(tiny_checkpoint, tmp_path, **shared, **longer), tiny_data, tmp_path / "long", recorder)
+    assert recorder.messages[0].startswith("plain NCE up to epoch 1 is there")
+    fit(run_config(tiny_checkpoint, tmp_path / "elsewhere", **longer), tiny_data, tmp_path / "alone", Recorder())
+    for name, tensor in weights(tmp_path / "long").items():
+        torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=1e-5, atol=1e-7)
+
+
+def test_only_epochs_of_plain_nce_are_shared():
+    def kept(**train: Any) -> set[int]:
+        return SharedWarmup(Folder("memory://warm"), TrainConfig.model_validate(train)).kept
+
+    assert kept(loss="nce", num_epochs=2, share_warmup=[1, 2, 3]) == {1, 2}
+    assert kept(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=[1, 3]) == {1, 2}
+    # It distils from its teacher from the first step on.
+    assert kept(loss="distillation", share_warmup=1) == set()
+
+
+def test_a_member_of_a_population_takes_up_another_ones_state_with_its_own_settings(
+    tiny_data, tiny_checkpoint, tmp_path
+):
+    good = Recorder(dies_after=3)
+    with pytest.raises(KeyboardInterrupt):
+        fit(run_config(tiny_checkpoint, tmp_path), tiny_data, tmp_path / "good", good, Alone(population=True))
+    state = newest_state(Folder(str(tmp_path / "good.training")) / POPULATION)
+    assert state is not None
+    assert load_progress(Path(state.root)).epoch == 2
+
+    changed = run_config(tiny_checkpoint, tmp_path, optimizer={"learning_rate": 0.5})
+    bad = Recorder()
+    made = fit(changed, tiny_data, tmp_path / "bad", bad, Alone(population=True, start=state))
+    assert bad.epochs[-1] == 4
+    history = made.info["history"]
+    assert [row["epoch"] for row in history] == [0, 1, 2, 3]
+    # The same first two epochs; then steps at its own rate, which no network survives.
+    losses = [row["metrics"]["loss"] for row in history]
+    assert losses[1] < 1.0 < 2.0 < losses[2]
+
+
+def test_a_lone_process_is_one_worker(tiny_data, tiny_checkpoint, tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot train as train.num_workers 2"):
+        fit(run_config(tiny_checkpoint, tmp_path, num_workers=2), tiny_data, tmp_path / "model", Recorder())

@@ -1,0 +1,154 @@
+"""Spaces: what is refused before anything starts, and what the default trial is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raydr.errors import ConfigError
+from raydr.pipelines.tune_plan import plan_search
+from raydr.tuning.distributions import Range, Values
+from raydr.tuning.schedule import plan_schedule
+from raydr.tuning.space import build_space, load_space
+from raydr.tuning.trial_config import with_values
+from tuning.made_space import SPACE, make_config, make_space
+
+SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
+
+
+def test_a_space_knows_the_defaults_of_its_config():
+    space = make_space(fixed={"train": {"pair_detection": {}}})
+    assert space.defaults == {
+        "train.loss.warmup_epochs": 2,
+        "train.optimizer.learning_rate": 2e-5,
+        # As the space writes it, and not with all its settings.
+        "train.sampler": "top",
+    }
+    assert space.config.train.pair_detection is not None
+    assert make_config().train.pair_detection is None
+
+
+def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
+    config = make_config(train={"loss": {"name": "npc", "consistency_weight": 0.3}})
+    space = make_space({"model.scale": {"uniform": [10, 30]}}, config, fixed={"train": {"loss": {"name": "npc"}}})
+    assert space.config.train.loss.model_dump()["consistency_weight"] == 0.3
+    replaced = make_space({"model.scale": {"uniform": [10, 30]}}, config, fixed={"train": {"loss": {"name": "nce"}}})
+    assert replaced.config.train.loss.name == "nce"
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"train.loss.warmup": {"int": [1, 2]}}, "no setting 'warmup'; did you mean 'warmup_epochs'"),
+        ({"train.pair_detection.num_random": {"int": [1, 2]}}, "has no train.pair_detection; set it"),
+        ({"model.scale.x": {"int": [1, 2]}}, "model.scale is 20.0 and has no settings"),
+        ({"seed": {"int": [1, 2]}}, "seed cannot be searched"),
+        ({"data.train_split": {"choice": ["a", "b"]}}, "data.train_split cannot be searched"),
+        ({"train.dev.max_queries": {"int": [1, 2]}}, "must be the same for all"),
+        ({"train.num_workers": {"int": [1, 2]}}, "does not change what is learnt"),
+        ({"model.scale": {"normal": [1, 2]}}, "no distribution 'normal'"),
+        ({"model.scale": [1, 2]}, "expected one of uniform"),
+        ({"model.scale": {"uniform": [2, 1]}}, "the lower first"),
+        ({"model.scale": {"loguniform": [0, 1]}}, "above 0"),
+        ({"model.scale": {"grid": [2, 1]}}, "ascending"),
+        ({"model.scale": {"grid": [1, 2], "steps": 3}}, "steps is for"),
+        ({"model.scale": {"uniform": [1, 2], "steps": 1}}, "steps is a whole number"),
+        ({"train.sampler": {"choice": ["top", "top"]}}, "twice"),
+        ({"model.similarity": {"times": [1, 2]}}, "no number to multiply"),
+        ({"model.scale": {"uniform": [0, 2]}}, r"model.scale = 0: model.scale: Input should be greater than 0"),
+        ({"train.sampler": {"choice": ["top", "bottom"]}}, "unknown sampler 'bottom'"),
+        ({"train.loss": {"choice": ["nce"]}, "train.loss.warmup_epochs": {"int": [1, 2]}}, "lies within train.loss"),
+        ({}, "nothing to search"),
+    ],
+)
+def test_wrong_spaces_are_refused_with_their_key(space, message):
+    with pytest.raises(ConfigError, match=message):
+        build_space({"space": space}, make_config(), "wrong")
+
+
+def test_a_space_for_another_similarity_is_refused():
+    with pytest.raises(ConfigError, match=r"made for model.similarity 'dot', the config has 'cosine'"):
+        make_space(requires={"model.similarity": "dot"})
+
+
+def test_distributions_are_read_as_they_are_written():
+    space = make_space(
+        {
+            "model.scale": {"times": [0.5, 1, 2]},
+            "train.num_hard_negatives": {"grid": [1, 2, 4]},
+            "train.optimizer.weight_decay": {"uniform": [0, 0.1], "steps": 3},
+            # YAML takes 1e-4 for text.
+            "train.optimizer.learning_rate": {"loguniform": ["1e-4", "1e-2"], "steps": 3},
+        }
+    )
+    found = space.parameters
+    assert found["model.scale"] == Values((10.0, 20.0, 40.0), ordered=True)
+    assert found["train.num_hard_negatives"].all_values() == [1, 2, 4]
+    assert found["train.optimizer.weight_decay"].all_values() == [0.0, 0.05, 0.1]
+    assert found["train.optimizer.learning_rate"] == Values((1e-4, 1e-3, 1e-2), ordered=True, log=True)
+    assert Range(1, 3, integer=True).all_values() == [1, 2, 3]
+
+
+def test_values_that_are_wrong_only_together_are_refused_before_a_grid_starts():
+    grid = {"model.dropout": {"grid": [0.0, 0.1]}, "train.coteaching": {"choice": [None, {"noise_rate": 0.2}]}}
+    space = make_space(grid, make_config(model={"dropout": 0.1}, train={"loss": "nce"}), search={"algorithm": "grid"})
+    with pytest.raises(ConfigError, match="stay so with model.dropout 0"):
+        plan_search(space)
+
+
+def test_the_grace_period_is_beyond_the_longest_warm_up():
+    assert plan_schedule(make_space()).grace_epochs == 4
+    assert plan_schedule(make_space(scheduler={"grace_epochs": 5})).grace_epochs == 5
+    with pytest.raises(ConfigError, match="warm-ups .* of up to 3 epochs, whose gain shows later: set it to 4"):
+        plan_schedule(make_space(scheduler={"grace_epochs": 3}))
+    with pytest.raises(ConfigError, match="cannot stop anything: its grace period is 8"):
+        plan_schedule(make_space(scheduler={"grace_epochs": 8}))
+    with pytest.raises(ConfigError, match="nothing would ever begin after such a warm-up"):
+        plan_schedule(make_space(config=make_config(train={"num_epochs": 3})))
+    beta = {"train.loss.beta.start_epoch": {"int": [1, 5]}}
+    assert plan_schedule(make_space(beta, make_config(train={"loss": {"name": "rcl"}}))).longest_warmup == 5
+
+
+def test_population_based_training_changes_only_what_can_be_changed():
+    with pytest.raises(ConfigError, match=r"which train.loss.warmup_epochs cannot be"):
+        plan_schedule(make_space(scheduler={"name": "pbt"}))
+    assert plan_schedule(make_space({"model.scale": {"uniform": [5, 9]}}, scheduler={"name": "pbt"})).name == "pbt"
+
+
+def test_a_python_space_may_look_at_the_config(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def space(config):\n"
+        "    return {'space': {'train.loss.warmup_epochs': {'int': [1, config.train.num_epochs // 2]}}}\n"
+    )
+    assert load_space(file, make_config()).parameters["train.loss.warmup_epochs"] == Range(1, 4, integer=True)
+    file.write_text(f"SPACE = {{'space': {SPACE!r}}}\n")
+    assert load_space(file, make_config(), {"search": {"num_trials": 5}}).settings.search.num_trials == 5
+    file.write_text("x = 1\n")
+    with pytest.raises(ConfigError, match="neither a mapping SPACE nor a function space"):
+        load_space(file, make_config())
+    with pytest.raises(ConfigError, match="there is no space file"):
+        load_space(tmp_path / "none.yaml", make_config())
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_the_spaces_of_the_repository_fit_a_plain_config(path):
+    raw = yaml.safe_load(path.read_text())
+    config = make_config(
+        model={"similarity": raw.get("requires", {}).get("model.similarity", "cosine")},
+        train={"loss": "nce", "num_hard_negatives": 2},
+    )
+    plan = plan_search(load_space(path, config))
+    assert plan.total >= 12
+    assert plan.schedule.grace_epochs == plan.schedule.longest_warmup + 1
+    assert plan.space.settings.description
+    for values, changed in plan.space.corners():
+        assert with_values(plan.space.config, values) == changed
+
+
+def test_a_config_without_hard_negatives_cannot_be_sieved():
+    sieve = next(path for path in SPACES if path.stem == "sieve")
+    with pytest.raises(ConfigError, match=r"--set train.num_hard_negatives=4"):
+        plan_search(load_space(sieve, make_config()))

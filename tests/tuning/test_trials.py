@@ -1,0 +1,98 @@
+"""Books of trials, resources, and the schedulers' memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raydr.errors import ConfigError
+from raydr.stages.tune_scheduler import make_scheduler
+from raydr.tuning.resources import split_resources
+from raydr.tuning.schedule import plan_schedule
+from raydr.tuning.trials import Trial, as_table, best_trial, common_epoch, rows_of
+from tuning.made_space import make_config, make_space, make_trial
+
+TWO = {"CPU": 2.0, "GPU": 0.0}
+
+
+def test_rows_are_added_once():
+    history = [{"epoch": at, "metrics": {"dev RR@10": value, "loss": 1.0}} for at, value in enumerate([0.1, 0.3, 0.2])]
+    trial = make_trial(1, []).with_rows(rows_of(history[:2], "RR@10", "last"))
+    trial = trial.with_rows(rows_of(history, "RR@10", "last"))
+    assert [(row.epoch, row.score) for row in trial.rows] == [(1, 0.1), (2, 0.3), (3, 0.2)]
+    assert Trial.model_validate(trial.model_dump(mode="json")) == trial
+
+
+def test_the_best_is_among_the_finished_and_all_are_compared_where_all_have_been():
+    trials = [
+        make_trial(0, [0.1, 0.2, 0.3]),
+        make_trial(1, [0.9], "stopped"),
+        make_trial(2, [0.1, 0.2, 0.3]),
+        make_trial(3, [], "failed"),
+    ]
+    assert best_trial(trials) == trials[0]
+    assert common_epoch(trials) == 1
+    assert best_trial(trials[1:2]) is None
+
+
+def test_the_table_has_a_row_an_epoch_and_keeps_numbers_as_numbers():
+    trials = [
+        make_trial(0, [0.1, 0.2], **{"model.scale": 20.0, "train.loss": {"name": "nce"}}),
+        make_trial(1, [], "failed", **{"model.scale": 10, "train.loss": {"name": "rcl", "beta": 0.5}}),
+    ]
+    table = as_table(trials)
+    assert table["trial"].to_pylist() == [0, 0, 1]
+    assert table["value:model.scale"].to_pylist() == [20.0, 20.0, 10.0]
+    assert table["value:train.loss"].to_pylist() == ["nce", "nce", "rcl(beta=0.5)"]
+    assert table["score"].to_pylist() == [0.1, 0.2, None]
+
+
+def test_resources_are_split_or_refused():
+    def split(capacity: dict[str, float], wanted: int | None = None, may_grow: bool = False, **train: Any):
+        return split_resources(make_config(train=train).train, capacity, 10, wanted, may_grow)
+
+    assert split(TWO).concurrency == 2
+    assert split(TWO, num_workers=2).describe() == (
+        "1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use"
+    )
+    assert split({"CPU": 64.0, "GPU": 4.0}, use_gpu=True, cpus_per_worker=4).concurrency == 4
+    assert split({"CPU": 64.0, "GPU": 0.0}).concurrency == 10
+    assert split({"CPU": 1.0, "GPU": 0.0}, cpus_per_worker=0.1).concurrency == 10
+    with pytest.raises(ConfigError, match=r"a trial takes 4 CPU .* Ray has 2 CPU: 0 at a time fit. Lower"):
+        split(TWO, num_workers=4)
+    with pytest.raises(ConfigError, match=r"2 at a time fit, 3 are asked for"):
+        split(TWO, wanted=3)
+    with pytest.raises(ConfigError, match=r"1 CPU and 1 GPU .* Ray has 2 CPU and 0 GPU"):
+        split(TWO, use_gpu=True)
+    assert split({"CPU": 0.0, "GPU": 0.0}, wanted=8, may_grow=True, use_gpu=True).concurrency == 8
+    with pytest.raises(ConfigError, match="grow and shrink"):
+        split(TWO, num_workers=(1, 2))
+
+
+class FakeTrial:
+    """What schedulers look at."""
+
+    def __init__(self, number: int) -> None:
+        self.trial_id = f"new-{number}"
+        self.config = {"trial": {"number": number}}
+
+
+@pytest.mark.parametrize("name", ["asha", "median"])
+def test_a_resumed_scheduler_stops_what_it_would_have_stopped(name):
+    space = make_space(scheduler={"name": name, "grace_epochs": 4, "min_trials": 2})
+    schedule = plan_schedule(space)
+    over = [make_trial(at, [0.1, 0.2, 0.3, 0.4 + at / 10, 0.5 + at / 10]) for at in range(3)]
+
+    def decision(trials: list[Trial], number: int, score: float) -> str:
+        scheduler, trial = make_scheduler(space, schedule, trials), FakeTrial(number)
+        scheduler.on_trial_add(None, trial)
+        decisions = [scheduler.on_trial_result(None, trial, {"epoch": epoch, "score": score}) for epoch in range(1, 5)]
+        assert set(decisions[:3]) == {"CONTINUE"}
+        return decisions[3]
+
+    assert decision(over, 7, 0.05) == "STOP"
+    assert decision(over, 7, 0.99) == "CONTINUE"
+    assert decision([], 7, 0.05) == "CONTINUE"
+    # The others are compared with the default, so it is trained to its end however bad it is.
+    assert decision(over, 0, 0.05) == "CONTINUE"

@@ -82,11 +82,15 @@ def knock(address: str) -> None:
         ClusterError: nothing answers.
     """
     url = urlsplit(address if "://" in address else f"//{address}")
-    if not url.hostname or not url.port:
-        return
     try:
+        if not url.hostname or not url.port:
+            return
         with socket.create_connection((url.hostname, url.port), timeout=KNOCK_TIMEOUT_S):
             pass
+    except ValueError as error:
+        raise ClusterError(
+            f"{address} is no address of a cluster ({error}): write host:port, such as 10.0.0.5:6379"
+        ) from error
     except OSError as error:
         raise ClusterError(
             f"nothing answers at {address} ({error.strerror or error}). Is the cluster up, and can it be reached from "

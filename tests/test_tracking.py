@@ -61,6 +61,19 @@ def test_same_stage_resumes_the_same_mlflow_run_and_another_does_not(tmp_path: P
     assert sorted(found.data.tags["data"] for found in run_of(tmp_path, "train")) == ["a", "b"]
 
 
+def test_nested_runs_may_overlap_and_end_each_in_its_own_way(tmp_path: Path) -> None:
+    with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, run.stage("tune") as stage:
+        first, second = stage.child("first", {"number": "1"}), stage.child("second")
+        first.log_metrics({"score": 0.5}, step=1)
+        second.end("FAILED")
+        first.end("FINISHED")
+    parent = run_of(tmp_path, "tune")[0]
+    ended = [run_of(tmp_path, name)[0] for name in ("first", "second")]
+    assert [one.info.status for one in ended] == ["FINISHED", "FAILED"]
+    assert {one.data.tags["mlflow.parentRunId"] for one in ended} == {parent.info.run_id}
+    assert ended[0].data.metrics == {"score": 0.5}
+
+
 def test_changed_param_of_a_resumed_run_is_kept_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2):
         with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run:

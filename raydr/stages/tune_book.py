@@ -43,6 +43,9 @@ class Book:
         for name in making.folder.files("trials"):
             trial = Trial.model_validate(making.folder.read_json(name))
             self.trials[trial.number] = trial
+            if trial.over and name not in making.done:
+                # The search was killed between the two writes of a trial's end.
+                self._record(trial)
         bar.advance(sum(trial.over for trial in self.trials.values()))
 
     def place(self, number: int) -> Folder:
@@ -99,9 +102,7 @@ class Book:
         """A trial is over; what it leaves behind is removed unless it is the best so far."""
         trial = self._timed(self.trials[number].changed(status=status, error=error))
         self._write(trial)
-        name = _name(number)
-        folder = self.making.folder
-        self.making.record(name, Part(rows=len(trial.rows), bytes=folder.size(name), checksum=folder.checksum(name)))
+        self._record(trial)
         self._forget_models()
         self._tell(trial)
         tracker = self._trackers.pop(number, None)
@@ -126,6 +127,10 @@ class Book:
     def _write(self, trial: Trial) -> None:
         self.trials[trial.number] = trial
         self.making.folder.write_json(_name(trial.number), trial.model_dump(mode="json"))
+
+    def _record(self, trial: Trial) -> None:
+        name, folder = _name(trial.number), self.making.folder
+        self.making.record(name, Part(rows=len(trial.rows), bytes=folder.size(name), checksum=folder.checksum(name)))
 
     def _forget_models(self) -> None:
         best = best_trial(self.trials.values())

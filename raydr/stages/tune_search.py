@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -109,5 +110,6 @@ class Follower(Callback):  # type: ignore[misc]
 
 
 def _why(trial: Any) -> str:
-    error = trial.get_pickled_error() or trial.get_error()
-    return root_cause(error) if error is not None else "its process died"
+    # Where Tune has just put it in this process; what trial.get_pickled_error reads is copied there later.
+    file = Path(trial.pickled_error_file or "")
+    return root_cause(pickle.loads(file.read_bytes())) if file.is_file() else "its process died"

@@ -160,6 +160,8 @@ def streamed(
         num_cpus=num_cpus,
         num_gpus=num_gpus,
         max_retries=0,
+        # The process ends with its training: what it held of memory and GPU is free for the next trial.
+        max_calls=1,
         scheduling_strategy="DEFAULT",
         num_returns="streaming",
         _generator_backpressure_num_objects=1,

@@ -45,8 +45,9 @@ class SubmittedJob:
     def commands(self) -> dict[str, str]:
         """Where to look and what to type, by what it is for."""
         at = f"{self.submission_id} --address {self.address}"
-        return {
-            "dashboard": f"{self.address}/#/jobs/{self.submission_id}",
+        # The address may also be that of the scheduler, which Ray turns into the dashboard's itself.
+        page = {"dashboard": f"{self.address}/#/jobs/{self.submission_id}"} if "://" in self.address else {}
+        return page | {
             "status": f"ray job status {at}",
             "log": f"ray job logs {at} --follow",
             "stop": f"ray job stop {at}",

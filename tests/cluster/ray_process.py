@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Seconds until a process must have started, or ended.
+#: Seconds until something must have happened.
 DEADLINE_S = 120.0
+#: Seconds that Ray has for ending in order.
+GRACE_S = 10.0
 
 
 def environment(token_file: Path, **more: str) -> dict[str, str]:
@@ -36,8 +38,9 @@ def ray_head(arguments: list[str], env: Mapping[str, str], log: Path) -> Iterato
         finally:
             head.send_signal(signal.SIGTERM)
             try:
-                head.wait(DEADLINE_S)
+                head.wait(GRACE_S)
             except subprocess.TimeoutExpired:
+                # Ray's processes belong to the head's group; workers end when their raylet does.
                 os.killpg(head.pid, signal.SIGKILL)
                 head.wait()
 

@@ -5,11 +5,17 @@ import time
 
 import ray
 
-ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
-last = -1
-while True:
-    alive = sum(node["Alive"] for node in ray.nodes())
-    if alive != last:
-        print(alive, flush=True)  # noqa: T201
-        last = alive
-    time.sleep(0.3)
+
+def main(address: str) -> None:
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    last = -1
+    while True:
+        alive = sum(node["Alive"] for node in ray.nodes())
+        if alive != last:
+            print(alive, flush=True)  # noqa: T201
+            last = alive
+        time.sleep(0.3)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

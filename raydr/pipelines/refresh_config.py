@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydr.component import Config
 
@@ -50,6 +50,21 @@ class RefreshConfig(Config):
     rounds: dict[Annotated[int, Field(ge=1)], RoundChanges] = {}
     #: Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once.
     arms: dict[str, dict[str, Any]] = {}
+
+    @field_validator("arms")
+    @classmethod
+    def _numbered_rounds(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """JSON, which a stored config goes through, knows keys of text only."""
+
+        def number(key: Any) -> Any:
+            return int(key) if isinstance(key, str) and key.isdecimal() else key
+
+        return {
+            name: changes | {"rounds": {number(key): value for key, value in changes["rounds"].items()}}
+            if isinstance(changes.get("rounds"), dict)
+            else changes
+            for name, changes in arms.items()
+        }
 
     @model_validator(mode="after")
     def _rounds_exist(self) -> RefreshConfig:

@@ -218,7 +218,7 @@ class _Refresh:
         splits = list(dict.fromkeys(split for found in rounds.values() for one in found for split in one.measures))
         flat = [one for found in rounds.values() for one in found]
         for split in splits:
-            columns, rows = refresh_rows(flat, split)
+            columns, rows = refresh_rows(flat, split, intervals=False)
             show_table(f"{split}, after each round", columns, rows)
         with self.root.publish(PAGE) as path:
             Path(path).write_text(refresh_page(config.name, flat, splits, best), encoding="utf-8")

@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from raydr.pipelines.refresh_results import RoundResult
 
 
-def refresh_rows(rounds: Sequence[RoundResult], split: str) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, its measures on a split and the shares of likely false negatives."""
+def refresh_rows(
+    rounds: Sequence[RoundResult], split: str, intervals: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: one row a round, its measures on a split and the shares of likely false negatives.
+
+    Args:
+        rounds: of all arms.
+        split: that was evaluated.
+        intervals: put them behind the means; too wide for a terminal.
+    """
     measures = list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
     shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
     judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
@@ -24,7 +32,8 @@ def refresh_rows(rounds: Sequence[RoundResult], split: str) -> tuple[list[str], 
         cells = []
         for measure in measures:
             found = one.measure(split, measure)
-            cells.append(ABSENT if found is None else f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]")
+            interval = f" [{found.low:.3f}, {found.high:.3f}]" if found is not None and intervals else ""
+            cells.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
         cells += [f"{one.negatives[name]:.1%}" if name in one.negatives else ABSENT for name in shares]
         cells += [
             f"{one.verdicts[judge]['flagged_share']:.1%}" if judge in one.verdicts else ABSENT for judge in judges

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Folder of the states of a population's member: its settings change, and the fingerprint of its model with them.
 POPULATION = "population"
-#: States that a member of a population keeps, so that one is still there when another member takes it up.
-_POPULATION_STATES = 3
+#: States that a member of a population keeps: one must stay while it is copied, and training may go on meanwhile.
+_POPULATION_STATES = 6
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def best_config(plan: Search, best: Trial, default: Trial) -> str:
         *(f"  {key}: {as_text(value)}" for key, value in best.values.items()),
     ]
     if best.changes:
-        lines.append(f"These are its last values; before epoch {max(best.changes) + 1} it had others.")
+        lines.append(f"These are its last values; before epoch {best.changes[-1].epoch + 1} it had others.")
     if plan.judged and config.judge.judges:
         lines.append(
             "It was trained on judged data: run raydr mine and raydr judge with this file, and give raydr train what "

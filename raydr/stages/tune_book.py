@@ -15,7 +15,7 @@ from raydr.console import ProgressBar, say
 from raydr.storage import Folder
 from raydr.tracking import Tracker
 from raydr.tuning.distributions import as_text
-from raydr.tuning.trials import Row, Status, Trial, best_trial
+from raydr.tuning.trials import Change, Row, Status, Trial, best_trial
 
 #: Folders of the trials' own files below the search's: their states while they run, the model of the best.
 PLACES = "places"
@@ -72,6 +72,9 @@ class Book:
         tracker = self.tracker.child(f"trial-{number:03d}", {"raydr.trial": str(number)})
         tracker.log_params(trial.values)
         self._trackers[number] = tracker
+        # What an interrupted search had not sent yet.
+        for row in trial.rows:
+            self._log(number, row)
         self._since[number] = time.monotonic()
 
     def add(self, number: int, row: Row) -> None:
@@ -81,18 +84,15 @@ class Book:
             return
         self._write(self._timed(trial))
         say(f"trial {number}: epoch {row.epoch}, dev {row.score:.4f}")
-        if number in self._trackers:
-            metrics = {f"epoch/{name}": value for name, value in row.metrics.items()}
-            self._trackers[number].log_metrics(metrics | {"score": row.score}, row.epoch)
+        self._log(number, row)
 
-    def change(self, number: int, values: Mapping[str, Any]) -> None:
-        """A member of a population goes on from another one's state with other values."""
+    def change(self, number: int, values: Mapping[str, Any], origin: int) -> None:
+        """A member of a population goes on from another one's state."""
         trial = self.trials[number]
-        if values == trial.values:
-            return
-        self._write(trial.changed(values=dict(values), changes={**trial.changes, trial.epochs: dict(values)}))
+        change = Change(epoch=trial.epochs, origin=origin, values=dict(values))
+        self._write(trial.changed(values=dict(values), changes=[*trial.changes, change]))
         settings = ", ".join(f"{_last(key)} {as_text(value)}" for key, value in values.items())
-        say(f"trial {number} goes on from a better one with {settings}")
+        say(f"trial {number} goes on from trial {origin}'s state with {settings}")
 
     def retry(self, number: int, error: str) -> None:
         """A trial died and is tried again."""
@@ -100,15 +100,16 @@ class Book:
 
     def end(self, number: int, status: Status, error: str = "") -> None:
         """A trial is over; what it leaves behind is removed unless it is the best so far."""
+        # First, since a search that is killed here and goes on looks only after trials that are not over.
+        tracker = self._trackers.pop(number, None)
+        if tracker is not None:
+            tracker.set_tags({"raydr.status": status} | ({"raydr.error": error} if error else {}))
+            tracker.end("FAILED" if status == "failed" else "FINISHED")
         trial = self._timed(self.trials[number].changed(status=status, error=error))
         self._write(trial)
         self._record(trial)
         self._forget_models()
         self._tell(trial)
-        tracker = self._trackers.pop(number, None)
-        if tracker is not None:
-            tracker.set_tags({"raydr.status": status} | ({"raydr.error": error} if error else {}))
-            tracker.end("FAILED" if status == "failed" else "FINISHED")
 
     def close(self, interrupted: bool) -> None:
         """The search ends; runs of trials that are not over stay resumable."""
@@ -117,6 +118,11 @@ class Book:
         self._trackers.clear()
 
     # -- inside
+
+    def _log(self, number: int, row: Row) -> None:
+        if number in self._trackers:
+            metrics = {f"epoch/{name}": value for name, value in row.metrics.items()}
+            self._trackers[number].log_metrics(metrics | {"score": row.score}, row.epoch)
 
     def _timed(self, trial: Trial) -> Trial:
         now = time.monotonic()

@@ -55,7 +55,9 @@ class Population(PopulationBasedTraining):  # type: ignore[misc]
 
     def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         config, operations = super()._get_new_config(trial, trial_to_clone)
-        return {"trial": {**trial.config["trial"], "values": config["trial"]["values"]}}, operations
+        own = trial.config["trial"]
+        taken_up = [*own["taken_up"], trial_to_clone.config["trial"]["number"]]
+        return {"trial": {**own, "values": config["trial"]["values"], "taken_up": taken_up}}, operations
 
 
 def _is_default(trial: Any) -> bool:

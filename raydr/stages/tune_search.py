@@ -59,7 +59,8 @@ class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
                 self.book.end(number, "failed", str(error))
                 continue
             rows = [row.model_dump() for row in trial.rows]
-            return {"number": number, "values": trial.values, "rows": rows}
+            taken_up = [change.origin for change in trial.changes]
+            return {"number": number, "values": trial.values, "rows": rows, "taken_up": taken_up}
         return None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
@@ -87,7 +88,9 @@ class Follower(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         number = trial.config["trial"]["number"]
-        self.book.change(number, trial.config["trial"]["values"])
+        taken_up = trial.config["trial"]["taken_up"]
+        if len(taken_up) > len(self.book.trials[number].changes):
+            self.book.change(number, trial.config["trial"]["values"], taken_up[-1])
         self.book.add(number, Row.model_validate(result["row"]))
         if result["finished"]:
             self.book.end(number, "finished")

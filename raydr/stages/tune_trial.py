@@ -119,7 +119,17 @@ def training_rows(
         deadline = time.monotonic() + _GONE_S
         while True:
             try:
-                made = train(config, dataset, corpus, output, negatives, alone=alone, watcher=HistoryWatcher(histories))
+                made = train(
+                    config,
+                    dataset,
+                    corpus,
+                    output,
+                    negatives,
+                    # What the trial came to before it took up another one's state is given up.
+                    overwrite=alone is not None and alone.start is not None,
+                    alone=alone,
+                    watcher=HistoryWatcher(histories),
+                )
             except BusyError:
                 # Tune has ended the attempt before this one, but its process may take a moment to go.
                 if time.monotonic() > deadline:
@@ -142,12 +152,13 @@ def training_rows(
         yield rows(running.result()), True
 
 
+# One place, so that a training does not run far ahead of Tune, which may want to stop it.
 def _queue(alone: bool) -> tuple[_Histories, type[Exception]]:
     if alone:
-        return queue.Queue(), queue.Empty
+        return queue.Queue(maxsize=1), queue.Empty
     from ray.util import queue as ray_queue
 
-    return ray_queue.Queue(actor_options={"num_cpus": 0}), ray_queue.Empty
+    return ray_queue.Queue(maxsize=1, actor_options={"num_cpus": 0}), ray_queue.Empty
 
 
 def streamed(

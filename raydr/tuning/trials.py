@@ -24,6 +24,16 @@ class Row(Config):
     metrics: dict[str, float]
 
 
+class Change(Config):
+    """A member of a population has taken up another one's state with changed values."""
+
+    #: Epochs that it had finished itself.
+    epoch: int
+    #: Whose state it went on from.
+    origin: int
+    values: dict[str, Any]
+
+
 class Trial(Config):
     """One trial of a search; number 0 is the default."""
 
@@ -35,8 +45,8 @@ class Trial(Config):
     error: str = ""
     #: From its start to its end, without the time between two attempts of the search.
     seconds: float = 0.0
-    #: With population based training: the values by the epoch that they were set after.
-    changes: dict[int, dict[str, Any]] = {}
+    #: With population based training; ``values`` are the last ones.
+    changes: list[Change] = []
 
     @property
     def over(self) -> bool:

@@ -174,23 +174,8 @@ def test_trials_that_do_not_fit_are_refused_before_anything_starts(beir_folder, 
     assert "Traceback" not in result.stderr
     assert not os.path.exists(tmp_path / "work" / "corpus")
 
-
-def test_the_worst_of_a_population_goes_on_from_the_best(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
-    space = {
-        "space": {"train.optimizer.learning_rate": {"grid": [1e-9, 1e-8, 2e-3]}},
-        "search": {"algorithm": "random", "num_trials": 2},
-        "scheduler": {"name": "pbt", "quantile": 0.5, "grace_epochs": 2, "interval_epochs": 12},
-    }
-    # Many epochs, so that the two run at the same time whoever starts first.
-    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, loss="nce", num_epochs=40)
-    result = finish(tune(tmp_path))
-    assert result.returncode == 0, result.stderr
-    trials = book(tmp_path)
-    assert [trials[number]["status"] for number in range(2)] == ["finished", "finished"]
-    assert trials[1]["rows"][-1]["epoch"] == 40
-    assert trials[0]["changes"] or trials[1]["changes"]
-    assert "goes on from a better one with learning_rate" in result.stderr
-
-    too_many = finish(tune(tmp_path, "--set-space", "search.num_trials=3", "--name", "more"))
-    assert too_many.returncode == 2, too_many.stderr
-    assert "3 are asked for, 2 fit. Set search.num_trials to 2" in too_many.stderr
+    members = {"search.algorithm": "random", "search.num_trials": 3, "scheduler.name": "pbt"}
+    pbt = [text for key, value in members.items() for text in ("--set-space", f"{key}={value}")]
+    result = finish(tune(tmp_path, "--set", "train.num_workers=1", "--set", "train.loss=nce", *pbt))
+    assert result.returncode == 2, result.stderr
+    assert "3 are asked for, 2 fit. Set search.num_trials to 2" in result.stderr

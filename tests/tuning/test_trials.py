@@ -75,7 +75,7 @@ class FakeTrial:
 
     def __init__(self, number: int) -> None:
         self.trial_id = f"new-{number}"
-        self.config = {"trial": {"number": number}}
+        self.config: dict[str, Any] = {"trial": {"number": number}}
 
 
 @pytest.mark.parametrize("name", ["asha", "median"])
@@ -96,3 +96,17 @@ def test_a_resumed_scheduler_stops_what_it_would_have_stopped(name):
     assert decision([], 7, 0.05) == "CONTINUE"
     # The others are compared with the default, so it is trained to its end however bad it is.
     assert decision(over, 0, 0.05) == "CONTINUE"
+
+
+def test_a_member_of_a_population_takes_over_changed_values_and_stays_itself():
+    space = make_space(
+        {"model.scale": {"uniform": [5, 50]}}, make_config(train={"loss": "nce"}), scheduler={"name": "pbt"}
+    )
+    scheduler = make_scheduler(space, plan_schedule(space), [])
+    bad, good = FakeTrial(1), FakeTrial(0)
+    bad.config["trial"] |= {"values": {"model.scale": 6.0}, "rows": [], "taken_up": []}
+    good.config["trial"] |= {"values": {"model.scale": 30.0}, "rows": [{"epoch": 1}], "taken_up": []}
+    found = [scheduler._get_new_config(bad, good)[0]["trial"] for _ in range(20)]
+    assert {(one["number"], len(one["rows"]), *one["taken_up"]) for one in found} == {(1, 0, 0)}
+    assert {24.0, 36.0} <= {one["values"]["model.scale"] for one in found}
+    assert good.config["trial"]["values"] == {"model.scale": 30.0}

@@ -11,9 +11,9 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from typing import NoReturn
 
+from raydr.cli.endings import exit_status
 from raydr.config import RunConfig
-from raydr.console import console, say
-from raydr.errors import RaydrError
+from raydr.console import say
 from raydr.preflight import Need, Stage, check_inputs
 from raydr.submission.request import check_required_variables
 
@@ -47,21 +47,13 @@ def main(
         also_needs: further inputs that the dry run names.
     """
     arguments = parser.parse_args()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    with exit_status("job"):
         check_required_variables(os.environ)
         config = RunConfig.load(arguments.config, arguments.set)
         if arguments.dry_run:
             needs = [*check_inputs(config, stage), *(also_needs(config, arguments) if also_needs else [])]
             sys.exit(_show(arguments.config, stage, needs))
         work(config, arguments)
-    except RaydrError as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.print("interrupted: what is finished is kept; the same job goes on from there", style="yellow")
-        sys.exit(130)
     sys.exit(0)
 
 

@@ -29,6 +29,7 @@ from raydr.pipelines.refresh_config import RefreshConfig
 from raydr.secrets import refuse_credentials
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
+from raydr.yaml_files import read_mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -144,14 +145,7 @@ class RunConfig(Config):
         Raises:
             ConfigError: with the file, the key, the value and what is allowed.
         """
-        try:
-            raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"there is no config file {path}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is not valid YAML: {error}") from None
-        if not isinstance(raw, dict):
-            raise ConfigError(f"{path} must be a mapping of sections (data, model, train, ...), found {raw!r}")
+        raw = read_mapping(path, "config file", "of sections (data, model, train, ...)")
         for override in overrides or []:
             apply_override(raw, override)
         return cls.parse(raw, str(path))

@@ -1,16 +1,14 @@
-"""Tracking with MLflow: one parent run, a nested run a stage. The only file that imports mlflow.
+"""Tracking with MLflow: one parent run, a nested run a stage. Only this file and ``mlflow_runs`` import mlflow.
 
-Tracking never stops the work. Whatever goes wrong in MLflow (the server is away, the disk is full) leads to one
-warning; then nothing is sent until :data:`RETRY_AFTER_S` have passed. Metrics, settings and tags wait in memory
-meanwhile; files logged in that time are left out.
+Tracking never stops the work. While the server is away or its disk is full, metrics, settings and tags wait in memory;
+files logged in that time are left out.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import socket
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -19,16 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from raydr.artifacts import fingerprint_of, flatten
+from raydr.artifacts import flatten
 from raydr.console import say, warn
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError
+from raydr.mlflow_runs import Connection, RunMaker, RunPlace, tracking_uri
 from raydr.storage import Folder
 from raydr.tracking_config import TrackingConfig
-
-#: File in the working folder that remembers which MLflow run belongs to which run and stage.
-RUN_IDS = "mlflow-runs.json"
-#: Seconds without a call to a server that did not answer.
-RETRY_AFTER_S = 300.0
 
 #: Metrics are sent when so many wait, or so many seconds after the last time.
 _FLUSH_ROWS, _FLUSH_S = 500, 10.0
@@ -57,37 +51,6 @@ def metric_name(name: str) -> str:
     if found:
         name = f"{found[1]}_{found[3]}/{found[2]}"
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "/"), flags=re.ASCII)
-
-
-def tracking_uri(config: TrackingConfig, workdir: Folder) -> str:
-    """The URI that results are tracked at: the configured one, else a SQLite file in the working folder.
-
-    Raises:
-        ConfigError: the working folder is not local, so it cannot hold a SQLite file.
-
-    >>> tracking_uri(TrackingConfig(), Folder("/data/work"))
-    'sqlite:////data/work/mlflow.db'
-    """
-    if config.uri:
-        return config.uri
-    if not workdir.is_local:
-        raise ConfigError(
-            f"tracking.uri is empty and the working folder {workdir} is not local: a SQLite file cannot live there. "
-            "Set tracking.uri to an MLflow server, or tracking.enabled: false"
-        )
-    return f"sqlite:///{workdir.path('mlflow.db')}"
-
-
-def probe_tracking(uri: str) -> str:
-    """Why nothing can be tracked at a URI now, in one line; empty if it answers."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        _Connection(uri).client().search_experiments(max_results=1)
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        return str(error).strip().splitlines()[0][:300]
-    return ""
 
 
 class Tracker(ABC):
@@ -156,9 +119,9 @@ def open_run(
     if not config.enabled:
         yield NullTracker()
         return
-    connection = _Connection(tracking_uri(config, workdir))
-    place = _Place(config.experiment, workdir, (workdir / "mlflow-artifacts") if not config.uri else None)
-    run = MlflowTracker(connection, _RunMaker(connection, place, name, dict(tags or {})), config.system_metrics)
+    connection = Connection(tracking_uri(config, workdir))
+    place = RunPlace(config.experiment, workdir, (workdir / "mlflow-artifacts") if not config.uri else None)
+    run = MlflowTracker(connection, RunMaker(connection, place, name, dict(tags or {})), config.system_metrics)
     with run.running():
         yield run
 
@@ -218,7 +181,7 @@ class TrackerHandle:
             )
             yield NullTracker()
             return
-        tracker = MlflowTracker(_Connection(self.uri), lambda: self.run_id, system_metrics=False)
+        tracker = MlflowTracker(Connection(self.uri), lambda: self.run_id, system_metrics=False)
         try:
             yield tracker
         finally:
@@ -234,7 +197,7 @@ class MlflowTracker(Tracker):
         system_metrics: sample the machine while nested stages run.
     """
 
-    def __init__(self, connection: _Connection, make_run: Callable[[], str], system_metrics: bool) -> None:
+    def __init__(self, connection: Connection, make_run: Callable[[], str], system_metrics: bool) -> None:
         self._connection = connection
         self._make_run = make_run
         self._system_metrics = system_metrics
@@ -243,20 +206,25 @@ class MlflowTracker(Tracker):
         self._tags: dict[str, str] = {}
         self._metrics: list[tuple[str, float, int, int]] = []
         self._flushed_at = time.monotonic()
+        #: Stages that run side by side log into the same parent.
+        self._lock = threading.RLock()
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        self._params.update((key, str(value)[:_PARAM_LENGTH]) for key, value in flatten(params).items() if key)
+        with self._lock:
+            self._params.update((key, str(value)[:_PARAM_LENGTH]) for key, value in flatten(params).items() if key)
         self.flush()
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         now = int(time.time() * 1000)
-        self._metrics.extend((metric_name(name), float(value), now, step) for name, value in metrics.items())
-        del self._metrics[:-_KEPT_ROWS]
+        with self._lock:
+            self._metrics.extend((metric_name(name), float(value), now, step) for name, value in metrics.items())
+            del self._metrics[:-_KEPT_ROWS]
         if len(self._metrics) >= _FLUSH_ROWS or time.monotonic() - self._flushed_at >= _FLUSH_S:
             self.flush()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        self._tags.update(tags)
+        with self._lock:
+            self._tags.update(tags)
         self.flush()
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
@@ -280,10 +248,10 @@ class MlflowTracker(Tracker):
 
     def _nested(self, name: str, tags: Mapping[str, str] | None) -> MlflowTracker:
         parent = self._make_run
-        if not isinstance(parent, _RunMaker):
+        if not isinstance(parent, RunMaker):
             raise TypeError("a run opened from a handle has no stages of its own: open them where the run was started")
         self.flush()
-        maker = _RunMaker(self._connection, parent.place, name, dict(tags or {}), parent)
+        maker = RunMaker(self._connection, parent.place, name, dict(tags or {}), parent)
         return MlflowTracker(self._connection, maker, self._system_metrics)
 
     def flush(self) -> None:
@@ -340,7 +308,8 @@ class MlflowTracker(Tracker):
                 self._run_id = self._make_run()
             return action(client, self._run_id)
 
-        return self._connection.call(send)
+        with self._lock:
+            return self._connection.call(send)
 
     def _send_waiting(self, client: Any, run_id: str) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -364,111 +333,3 @@ class MlflowTracker(Tracker):
         if changed:
             say(f"tracking: the resumed MLflow run keeps its first value of {', '.join(changed)}")
         return {key: value for key, value in self._params.items() if key not in there}
-
-
-class _Connection:
-    """Calls to one MLflow server; pauses after a failure."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._client: Any = None
-        self._away_until = 0.0
-        self._warned = False
-
-    def client(self) -> Any:
-        if self._client is None:
-            # MLflow waits for 120 s, seven times, by default; a training step must not.
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
-            for name in ("mlflow", "alembic", "urllib3"):
-                logging.getLogger(name).setLevel(logging.ERROR)
-            from mlflow import MlflowClient
-
-            self._client = MlflowClient(tracking_uri=self.uri)
-        return self._client
-
-    def call(self, action: Callable[[Any], T]) -> T | None:
-        """What ``action`` returns, None if the server is away."""
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-
-        if time.monotonic() < self._away_until:
-            return None
-        try:
-            return action(self.client())
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            self._away_until = time.monotonic() + RETRY_AFTER_S
-            if not self._warned:
-                self._warned = True
-                first_line = str(error).strip().splitlines()[0][:300]
-                warn(
-                    f"tracking at {self.uri} does not work ({first_line}). The work goes on; metrics are kept, and "
-                    f"sending them is tried again every {RETRY_AFTER_S:.0f} s. "
-                    "Check tracking.uri, or set tracking.enabled: false"
-                )
-            return None
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where runs are made: an experiment, and the working folder that remembers their ids."""
-
-    experiment: str
-    workdir: Folder
-    #: Folder for files, where raydr and not a server decides about it.
-    artifacts: Folder | None
-
-    def experiment_id(self, client: Any) -> str:
-        found = client.get_experiment_by_name(self.experiment)
-        if found is not None:
-            return str(found.experiment_id)
-        location = Path(self.artifacts.root).as_uri() if self.artifacts is not None else None
-        return str(client.create_experiment(self.experiment, artifact_location=location))
-
-
-class _RunMaker:
-    """Finds the MLflow run of a name and tags in the working folder's record, or creates it."""
-
-    def __init__(
-        self,
-        connection: _Connection,
-        place: _Place,
-        name: str,
-        tags: dict[str, str],
-        parent: _RunMaker | None = None,
-    ) -> None:
-        self.place = place
-        self._connection = connection
-        self._name = name
-        self._tags = tags
-        self._parent = parent
-        own_key = f"{name}@{fingerprint_of(tags)[:12]}" if tags else name
-        self._key: str = f"{parent._key}/{own_key}" if parent else own_key
-        self._run_id = ""
-
-    def __call__(self) -> str:
-        if not self._run_id:
-            client = self._connection.client()
-            self._run_id = self._resumed(client) or self._created(client)
-        return self._run_id
-
-    def _resumed(self, client: Any) -> str:
-        if not self.place.workdir.exists(RUN_IDS):
-            return ""
-        run_id = str(self.place.workdir.read_json(RUN_IDS).get(f"{self._connection.uri} {self._key}", ""))
-        if not run_id:
-            return ""
-        # The store may have been deleted, or the run: then a new one is made.
-        known = client.search_runs([self.place.experiment_id(client)], f"attributes.run_id = '{run_id}'")
-        return run_id if known else ""
-
-    def _created(self, client: Any) -> str:
-        tags = {"mlflow.runName": self._name, **self._tags}
-        if self._parent is not None:
-            tags["mlflow.parentRunId"] = self._parent()
-        run_id = str(client.create_run(self.place.experiment_id(client), tags=tags).info.run_id)
-        workdir = self.place.workdir
-        ids = workdir.read_json(RUN_IDS) if workdir.exists(RUN_IDS) else {}
-        workdir.write_json(RUN_IDS, ids | {f"{self._connection.uri} {self._key}": run_id})
-        return run_id

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from raydr import tracking
+from raydr import mlflow_runs
 from raydr.errors import ConfigError
+from raydr.mlflow_runs import tracking_uri
 from raydr.storage import Folder
-from raydr.tracking import NullTracker, TrackerHandle, open_run, tracking_uri
+from raydr.tracking import NullTracker, Tracker, TrackerHandle, open_run
 from raydr.tracking_config import TrackingConfig
 
 CONFIG = TrackingConfig(system_metrics=False)
@@ -120,8 +124,8 @@ def test_dead_server_gives_one_warning_and_little_delay(
         port = listener.getsockname()[1]
     config = TrackingConfig(uri=f"http://127.0.0.1:{port}")
     calls = []
-    original = tracking._Connection.client
-    monkeypatch.setattr(tracking._Connection, "client", lambda self: calls.append(1) or original(self))
+    original = mlflow_runs.Connection.client
+    monkeypatch.setattr(mlflow_runs.Connection, "client", lambda self: calls.append(1) or original(self))
     with open_run(config, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
         run.log_params({"seed": 1})
         for step in range(2000):
@@ -137,16 +141,16 @@ def test_dead_server_gives_one_warning_and_little_delay(
 def test_what_was_logged_while_the_server_was_away_is_sent_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = tracking._Connection.client
+    original = mlflow_runs.Connection.client
     away = True
 
-    def client(self: tracking._Connection) -> MlflowClient:
+    def client(self: mlflow_runs.Connection) -> MlflowClient:
         if away:
             raise OSError("connection refused")
         return original(self)
 
-    monkeypatch.setattr(tracking._Connection, "client", client)
-    monkeypatch.setattr(tracking, "RETRY_AFTER_S", 0.0)
+    monkeypatch.setattr(mlflow_runs.Connection, "client", client)
+    monkeypatch.setattr(mlflow_runs, "RETRY_AFTER_S", 0.0)
     with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
         stage.log_params({"seed": 1})
         stage.log_metrics({"loss": 2.0}, step=1)
@@ -177,3 +181,24 @@ def test_system_metrics_are_sampled_while_a_stage_runs(tmp_path: Path, monkeypat
 def test_remote_working_folder_needs_a_uri() -> None:
     with pytest.raises(ConfigError, match=r"tracking\.uri"):
         tracking_uri(TrackingConfig(), Folder("memory://work"))
+
+
+def test_stages_side_by_side_lose_nothing(tmp_path: Path) -> None:
+    """Threads make their runs and log into the parent at the same time."""
+    names, start = [f"stage-{at}" for at in range(6)], threading.Barrier(6, timeout=60)
+
+    def work(name: str, run: Tracker) -> None:
+        start.wait()
+        with run.stage(name) as stage:
+            stage.log_metrics({"x": 1.0})
+            run.log_metrics({f"{name}/y": 1.0})
+            run.set_tags({name: "there"})
+
+    with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, ThreadPoolExecutor(6) as pool:
+        for future in [pool.submit(work, name, run) for name in names]:
+            future.result()
+    parent = run_of(tmp_path, "trial")[0]
+    assert {name for name in names if parent.data.tags.get(name) == "there"} == set(names)
+    assert set(parent.data.metrics) == {f"{name}/y" for name in names}
+    remembered = json.loads((tmp_path / mlflow_runs.RUN_IDS).read_text())
+    assert len(remembered) == 1 + len(names)

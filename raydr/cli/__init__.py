@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 
 import typer
+
+from raydr.cli.endings import exit_status
 
 #: The verbs in the order in which a run uses them; each is a module of this package with a function ``run``.
 VERBS = (
@@ -70,22 +71,7 @@ def _check_machine() -> None:
 
 
 def main() -> None:
-    """Entry point; raydr's own errors become one message and an exit code."""
-    # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    from raydr.errors import RaydrError
-
-    try:
+    """Entry point."""
+    with exit_status("command"):
         _check_machine()
         app()
-    except RaydrError as error:
-        from raydr.console import console
-
-        console.print(f"error: {error}", style="red", markup=False)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        from raydr.console import console
-
-        console.print("interrupted: what is finished is kept; the same command goes on from there", style="yellow")
-        sys.exit(130)

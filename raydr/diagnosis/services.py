@@ -13,9 +13,9 @@ from raydr.cluster import RayConfig, connected
 from raydr.config import RunConfig
 from raydr.diagnosis.finding import Finding
 from raydr.errors import RaydrError
+from raydr.mlflow_runs import probe_tracking, tracking_uri
 from raydr.preflight import check_inputs
 from raydr.storage import Folder
-from raydr.tracking import probe_tracking, tracking_uri
 
 #: Seconds for a task on the cluster: a node that has to be started first is not waited for.
 TASK_TIMEOUT_S = 60.0

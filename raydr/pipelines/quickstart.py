@@ -7,9 +7,9 @@ from pathlib import Path
 from raydr.artifacts import Artifact
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
+from raydr.mlflow_runs import tracking_uri
 from raydr.pipelines.job import CONFIG_FILE, Job
 from raydr.stages.evaluate import PICTURE, REPORT
-from raydr.tracking import tracking_uri
 from raydr.workspace import BM25, TRAINED, UNTRAINED
 
 #: The config of ``raydr quickstart`` without a file.

@@ -19,6 +19,7 @@ from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
 from raydr.pipelines.refresh_results import RoundResult, finished_rounds, note_seconds, round_result
 from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
+from raydr.stages.evaluate import REPORT, load_result
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 from raydr.workspace import Workspace
@@ -156,8 +157,6 @@ class _Refresh:
         return next(iter(parse_measures([asked])))
 
     def _dev_value(self, arm: Arm, done: Round) -> float:
-        from raydr.stages.evaluate import load_result
-
         split = self.job.config.data.dev_split
         if split not in done.evaluations:
             raise ConfigError(
@@ -170,79 +169,82 @@ class _Refresh:
         return found[0]
 
     def _finish(self) -> RefreshOutcome:
+        self._prune()
         rounds: dict[str, list[RoundResult]] = {}
         best: dict[str, int] = {}
         for arm in self.plan.arms:
             done = finished_rounds(arm)
-            self._prune(arm, done)
             rounds[arm.name] = [round_result(arm, one, self.root) for one in done]
             best[arm.name] = max(done, key=lambda one: self._dev_value(arm, one)).number
-        self._compare(rounds)
         self.root.write_json(
             RESULTS, {name: {"best": best[name], "rounds": [one.as_json() for one in found]}
                       for name, found in rounds.items()},
         )  # fmt: skip
-        self._report(rounds, best)
+        self._report(rounds, best, self._compare())
         return RefreshOutcome(rounds, self.root, best)
 
-    def _prune(self, arm: Arm, done: list[Round]) -> None:
-        if arm.settings.keep_vectors is None:
-            return
-        kept = {step.key for one in done[-arm.settings.keep_vectors :] for step in one.vectors}
-        for one in done[: -arm.settings.keep_vectors]:
-            for step in one.vectors:
-                if step.key not in kept and step.state() == "done":
-                    step.folder.remove()
-                    say(f"{arm.name}: removed {step.label} ({step.folder})")
+    def _prune(self) -> None:
+        """Remove passage vectors and indexes that no arm keeps."""
+        kept: set[str] = set()
+        old: dict[str, Step] = {}
+        for arm in self.plan.arms:
+            done, keep = finished_rounds(arm), arm.settings.keep_vectors
+            last = done if keep is None else done[-keep:]
+            kept |= {step.key for one in last for step in one.vectors}
+            old |= {step.key: step for one in done for step in one.vectors}
+        for key, step in old.items():
+            if key not in kept and step.state() == "done":
+                step.folder.remove()
+                say(f"removed {step.label} ({step.folder})")
 
-    def _compare(self, rounds: dict[str, list[RoundResult]]) -> None:
-        """One evaluation over all rounds of all arms, each against the first round of the first arm."""
-        by_arm = {arm.name: {one.number: one for one in arm.rounds} for arm in self.plan.arms}
-        splits = dict.fromkeys(split for found in rounds.values() for one in found for split in one.measures)
-        for split in splits:
-            runs: dict[str, Folder] = {}
-            for name, found in rounds.items():
-                for one in found:
-                    step = by_arm[name][one.number].runs.get(split)
-                    if step is not None and step.folder not in runs.values():
-                        runs[f"{name}-{one.number}" if len(rounds) > 1 else f"round-{one.number}"] = step.folder
-            if len(runs) < 2:
-                continue
-            from raydr.stages.evaluate import evaluate
+    def _compare(self) -> dict[str, Step]:
+        """By split, one evaluation over all rounds of all arms, each against the first round of the first arm."""
+        several = len(self.plan.arms) > 1
+        runs: dict[str, dict[str, Step]] = {}
+        for arm in self.plan.arms:
+            for one in finished_rounds(arm):
+                for split, run in one.runs.items():
+                    systems = runs.setdefault(split, {})
+                    if run not in systems.values():
+                        systems[f"{arm.name}-{one.number}" if several else f"round-{one.number}"] = run
+        comparisons = {}
+        for split, systems in runs.items():
+            if len(systems) > 1:
+                step = self.plan.book.evaluate(f"comparison/{split}", split, self.job.config, systems)
+                self.arms_of[step.key] = []
+                if step.state() != "done":
+                    self._do(step)
+                comparisons[split] = step
+        return comparisons
 
-            config, output = self.job.config, self.root / "comparison" / split
-            evaluate(config, split, self.job.dataset, self.job.corpus, runs, output, overwrite=True)
-
-    def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int]) -> None:
-        config = self.job.config
-        splits = list(dict.fromkeys(split for found in rounds.values() for one in found for split in one.measures))
+    def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int], comparisons: dict[str, Step]) -> None:
+        config, tracker = self.job.config, self.job.tracker
         flat = [one for found in rounds.values() for one in found]
+        splits = list(dict.fromkeys(split for one in flat for split in one.measures))
         for split in splits:
             columns, rows = refresh_rows(flat, split, intervals=False)
             show_table(f"{split}, after each round", columns, rows)
+        pages = {
+            split: f"{step.folder.root.removeprefix(self.root.root).lstrip('/')}/{REPORT}"
+            for split, step in comparisons.items()
+        }
         with self.root.publish(PAGE) as path:
-            Path(path).write_text(refresh_page(config.name, flat, splits, best), encoding="utf-8")
-        self.job.tracker.log_artifact(self.root.localize(PAGE))
-        self.job.tracker.log_artifact(self.root.localize(RESULTS))
-        for one in flat:
-            label = self._measure(next(arm for arm in self.plan.arms if arm.name == one.arm))
-            values = {split: one.measure(split, label) for split in splits}
-            self.job.tracker.log_metrics(
-                {f"{one.arm}/{split}/{label}": found.mean for split, found in values.items() if found is not None},
-                one.number,
-            )
-        show_summary(
-            "refresh",
-            {
-                **{f"best round ({name})": number for name, number in best.items()},
-                **{
-                    f"its model ({name})": next(str(one.model.folder) for one in arm.rounds if one.number == best[name])
-                    for name, arm in ((arm.name, arm) for arm in self.plan.arms)
-                },
-                "rounds": self.root.path(RESULTS),
-                "report": self.root.path(PAGE),
-            },
-        )
+            Path(path).write_text(refresh_page(config.name, flat, splits, best, pages), encoding="utf-8")
+        for name in (PAGE, RESULTS):
+            tracker.log_artifact(self.root.localize(name))
+        facts: dict[str, object] = {}
+        for arm in self.plan.arms:
+            label, number = self._measure(arm), best[arm.name]
+            for one in rounds[arm.name]:
+                values = {split: one.measure(split, label) for split in splits}
+                tracker.log_metrics(
+                    {f"{arm.name}/{split}/{label}": found.mean for split, found in values.items() if found is not None},
+                    one.number,
+                )
+            facts[f"best round ({arm.name})"] = number
+            facts[f"its model ({arm.name})"] = str(arm.rounds[number - 1].model.folder)
+        facts |= {"rounds": self.root.path(RESULTS), "report": self.root.path(PAGE)}
+        show_summary("refresh", facts)
 
 
 def _show_plan(plan: RefreshPlan, root: Folder) -> list[Step]:

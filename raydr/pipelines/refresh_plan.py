@@ -15,25 +15,17 @@ from typing import Any
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
-from raydr.errors import ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
-from raydr.pipelines import refresh_steps as make
+from raydr.pipelines import stage_calls as make
 from raydr.pipelines.refresh_config import RefreshConfig
+from raydr.pipelines.retrieval_steps import Make, StepBook, encoders, encoding, trainers
 from raydr.pipelines.steps import Resources, Step
 from raydr.storage import Folder
 from raydr.tracking import TrackerHandle
-
-#: Settings of ``encode``, ``search`` and ``evaluate`` that results depend on.
-_ENCODING = {"dtype", "token_budget", "device"}
-_SEARCHING = {"top_k", "nprobe", "ef_search", "refine_factor", "batch_queries"}
-_INDEXING = {"factory", "shard_rows", "train_rows"}
-
-#: Makes an artefact in a folder from the folders of what it needs, by role.
-Make = Callable[[Folder, dict[str, Folder]], Artifact]
 
 
 @dataclass
@@ -84,6 +76,7 @@ class RefreshPlan:
 
     arms: list[Arm]
     steps: list[Step]
+    book: StepBook
 
 
 def plan_refresh(
@@ -106,25 +99,25 @@ def plan_refresh(
         ConfigError: a judge is unknown or cannot judge here.
         ModelError: a checkpoint is not there.
     """
-    arms: list[Arm] = []
-    steps: dict[str, Step] = {}
-    for name, settings in config.refresh_arms().items():
-        planner = _Planner(config, settings, root, dataset, corpus, tracker, steps)
-        arms.append(Arm(name, settings, planner.rounds()))
-    return RefreshPlan(arms, sorted(steps.values(), key=lambda step: step.group))
+    book = StepBook(root, dataset, corpus)
+    arms = [
+        Arm(name, settings, _Planner(config, settings, book, tracker).rounds())
+        for name, settings in config.refresh_arms().items()
+    ]
+    return RefreshPlan(arms, sorted(book.steps.values(), key=lambda step: step.group), book)
 
 
 @dataclass
 class _Planner:
     config: RunConfig
     settings: RefreshConfig
-    root: Folder
-    dataset: Artifact
-    corpus: Artifact
+    #: Of all arms.
+    book: StepBook
     tracker: Callable[[Step], TrackerHandle | None]
-    #: By key, over all arms.
-    steps: dict[str, Step]
     classifier: Step | None = None
+
+    def __post_init__(self) -> None:
+        self.dataset, self.corpus = self.book.dataset, self.book.corpus
 
     def rounds(self) -> list[Round]:
         made: list[Round] = []
@@ -154,14 +147,18 @@ class _Planner:
                 {"split": train_split, **_evaluated_answers(config)},
                 {"negatives": judged or mined},
                 partial(make.count_negatives, config, train_split, self.dataset.folder, self.corpus.folder),
-                work=self._queries(train_split),
+                work=self.book.num_queries(train_split),
             )
         model = self._train(config, number, last, judged or mined, pairs)
-        passages, index = self._vectors(config, number, f"round-{number}", model)
+        place = f"round-{number}"
+        passages, index = self.book.index(place, config, model)
         runs, evaluations = {}, {}
         for split in self._splits():
-            runs[split] = self._search(config, number, split, model, index)
-            evaluations[split] = self._evaluate(config, number, split, runs[split])
+            queries = self.book.queries(place, split, config, model)
+            runs[split] = self.book.search(place, split, config, index, queries, number)
+            evaluations[split] = self.book.evaluate(
+                f"{place}/evaluate-{split}", split, config, {place: runs[split]}, number
+            )
         return Round(number, config, model, mined, judged, verdicts, statistics, [passages, index], runs, evaluations)
 
     def _splits(self) -> list[str]:
@@ -178,8 +175,8 @@ class _Planner:
         if miner == "bm25":
             needs["run"] = self._bm25_run(config, split)
         elif miner == "run":
-            model, index = self._miner_model(config, last)
-            needs["run"] = self._search(config, number, split, model, index)
+            index, queries = self._miner(config, last, split)
+            needs["run"] = self.book.search(f"round-{number}", split, config, index, queries, number)
         return self._add(
             number,
             "mine",
@@ -187,14 +184,16 @@ class _Planner:
             settings,
             needs,
             partial(make.mine, config, split, self.dataset.folder, self.corpus.folder, miner, number),
-            work=self._queries(split),
+            work=self.book.num_queries(split),
         )
 
-    def _miner_model(self, config: RunConfig, last: Round | None) -> tuple[Step, Step]:
+    def _miner(self, config: RunConfig, last: Round | None, split: str) -> tuple[Step, Step]:
+        """Index and queries of the model that mines."""
         if last is not None:
-            return last.model, last.vectors[1]
-        model = self._untrained(config)
-        return model, self._vectors(config, 0, "untrained", model)[1]
+            return last.vectors[1], self.book.queries(f"round-{last.number}", split, config, last.model)
+        model, prefix = self._untrained(config), "untrained-"
+        index = self.book.index("round-0", config, model, prefix)[1]
+        return index, self.book.queries("round-0", split, config, model, prefix)
 
     def _bm25_run(self, config: RunConfig, split: str) -> Step:
         index = self._add(
@@ -204,7 +203,7 @@ class _Planner:
             config.bm25.model_dump(),
             {},
             partial(make.bm25, config, self.corpus.folder),
-            work=self._passages(),
+            work=self.book.num_passages(),
         )
         return self._add(
             0,
@@ -213,7 +212,7 @@ class _Planner:
             {"split": split, "top_k": config.search.top_k},
             {"bm25": index},
             partial(make.search_bm25, config, split, self.dataset.folder, self.corpus.folder),
-            work=self._queries(split),
+            work=self.book.num_queries(split),
         )
 
     # -- judges
@@ -236,7 +235,7 @@ class _Planner:
         model = self._judges_model(config, number, last, mined, judge)
         if model is not None:
             needs["model"] = model
-        settings = {"split": split, "judge": judge.model_dump(mode="json"), "seed": config.seed, **_encoding(config)}
+        settings = {"split": split, "judge": judge.model_dump(mode="json"), "seed": config.seed, **encoding(config)}
         return self._add(
             number,
             f"judge-{judge.name}",
@@ -244,10 +243,10 @@ class _Planner:
             settings,
             needs,
             partial(make.judge, config, split, self.dataset.folder, self.corpus.folder, judge),
-            demand=_encoders(config),
+            demand=encoders(config),
             work=f"{mined.work}, {config.negatives.depth if config.negatives else 0} candidates each"
             if judge.subject == "negatives"
-            else self._queries(split),
+            else self.book.num_queries(split),
         )
 
     def _judges_model(
@@ -274,9 +273,8 @@ class _Planner:
                 },
                 {"model": current, "negatives": mined},
                 partial(make.train_sieve, config, self.dataset.folder, self.corpus.folder),
-                demand=_trainers(config),
-                trains=True,
-                work=f"{self._queries(config.data.train_split)} x {config.judge.sieve.num_epochs} epochs",
+                demand=trainers(config),
+                work=f"{self.book.num_queries(config.data.train_split)} x {config.judge.sieve.num_epochs} epochs",
             )
         if judge.reads == "retriever" and config.judge.scores == "miner":
             return None
@@ -298,9 +296,8 @@ class _Planner:
             },
             {"negatives": mined},
             partial(make.train_classifier, config, self.dataset.folder, self.corpus.folder),
-            demand=_trainers(config),
-            trains=True,
-            work=f"{self._queries(config.data.train_split)} x {settings.num_epochs} epochs",
+            demand=trainers(config),
+            work=f"{self.book.num_queries(config.data.train_split)} x {settings.num_epochs} epochs",
         )
         return self.classifier
 
@@ -312,7 +309,7 @@ class _Planner:
             {"split": config.data.train_split},
             {"negatives": mined} | {step.label: step for step in verdicts},
             partial(make.apply_verdicts, config, config.data.train_split),
-            work=self._queries(config.data.train_split),
+            work=self.book.num_queries(config.data.train_split),
         )
 
     def _filter_pairs(self, config: RunConfig, number: int, verdicts: list[Step]) -> Step:
@@ -323,7 +320,7 @@ class _Planner:
             {"split": config.data.train_split},
             {step.label: step for step in verdicts},
             partial(make.filter_pairs, config, config.data.train_split, self.dataset.folder),
-            work=self._queries(config.data.train_split),
+            work=self.book.num_queries(config.data.train_split),
         )
 
     # -- models
@@ -369,9 +366,8 @@ class _Planner:
             settings,
             needs,
             run,
-            demand=_trainers(config),
-            trains=True,
-            work=f"{self._queries(config.data.train_split)} x {config.train.num_epochs} epochs",
+            demand=trainers(config),
+            work=f"{self.book.num_queries(config.data.train_split)} x {config.train.num_epochs} epochs",
             # Whether there is another round at all depends on how good the last one is.
             after=tuple(last.evaluations.values()) if last is not None and self.settings.patience else (),
         )
@@ -385,68 +381,6 @@ class _Planner:
         start = (changes.start if changes else None) or self.settings.start
         return start == "last" and ((changes.optimizer if changes else None) or self.settings.optimizer) == "kept"
 
-    # -- vectors, search, evaluation
-
-    def _vectors(self, config: RunConfig, number: int, name: str, model: Step) -> tuple[Step, Step]:
-        passages = self._add(
-            number,
-            "passages" if number else f"{name}-passages",
-            "embeddings",
-            _encoding(config),
-            {"model": model},
-            partial(make.encode_passages, config, self.corpus.folder),
-            demand=_encoders(config),
-            work=self._passages(),
-            temporary=True,
-        )
-        index = self._add(
-            number,
-            "index" if number else f"{name}-index",
-            "index",
-            config.index.model_dump(include=_INDEXING),
-            {"passages": passages},
-            partial(make.index, config),
-            demand={"CPU": float(config.index.cpus_per_task)},
-            work=self._passages(),
-            temporary=True,
-        )
-        return passages, index
-
-    def _search(self, config: RunConfig, number: int, split: str, model: Step, index: Step) -> Step:
-        queries = self._add(
-            model.group,
-            f"queries-{split}" if model.group else f"untrained-queries-{split}",
-            "embeddings",
-            {"split": split, **_encoding(config)},
-            {"model": model},
-            partial(make.encode_queries, config, split, self.dataset.folder),
-            demand=_encoders(config),
-            work=self._queries(split),
-            temporary=True,
-        )
-        return self._add(
-            number,
-            f"run-{split}",
-            "run",
-            {"split": split, **config.search.model_dump(include=_SEARCHING)},
-            {"index": index, "queries": queries},
-            partial(make.search, config, f"round-{number}"),
-            # By default the search actors take all CPUs.
-            demand={"CPU": float(config.search.cpus_per_actor or 1e9)},
-            work=self._queries(split),
-        )
-
-    def _evaluate(self, config: RunConfig, number: int, split: str, run: Step) -> Step:
-        return self._add(
-            number,
-            f"evaluate-{split}",
-            "evaluation",
-            {"split": split, "seed": config.seed, **config.evaluate.model_dump()},
-            {f"round-{number}": run},
-            partial(make.evaluate, config, split, self.dataset.folder, self.corpus.folder),
-            work=self._queries(split),
-        )
-
     # -- small things
 
     def _add(
@@ -458,58 +392,9 @@ class _Planner:
         needs: dict[str, Step],
         run: Make,
         demand: Resources | None = None,
-        work: str = "",
-        temporary: bool = False,
-        after: tuple[Step, ...] = (),
-        trains: bool = False,
+        **more: Any,
     ) -> Step:
-        inputs = {"dataset": self.dataset.fingerprint, "corpus": self.corpus.fingerprint}
-        step = Step(
-            label=f"round-{number}/{name}",
-            root=self.root,
-            kind=kind,
-            settings={"inputs": inputs, **settings},
-            needs=needs,
-            make=run,
-            demand=demand or {"CPU": 1.0},
-            work=work,
-            group=number,
-            temporary=temporary,
-            after=after,
-            trains=trains,
-        )
-        return self.steps.setdefault(step.key, step)
-
-    def _passages(self) -> str:
-        return f"{self.corpus.rows('passages'):,} passages"
-
-    def _queries(self, split: str) -> str:
-        rows = self.dataset.rows(f"queries/{split}")
-        if not rows:
-            splits = sorted({name.split("/")[1] for name in self.dataset.parts("queries")})
-            raise ConfigError(
-                f"refresh: the data set at {self.dataset.folder} has no queries of split {split!r}; it has "
-                f"{', '.join(splits)}"
-            )
-        return f"{rows:,} queries"
-
-
-def _encoding(config: RunConfig) -> dict[str, Any]:
-    return config.encode.model_dump(include=_ENCODING)
-
-
-def _encoders(config: RunConfig) -> Resources:
-    settings = config.encode
-    return {
-        "CPU": settings.min_actors * settings.cpus_per_actor + settings.cpus_per_tokenizer,
-        "GPU": settings.min_actors * settings.gpus_per_actor,
-    }
-
-
-def _trainers(config: RunConfig) -> Resources:
-    settings = config.train
-    fewest = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[0]
-    return {"CPU": fewest * settings.cpus_per_worker, "GPU": float(fewest if settings.use_gpu else 0)}
+        return self.book.add(f"round-{number}/{name}", kind, settings, needs, run, demand, group=number, **more)
 
 
 def _untrained_key(config: RunConfig) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class RoundResult:
 
 def note_seconds(root: Folder, step: Step, seconds: float) -> None:
     """Add the time of one attempt to what was spent on a step before."""
-    root.write_json(_times_name(step), {"seconds": seconds_of(root, step) + seconds})
+    root.write_json(_times_name(step), {"step": step.label, "seconds": seconds_of(root, step) + seconds})
 
 
 def seconds_of(root: Folder, step: Step) -> float:
@@ -58,7 +58,7 @@ def seconds_of(root: Folder, step: Step) -> float:
 
 
 def _times_name(step: Step) -> str:
-    return f"{TIMES}/{step.folder.url.rstrip('/').rpartition('/')[2]}-{step.group}.json"
+    return f"{TIMES}/{step.label.replace('/', '-')}-{step.key}.json"
 
 
 def finished_rounds(arm: Arm) -> list[Round]:

@@ -43,7 +43,6 @@ class Step:
         group: a number that orders steps and lets a pipeline stop early; rounds of a refresh.
         temporary: its artefact is only needed by other steps, and is not made again for its own sake.
         after: steps that must have ended before, although their artefacts are not read.
-        trains: it runs a Ray Train group; a driver holds one at a time.
     """
 
     label: str
@@ -57,7 +56,6 @@ class Step:
     group: int = 0
     temporary: bool = False
     after: tuple[Step, ...] = ()
-    trains: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -203,7 +201,7 @@ def _startable(
 def _fits(step: Step, busy: Sequence[Step], capacity: Resources) -> bool:
     if not busy:
         return True
-    if len(busy) >= _MOST_AT_ONCE or (step.trains and any(other.trains for other in busy)):
+    if len(busy) >= _MOST_AT_ONCE:
         return False
     return all(
         sum(other.demand.get(name, 0.0) for other in busy) + amount <= capacity.get(name, 0.0) + 1e-6

@@ -16,8 +16,8 @@ from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
-from raydr.pipelines import refresh_steps as make
-from raydr.pipelines.refresh_plan import Make
+from raydr.pipelines import stage_calls as make
+from raydr.pipelines.retrieval_steps import Make
 from raydr.pipelines.steps import Step, required
 from raydr.storage import Folder
 

@@ -67,7 +67,9 @@ def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]
     return ["arm", "round", *stages, "all"], rows
 
 
-def refresh_page(name: str, rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
+def refresh_page(
+    name: str, rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int], comparisons: dict[str, str]
+) -> str:
     """The whole page.
 
     Args:
@@ -75,6 +77,7 @@ def refresh_page(name: str, rounds: Sequence[RoundResult], splits: Sequence[str]
         rounds: of all arms.
         splits: that were evaluated.
         best: number of each arm's best round on dev.
+        comparisons: pages of the paired comparisons, by split.
     """
     page = Page(f"{name}: refresh rounds")
     page.paragraph("; ".join(f"{arm}: round {number} is best on dev" for arm, number in best.items()) + ".")
@@ -82,7 +85,8 @@ def refresh_page(name: str, rounds: Sequence[RoundResult], splits: Sequence[str]
         page.heading(split)
         page.table("Mean [95 % bootstrap interval over queries]", *refresh_rows(rounds, split))
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
-        page.link("paired comparison of all rounds", f"comparison/{split}/report.html")
+        if split in comparisons:
+            page.link("paired comparison of all rounds", comparisons[split])
     page.heading("Time")
     page.table("Seconds, over all attempts; steps that ran side by side count in full", *time_rows(rounds))
     page.heading("Where everything is")

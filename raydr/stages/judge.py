@@ -152,15 +152,12 @@ def _judge_pairs(
     import ray
 
     from raydr.stages.judge_pairs import JudgePairs, PairsJob, decide_pairs
-    from raydr.stages.judge_read_pairs import ReadPairs, ReadPairsJob
+    from raydr.stages.judge_read_pairs import ReadPairs
 
-    units = plan_units(data.artifact, f"qrels/{split}", _UNIT_PAIRS)
-    if not isinstance(judge, SampleJudge):
-        reading = ReadPairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring)
-        run_units(config, state, units, reading.name_of, ReadPairs, reading, f"judge: {judge.name}")
-        return {}
     job = PairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring, config.seed)
-    run_units(config, state, units, job.name_of, JudgePairs, job, f"judge: {judge.name}")
+    worker, rows = (JudgePairs, _UNIT_PAIRS) if isinstance(judge, SampleJudge) else (ReadPairs, _UNIT_READ)
+    units = plan_units(data.artifact, f"qrels/{split}", rows)
+    run_units(config, state, units, job.name_of, worker, job, f"judge: {judge.name}")
     if not isinstance(judge, SplitJudge):
         return {}
     task = ray.remote(num_cpus=1)(decide_pairs)

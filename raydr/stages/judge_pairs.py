@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.noise.judges.base import FloatArray, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.seeding import stable_hash64
 from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
@@ -32,7 +33,7 @@ _BLOCK_SCORES = 4_000_000
 class PairsJob:
     """What every worker of one judging knows; small and picklable."""
 
-    judge: SampleJudge
+    judge: Judge
     split: str
     dataset: Folder
     corpus: Folder
@@ -65,33 +66,49 @@ def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, s
     return np.sort(rng.choice(pool, size=min(judge.num_random, len(pool)), replace=False))
 
 
-class JudgePairs:
-    """An actor that holds the model and the sample's vectors; every call judges (or measures) one unit."""
+class PairsWorker(ABC):
+    """An actor whose every call judges (or measures) one unit of the judgments.
+
+    Args:
+        job: what every worker knows.
+    """
 
     def __init__(self, job: PairsJob) -> None:
         self.job = job
         self.data, self.corpus = Dataset.open(job.dataset), Corpus.open(job.corpus)
-        scorer = job.scoring.open()
-        assert isinstance(scorer, DualEncoderScorer)
-        self.scorer = scorer
-        rows = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
-        texts = self.corpus.texts(rows)
-        vectors = scorer.encode("passage", texts.titles, texts.texts)
-        self.sample = Sample(vectors, self.corpus.content_hashes(rows))
         noise = self.data.qrels(job.split)["noise"]
         self.truth_is_known = noise.null_count < len(noise)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         unit = unit_of(batch)
         rows = read_arrow(self.data.artifact.local(unit.part)).slice(unit.start, unit.end - unit.start)
-        table = self._judge(rows.filter(pc.greater(rows["relevance"], 0)))
+        pairs = rows.filter(pc.greater(rows["relevance"], 0))
+        truth = [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()]
+        table = self.judge(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
         name = self.job.name_of(unit)
         return write_unit(self.job.output, name, table.num_rows, lambda path: write_parquet(table, path))
 
-    def _judge(self, pairs: pa.Table) -> pa.Table:
-        query_ids, passage_ids = pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist()
-        truth = [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()]
-        judge = self.job.judge
+    @abstractmethod
+    def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        """Verdicts (or measures) on the pairs."""
+
+
+class JudgePairs(PairsWorker):
+    """Holds the model and the vectors of a random sample that all queries share."""
+
+    def __init__(self, job: PairsJob) -> None:
+        super().__init__(job)
+        scorer = job.scoring.open()
+        assert isinstance(scorer, DualEncoderScorer)
+        assert isinstance(job.judge, SampleJudge)
+        self.scorer, self.rule = scorer, job.judge
+        rows = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
+        texts = self.corpus.texts(rows)
+        vectors = scorer.encode("passage", texts.titles, texts.texts)
+        self.sample = Sample(vectors, self.corpus.content_hashes(rows))
+
+    def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        judge = self.rule
         if isinstance(judge, SplitJudge):
             found = [judge.measure(block) for block in self._blocks(query_ids, passage_ids)]
             columns = {

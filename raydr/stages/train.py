@@ -19,26 +19,13 @@ from raydr.stages.train_worker import train_worker, worker_arguments
 from raydr.stages.worker_group import checkpoint_folder, publish_files, run_worker_group, training_dtype
 from raydr.storage import Folder
 from raydr.training.checkpoint import OPTIMIZER
-from raydr.training.config import TrainConfig
+from raydr.training.config import NEUTRAL, TrainConfig
 
 if TYPE_CHECKING:
     from raydr.tracking import TrackerHandle
 
 #: Raised when training gives another model for the same config.
 VERSION = 1
-
-#: Settings of training that do not change its result.
-_NEUTRAL: Any = {
-    "num_workers": True,
-    "cpus_per_worker": True,
-    "use_gpu": True,
-    "max_failures": True,
-    "checkpoint_steps": True,
-    "log_steps": True,
-    "share_warmup": True,
-    "cache_tokens": True,
-    "dev": {"beside"},
-}
 
 #: Settings of training that play no part before a loss's warm-up is over.
 _AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
@@ -137,7 +124,7 @@ def training_key(config: RunConfig) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
     return {
         "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
-        "train": config.train.model_dump(mode="json", exclude=_NEUTRAL),
+        "train": config.train.model_dump(mode="json", exclude=NEUTRAL),
         "splits": [config.data.train_split, config.data.dev_split],
         "seed": config.seed,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ from ray.tune import Callback
 from ray.tune.search import Searcher
 
 from raydr.errors import ConfigError
-from raydr.stages.failures import root_cause
 from raydr.stages.tune_book import Book
+from raydr.stages.tune_trial import REASON
 from raydr.tuning.proposals import propose
 from raydr.tuning.space import Space
 from raydr.tuning.trial_config import with_values
@@ -101,18 +100,17 @@ class Follower(Callback):  # type: ignore[misc]
             self.book.end(number, "stopped")
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.book.retry(trial.config["trial"]["number"], _why(trial))
+        number = trial.config["trial"]["number"]
+        self.book.retry(number, self._why(number))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         number = trial.config["trial"]["number"]
         if not self.book.trials[number].over:
-            self.book.end(number, "failed", _why(trial))
+            self.book.end(number, "failed", self._why(number))
+
+    def _why(self, number: int) -> str:
+        place = self.book.place(number)
+        return str(place.read_json(REASON)) if place.exists(REASON) else "its process died"
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
-
-
-def _why(trial: Any) -> str:
-    # Where Tune has just put it in this process; what trial.get_pickled_error reads is copied there later.
-    file = Path(trial.pickled_error_file or "")
-    return root_cause(pickle.loads(file.read_bytes())) if file.is_file() else "its process died"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from raydr.config import RunConfig
 from raydr.errors import BusyError
+from raydr.stages.failures import root_cause
 from raydr.stages.lone_worker import Alone
 from raydr.stages.train import train
 from raydr.stages.tune_book import place_of
@@ -23,6 +24,8 @@ from raydr.tuning.trials import Row, rows_of
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
 
+#: Why a trial died, in its folder, if it could say so.
+REASON = "died.json"
 #: Seconds between two looks at a training that reports nothing, and until the process of an ended attempt is gone.
 _LOOK_S, _GONE_S = 0.5, 120.0
 
@@ -60,8 +63,14 @@ def run_trial(config: Mapping[str, Any], objective: Objective, search: Folder) -
         reported = load_progress(Path(taken_up.path)).epoch
     else:
         report([Row.model_validate(row) for row in config["rows"]], finished=False)
-    for rows, finished in objective.run(config["values"], place, start):
-        report(rows, finished)
+    place.remove(REASON)
+    try:
+        for rows, finished in objective.run(config["values"], place, start):
+            report(rows, finished)
+    except Exception as error:
+        # Tune passes errors on as pickles; the book reads this.
+        place.write_json(REASON, root_cause(error))
+        raise
 
 
 class _Histories(Protocol):

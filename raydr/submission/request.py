@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import raydr
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.secrets import holds_credentials, looks_secret
+from raydr.yaml_files import read_mapping
 
 #: Never sent: results, data, environments and caches. A leading slash means the working directory itself: a bare
 #: ``data`` would also leave out the package ``raydr/data``. Ray obeys .gitignore and .rayignore besides.
@@ -175,14 +174,7 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
 
 
 def _read_runtime_env(path: str) -> dict[str, Any]:
-    try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no runtime environment {path}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(read, dict):
-        raise ConfigError(f"{path} must be a mapping of Ray's runtime environment (pip, env_vars, ...), found {read!r}")
+    read = read_mapping(path, "runtime environment", "of Ray's runtime environment (pip, env_vars, ...)")
     if "working_dir" in read:
         raise ConfigError(f"{path} has a working_dir: give it with --working-dir instead")
     return read

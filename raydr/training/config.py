@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -146,3 +146,17 @@ class TrainConfig(Config):
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self
+
+
+#: Settings of :class:`TrainConfig` that say how a model is computed and not which, as pydantic's ``exclude`` has them.
+NEUTRAL: Final[dict[str, Any]] = {
+    "num_workers": True,
+    "cpus_per_worker": True,
+    "use_gpu": True,
+    "max_failures": True,
+    "checkpoint_steps": True,
+    "log_steps": True,
+    "share_warmup": True,
+    "cache_tokens": True,
+    "dev": {"beside"},
+}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from raydr.config import RunConfig, explain, merged
@@ -17,10 +16,13 @@ from raydr.errors import ConfigError
 from raydr.tuning.distributions import Distribution, Values, as_text, parse_distribution
 from raydr.tuning.settings import TuneConfig
 from raydr.tuning.trial_config import changed, check_searchable, value_at, with_values
+from raydr.yaml_files import read_mapping
 
 #: Names that a Python space may have in its file: a mapping, or a function from the config to one.
 SPACE, SPACE_FUNCTION = "SPACE", "space"
 
+#: What a space must be, for messages.
+_SHAPE = "with a section space"
 #: Wrong values that one message lists.
 _MOST_ERRORS = 5
 
@@ -79,7 +81,7 @@ def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any]
     file = Path(path)
     if not file.is_file():
         raise ConfigError(f"there is no space file {file}; spaces that come with raydr are in tune_spaces/")
-    raw = _from_python(file, config) if file.suffix == ".py" else _from_yaml(file)
+    raw = _from_python(file, config) if file.suffix == ".py" else read_mapping(file, "space file", _SHAPE)
     return build_space(merged(raw, overrides or {}), config, file.stem, str(file))
 
 
@@ -136,14 +138,6 @@ def _reason(key: str, value: Any, error: ConfigError) -> str:
     return f"{key} = {as_text(value)}: {' '.join(findings.split())}"
 
 
-def _from_yaml(file: Path) -> dict[str, Any]:
-    try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not valid YAML: {error}") from None
-    return _mapping(raw, str(file))
-
-
 def _from_python(file: Path, config: RunConfig) -> dict[str, Any]:
     spec = importlib.util.spec_from_file_location(f"raydr_space_{file.stem}", file)
     assert spec is not None
@@ -154,10 +148,6 @@ def _from_python(file: Path, config: RunConfig) -> dict[str, Any]:
     raw = made(config) if callable(made) else getattr(module, SPACE, None)
     if raw is None:
         raise ConfigError(f"{file} has neither a mapping {SPACE} nor a function {SPACE_FUNCTION}(config)")
-    return _mapping(raw, str(file))
-
-
-def _mapping(raw: Any, where: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise ConfigError(f"{where} must be a mapping with a section space; found {type(raw).__name__}")
+        raise ConfigError(f"{file} must be a mapping {_SHAPE}, found {raw!r}")
     return raw

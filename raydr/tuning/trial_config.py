@@ -8,6 +8,7 @@ from typing import Any
 
 from raydr.config import RunConfig, merged
 from raydr.errors import ConfigError
+from raydr.training.config import NEUTRAL
 
 #: Sections that a result depends on and that a training can be searched over; the dev split must stay comparable.
 SEARCHABLE = ("model", "train", "negatives", "judge")
@@ -15,13 +16,7 @@ SEARCHABLE = ("model", "train", "negatives", "judge")
 #: Settings in these sections that cannot be searched, and why.
 _EXCLUDED = {
     "train.dev": "decides what the trials are measured with, which must be the same for all",
-    "train.num_workers": "does not change what is learnt",
-    "train.cpus_per_worker": "does not change what is learnt",
-    "train.use_gpu": "does not change what is learnt",
-    "train.max_failures": "does not change what is learnt",
-    "train.checkpoint_steps": "does not change what is learnt",
-    "train.log_steps": "does not change what is learnt",
-    "train.share_warmup": "does not change what is learnt",
+    **{f"train.{name}": "does not change what is learnt" for name in NEUTRAL if name != "dev"},
     "train.dtype": "is resolved once for the whole search",
     "negatives.miner": "decides what candidates are taken from, which is made once for all trials",
     "judge.model": "names a model of the working folder, the same for all trials",

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from small_runs import small_run
 
 from chaos.monkey import Kill, Monkey, Victim
 from raydr.artifacts import MANIFEST
@@ -22,35 +23,24 @@ SEED = 2026
 
 
 def write_config(folder: Path, beir_folder: Path, checkpoint: str, ray_folder: str, **refresh: Any) -> Path:
-    side = {"max_length": 24}
-    config: dict[str, Any] = {
-        "name": "chaos",
-        "workdir": str(folder / "work"),
-        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 15},
-        "negatives": {"depth": 6},
-        "model": {"checkpoint": checkpoint, "query": side, "passage": side},
-        "train": {
-            "num_epochs": 4,
-            "batch_size": 8,
-            "num_workers": 2,
-            "num_hard_negatives": 1,
-            "checkpoint_steps": 1,
-            "dtype": "float32",
-            "optimizer": {"learning_rate": 1e-3},
-            "dev": {"random_passages": 30},
-        },
-        "encode": {"dtype": "float32", "token_budget": 256, "max_actors": 2, "cpus_per_actor": 0.75},
-        "index": {"shard_rows": 40},
-        "search": {"batch_queries": 8, "cpus_per_actor": 1},
-        "evaluate": {"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
-        "judge": {
+    config = small_run(
+        beir_folder,
+        checkpoint,
+        folder / "work",
+        name="chaos",
+        data={"part_rows": 15},
+        train={"num_epochs": 4, "num_workers": 2, "checkpoint_steps": 1},
+        encode={"token_budget": 256, "max_actors": 2, "cpus_per_actor": 0.75},
+        index={"shard_rows": 40},
+        search={"batch_queries": 8, "cpus_per_actor": 1},
+        evaluate={"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
+        judge={
             "judges": [{"name": "margin"}],
             "classifier": {"model": {"checkpoint": checkpoint, "max_length": 48}, "dtype": "float32"},
         },
-        "refresh": {"evaluate_splits": ["dev"], **refresh},
-        "ray": {"num_cpus": 2, "object_store_gib": 0.2, "temp_dir": ray_folder},
-        "tracking": {"enabled": False},
-    }
+        refresh={"evaluate_splits": ["dev"], **refresh},
+        ray={"temp_dir": ray_folder},
+    )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -69,12 +59,9 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
 
 
 def step_seconds(folder: Path) -> dict[str, float]:
-    """Seconds of each step, by label; keys are cut off from the names."""
-    found = {}
-    for file in sorted((folder / "work" / "refresh" / "times").glob("*.json")):
-        name, group = file.stem.rsplit("-", 1)
-        found[f"round-{group}/{name.rsplit('-', 1)[0]}"] = float(json.loads(file.read_text())["seconds"])
-    return found
+    """Seconds of each step, by label."""
+    files = sorted((folder / "work" / "refresh" / "times").glob("*.json"))
+    return {found["step"]: float(found["seconds"]) for found in (json.loads(file.read_text()) for file in files)}
 
 
 def artefacts(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from small_runs import small_run
 
 # Each starts Ray several times: minutes on a busy machine.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -21,25 +22,14 @@ README = Path(__file__).parents[2] / "README.md"
 
 @pytest.fixture
 def config_file(beir_folder, tiny_checkpoint, tmp_path):
-    side = {"max_length": 32}
-    config: dict[str, Any] = {
-        "name": "e2e",
-        "workdir": str(tmp_path / "work"),
-        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 25},
-        "negatives": {"depth": 5},
-        "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
-        "train": {
-            "num_epochs": 3,
-            "batch_size": 8,
-            "num_hard_negatives": 1,
-            "checkpoint_steps": 3,
-            "dtype": "float32",
-            "optimizer": {"learning_rate": 1e-3},
-            "dev": {"random_passages": 30},
-        },
-        "encode": {"dtype": "float32"},
-        "ray": {"num_cpus": 2, "object_store_gib": 0.2},
-    }
+    config = small_run(
+        beir_folder,
+        tiny_checkpoint,
+        tmp_path / "work",
+        name="e2e",
+        train={"num_epochs": 3, "checkpoint_steps": 3},
+        tracking={"enabled": True},
+    )
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(config))
     return path

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import small_run
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
@@ -20,29 +21,17 @@ from raydr.storage import Folder
 
 
 def run_config(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any) -> RunConfig:
-    side = {"max_length": 24}
-    raw: dict[str, Any] = {
-        "workdir": str(workdir),
-        "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 40},
-        "negatives": {"depth": 6},
-        "model": {"checkpoint": checkpoint, "query": side, "passage": side, "dropout": 0.0},
-        "train": {
-            "num_epochs": 1,
-            "batch_size": 8,
-            "num_hard_negatives": 1,
-            "dtype": "float32",
-            "optimizer": {"learning_rate": 1e-3},
-            "dev": {"random_passages": 30},
-        },
-        "encode": {"dtype": "float32", "token_budget": 1024},
+    settings: dict[str, Any] = {
+        "train": {"num_epochs": 1},
+        "model": {"dropout": 0.0},
+        "encode": {"token_budget": 1024},
         "evaluate": {"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
         "judge": {"judges": [{"name": "margin"}]},
         "refresh": {"num_rounds": 2},
-        "tracking": {"enabled": False},
     }
     for name, changes in sections.items():
-        raw[name] = raw.get(name, {}) | changes
-    return RunConfig.parse(raw)
+        settings[name] = settings.get(name, {}) | changes
+    return RunConfig.parse(small_run(beir_folder, checkpoint, workdir, **settings))
 
 
 @pytest.fixture
@@ -148,7 +137,8 @@ def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_
     assert judged.negatives["used"] == judged.negatives["candidates"] - judged.verdicts["margin"]["drop"]
     check_the_record(first.folder, first.rounds)
     assert not plan_only(config).arms[0].rounds[0].vectors[0].folder.exists()
-    comparison = json.loads((Path(first.folder.root) / "comparison" / "dev" / "comparisons.json").read_text())
+    [comparisons] = (Path(first.folder.root) / "comparison").glob("dev-*/comparisons.json")
+    comparison = json.loads(comparisons.read_text())
     assert {row["system"] for row in comparison} == {"plain-2", "judged-2"}
 
     damaged = Path(judged.folders["round-2/judged"]) / "negatives" / "train" / "part-00000.arrow"

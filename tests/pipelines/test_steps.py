@@ -90,19 +90,6 @@ def test_steps_side_by_side_never_demand_more_than_there_is(root):
     assert order.index("d") > max(order.index("b"), order.index("c"))
 
 
-def test_two_trainings_never_run_side_by_side(root):
-    running, lock = [], threading.Lock()
-
-    def do(one: Step) -> None:
-        with lock:
-            running.append(one.label)
-            assert len(running) == 1
-        with lock:
-            running.remove(one.label)
-
-    run_steps([step(root, name, trains=True) for name in "abcd"], {"CPU": 8}, do)
-
-
 def test_a_lone_step_runs_in_the_calling_thread(root):
     threads = []
     a = step(root, "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -91,9 +92,16 @@ def _rank(
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", num_ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
+    _train(rank, folder, data, model, train)
+    # DDP and its tensors are gone by now, so this ends the group's threads. Left to the interpreter's end, one of them
+    # may ask for the GIL too late, which aborts the process.
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def _train(rank: int, folder: str, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]) -> None:
     trainer = make_trainer(data, model, train)
     progress = trainer.run()
     if rank == 0:
         Path(folder, "progress.json").write_text(progress.model_dump_json())
         torch.save(dict(trainer.model.state_dict()), f"{folder}/weights.pt")
-    dist.destroy_process_group()

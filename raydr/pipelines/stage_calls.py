@@ -1,7 +1,4 @@
-"""What each step of a refresh does: a stage with the folders of its inputs.
-
-The last two arguments are where the artefact goes and the folders of what the step needs, by role.
-"""
+"""The stages as steps call them: last come the folder of the artefact, and those of its inputs by role."""
 
 from __future__ import annotations
 
@@ -160,8 +157,14 @@ def search(config: RunConfig, system: str, output: Folder, inputs: dict[str, Fol
 
 
 def evaluate(
-    config: RunConfig, split: str, dataset: Folder, corpus: Folder, output: Folder, inputs: dict[str, Folder]
+    config: RunConfig,
+    split: str,
+    dataset: Folder,
+    corpus: Folder,
+    tables: bool,
+    output: Folder,
+    inputs: dict[str, Folder],
 ) -> Artifact:
     from raydr.stages.evaluate import evaluate as measure
 
-    return measure(config, split, dataset, corpus, inputs, output)
+    return measure(config, split, dataset, corpus, inputs, output, tables=tables)

@@ -12,6 +12,14 @@ class RaydrError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        # Ray Data appends advice about its retries to the arguments of what a worker raised.
+        return self.message
+
 
 class ConfigError(RaydrError):
     """A setting is unknown, has the wrong type or is out of range."""

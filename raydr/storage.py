@@ -147,7 +147,7 @@ class Folder:
                     self.filesystem.put(str(temporary), self.path(name), recursive=temporary.is_dir())
         except OSError as error:
             raise ArtifactError(
-                f"cannot write {self.path(name)}: {error.strerror or error}. "
+                f"cannot write {self.path(name)}: {os.strerror(error.errno) if error.errno else error}. "
                 "Check free space and permissions, then run the same command again: finished parts are kept."
             ) from error
 

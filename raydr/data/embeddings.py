@@ -36,9 +36,18 @@ def to_embedding_table(ids: pa.Array | list[str], vectors: NDArray[np.float16]) 
     return pa.Table.from_arrays(columns, names=["id", "vector"])
 
 
+def dim_of(table: pa.Table) -> int:
+    """The dimension of a part's vectors.
+
+    >>> dim_of(to_embedding_table(["a"], np.zeros((1, 8), dtype=np.float16)))
+    8
+    """
+    return int(table.schema.field("vector").type.list_size)
+
+
 def vectors_of(table: pa.Table) -> NDArray[np.float16]:
     """The vectors of a part, shape (N, dim): a view of the mapped file, nothing is copied."""
-    dim = table.schema.field("vector").type.list_size
+    dim = dim_of(table)
     chunks = [chunk for chunk in table.column("vector").chunks if len(chunk)]
     if not chunks:
         return np.empty((0, dim), dtype=np.float16)

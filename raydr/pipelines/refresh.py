@@ -57,7 +57,7 @@ def run_refresh(job: Job) -> RefreshOutcome:
 
     Raises:
         ConfigError: the settings do not fit the data or the cluster.
-        ArtifactError: another process runs a refresh in the same working folder.
+        BusyError: another process runs a refresh in the same working folder.
     """
     # The data are what the rounds start from: only the rounds are done again.
     data = replace(job, overwrite=False)

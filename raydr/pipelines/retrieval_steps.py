@@ -12,6 +12,7 @@ from typing import Any
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
+from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.errors import ConfigError
 from raydr.pipelines import stage_calls
 from raydr.pipelines.steps import Resources, Step
@@ -66,27 +67,30 @@ class StepBook:
             model: the trained model.
             prefix: put before the names, where several models share the place.
         """
+        growing = GrowingEmbeddings()
         passages = self.add(
             f"{place}/{prefix}passages",
             "embeddings",
             encoding(config),
             {"model": model},
-            partial(stage_calls.encode_passages, config, self.corpus.folder),
+            partial(stage_calls.encode_passages, config, self.corpus.folder, growing),
             encoders(config),
             work=self.num_passages(),
             group=model.group,
             temporary=True,
+            feed=growing,
         )
         index = self.add(
             f"{place}/{prefix}index",
             "index",
             config.index.model_dump(include=_INDEXING),
             {"passages": passages},
-            partial(stage_calls.index, config),
+            partial(stage_calls.index, config, growing),
             {"CPU": float(config.index.cpus_per_task)},
             work=self.num_passages(),
             group=model.group,
             temporary=True,
+            follows=frozenset({"passages"}),
         )
         return passages, index
 

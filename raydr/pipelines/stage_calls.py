@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import MANIFEST, Artifact
 from raydr.config import RunConfig
+from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.noise.judges.base import Judge
 from raydr.storage import Folder
 from raydr.tracking import TrackerHandle
@@ -130,10 +131,12 @@ def train(
     )
 
 
-def encode_passages(config: RunConfig, corpus: Folder, output: Folder, inputs: dict[str, Folder]) -> Artifact:
+def encode_passages(
+    config: RunConfig, corpus: Folder, growing: GrowingEmbeddings, output: Folder, inputs: dict[str, Folder]
+) -> Artifact:
     from raydr.stages.encode import encode_passages as encode
 
-    return encode(config, inputs["model"], corpus, output)
+    return encode(config, inputs["model"], corpus, output, growing=growing)
 
 
 def encode_queries(
@@ -144,10 +147,11 @@ def encode_queries(
     return encode(config, inputs["model"], dataset, split, output)
 
 
-def index(config: RunConfig, output: Folder, inputs: dict[str, Folder]) -> Artifact:
+def index(config: RunConfig, growing: GrowingEmbeddings, output: Folder, inputs: dict[str, Folder]) -> Artifact:
     from raydr.stages.index import build_index
 
-    return build_index(config, inputs["passages"], output)
+    passages = inputs["passages"]
+    return build_index(config, passages, output, growing=None if passages.exists(MANIFEST) else growing)
 
 
 def search(config: RunConfig, system: str, output: Folder, inputs: dict[str, Folder]) -> Artifact:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from raydr.artifacts import DONE, MANIFEST, PLAN, Artifact, fingerprint_of, flatten
 from raydr.storage import Folder
@@ -25,6 +25,13 @@ _MOST_AT_ONCE = 4
 State = Literal["done", "begun", "to do"]
 #: CPUs and GPUs by Ray's names.
 Resources = Mapping[str, float]
+
+
+class Feed(Protocol):
+    """Tells steps in other threads how far one has come."""
+
+    def close(self) -> None:
+        """No more comes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +50,8 @@ class Step:
         group: a number that orders steps and lets a pipeline stop early; rounds of a refresh.
         temporary: its artefact is only needed by other steps, and is not made again for its own sake.
         after: steps that must have ended before, although their artefacts are not read.
+        follows: roles of what it needs that it can read while they are being made.
+        feed: through which steps that follow this one learn what there is; closed when this one has ended.
     """
 
     label: str
@@ -56,6 +65,8 @@ class Step:
     group: int = 0
     temporary: bool = False
     after: tuple[Step, ...] = ()
+    follows: frozenset[str] = frozenset()
+    feed: Feed | None = None
 
     @cached_property
     def key(self) -> str:
@@ -136,8 +147,9 @@ def run_steps(
     """Run steps side by side where their needs and the capacity allow it.
 
     A step is started only if what it demands is free together with the demands of those that run, so that no two wait
-    for each other's resources. One that demands more than there is runs alone. A step that is alone anyway runs in the
-    calling thread, where Ctrl-C reaches it.
+    for each other's resources; one that follows another starts beside it if there is room, else after it. One that
+    demands more than there is runs alone. A step that is alone anyway runs in the calling thread, where Ctrl-C
+    reaches it.
 
     Args:
         steps: in an order in which they could run one after the other; what else they need is done.
@@ -159,18 +171,27 @@ def run_steps(
             waiting = [step for step in waiting if step not in started and step.key not in left_out]
             if len(started) == 1 and not running:
                 do(started[0])
+                _close(started[0])
                 continue
             running |= {pool.submit(do, step): step for step in started}
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[future]
                 failure = failure or future.exception()
+                # Only now, so that what fails for want of more does not hide the reason.
+                _close(running.pop(future))
     finally:
-        # After Ctrl-C the threads end when Ray goes down; nobody waits for them.
+        # After Ctrl-C the threads end when Ray goes down; nobody waits for them, and they must not wait for more.
+        for step in steps:
+            _close(step)
         pool.shutdown(wait=False, cancel_futures=True)
     if failure is not None:
         raise failure
+
+
+def _close(step: Step) -> None:
+    if step.feed is not None:
+        step.feed.close()
 
 
 def _startable(
@@ -184,15 +205,32 @@ def _startable(
     busy = list(running)
     unfinished = {step.key for step in [*busy, *waiting]}
     started: list[Step] = []
+    following: list[Step] = []
     for step in waiting:
         needs = {other.key for other in step.needs.values()}
         if needs & left_out:
             left_out.add(step.key)
         if step.key in left_out or (needs | {other.key for other in step.after}) & unfinished:
+            if step.follows and step.key not in left_out:
+                following.append(step)
             continue
         if not wanted(step):
             left_out.add(step.key)
         elif _fits(step, busy, capacity):
+            busy.append(step)
+            started.append(step)
+    # Those that would often wait for the one they follow come last.
+    for step in following:
+        blocking = {other.key for role, other in step.needs.items() if role not in step.follows}
+        blocking |= {other.key for other in step.after}
+        followed = {step.needs[role].key for role in step.follows}
+        now = {other.key for other in busy}
+        if (
+            not blocking & unfinished
+            and not (followed & unfinished) - now
+            and wanted(step)
+            and _fits(step, busy, capacity)
+        ):
             busy.append(step)
             started.append(step)
     return started

@@ -13,9 +13,9 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from raydr.artifacts import Artifact, Building, Identity, begin, record_part
+from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.errors import ConfigError, ModelError
@@ -24,6 +24,9 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, describe_capacity
 from raydr.storage import Folder, write_part
+
+if TYPE_CHECKING:
+    from raydr.data.growing_embeddings import GrowingEmbeddings
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).
 TOKENIZER = "raydr.models.dual_encoder:load_tokenizer"
@@ -161,18 +164,23 @@ def encode_passages(
     *,
     tokenizer: str = TOKENIZER,
     encoder: str = ENCODER,
+    growing: GrowingEmbeddings | None = None,
 ) -> Artifact:
     """Encode every passage of a corpus.
 
     Args:
         model: A model saved by raydr.
         output: Where the ``embeddings`` artefact goes.
+        growing: told of every finished part, for those who read them meanwhile.
 
     Raises:
         ConfigError: the cluster cannot hold one encoder and one tokenising task.
         ModelError: a vector is not finite, or a worker cannot do what was resolved.
     """
-    return _encode(config, model, corpus, "corpus", "passages", "passage", {}, output, overwrite, tokenizer, encoder)
+    return _encode(
+        config, model, corpus, "corpus", "passages", "passage", {}, output, overwrite, tokenizer, encoder,
+        growing,
+    )  # fmt: skip
 
 
 def encode_queries(
@@ -189,7 +197,7 @@ def encode_queries(
     """Encode the queries of one split; otherwise like :func:`encode_passages`."""
     return _encode(
         config, model, dataset, "dataset", f"queries/{split}", "query", {"split": split}, output, overwrite, tokenizer,
-        encoder,
+        encoder, None,
     )  # fmt: skip
 
 
@@ -205,6 +213,7 @@ def _encode(
     overwrite: bool,
     tokenizer: str,
     encoder: str,
+    growing: GrowingEmbeddings | None,
 ) -> Artifact:
     model_fingerprint = Artifact.open(model, "model").fingerprint
     texts = Artifact.open(source, source_kind)
@@ -236,8 +245,11 @@ def _encode(
             tokenizer=tokenizer, encoder=encoder,
         )  # fmt: skip
         rows = [texts.manifest.parts[name].rows for name in parts]
+        if growing is not None:
+            names = (output_name(part) for part in range(len(rows)))
+            growing.begin(output, identity, dict(zip(names, rows, strict=True)), building.done)
         with worker_errors():
-            _run(job, building, rows, settings, num_actors)
+            _run(job, building, rows, settings, num_actors, growing)
         info = {
             "dim": _dim(output),
             "num_rows": sum(rows),
@@ -321,7 +333,14 @@ def encoder_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:
         return resolved
 
 
-def _run(job: Job, building: Building, rows: list[int], settings: EncodeConfig, num_actors: tuple[int, int]) -> None:
+def _run(
+    job: Job,
+    building: Building,
+    rows: list[int],
+    settings: EncodeConfig,
+    num_actors: tuple[int, int],
+    growing: GrowingEmbeddings | None,
+) -> None:
     import ray
     from ray.data import ActorPoolStrategy, DataContext
 
@@ -358,9 +377,11 @@ def _run(job: Job, building: Building, rows: list[int], settings: EncodeConfig, 
             )
         )  # fmt: skip
         for record in records.iter_rows():
-            part = {key: record[key] for key in ("rows", "bytes", "checksum")}
             # The worker has recorded the part on disk already.
-            building.done[output_name(int(record["part"]))] = _part(part)
+            name, part = output_name(int(record["part"])), _part(record)
+            building.done[name] = part
+            if growing is not None:
+                growing.add(name, part)
             tokens += int(record["tokens"])
             truncated += int(record["truncated"])
             bar.advance(int(record["rows"]))
@@ -375,13 +396,12 @@ def _run(job: Job, building: Building, rows: list[int], settings: EncodeConfig, 
     )
 
 
-def _part(record: dict[str, Any]) -> Any:
-    from raydr.artifacts import Part
-
+def _part(record: dict[str, Any]) -> Part:
     return Part(rows=int(record["rows"]), bytes=int(record["bytes"]), checksum=str(record["checksum"]))
 
 
 def _dim(output: Folder) -> int:
+    from raydr.data.embeddings import dim_of
     from raydr.data.schema import read_arrow
 
-    return int(read_arrow(output.localize(output_name(0))).schema.field("vector").type.list_size)
+    return dim_of(read_arrow(output.localize(output_name(0))))

@@ -30,7 +30,8 @@ def write_config(folder: Path, beir_folder: Path, checkpoint: str, ray_folder: s
         name="chaos",
         data={"part_rows": 15},
         train={"num_epochs": 4, "num_workers": 2, "checkpoint_steps": 1},
-        encode={"token_budget": 256, "max_actors": 2, "cpus_per_actor": 0.75},
+        # One encoder and the index beside it fit into two CPUs, so the index follows the encoding.
+        encode={"token_budget": 256, "max_actors": 2, "cpus_per_actor": 0.75, "cpus_per_tokenizer": 0.25},
         index={"shard_rows": 40},
         search={"batch_queries": 8, "cpus_per_actor": 1},
         evaluate={"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from small_runs import small_run
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import Artifact, only_writer
 from raydr.config import RunConfig
-from raydr.errors import ConfigError
+from raydr.errors import BusyError, ConfigError
 from raydr.pipelines.job import open_job
 from raydr.pipelines.refresh import plan_only, run_refresh
 from raydr.pipelines.refresh_plan import plan_refresh
@@ -125,6 +125,8 @@ def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_
     with open_job(config) as job:
         first = run_refresh(job)
         again = run_refresh(job)
+        with only_writer(job.workspace.refresh), pytest.raises(BusyError, match=r"another raydr process \(pid \d+\)"):
+            run_refresh(job)
     assert again.rounds["plain"] == first.rounds["plain"]
     assert again.rounds["judged"] == first.rounds["judged"]
     assert "steps are done" in capsys.readouterr().err

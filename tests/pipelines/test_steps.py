@@ -124,3 +124,85 @@ def test_what_is_not_wanted_takes_along_what_needs_it(root):
         wanted=lambda one: one.group < 2,
     )
     assert done == ["other"]
+
+
+class Told:
+    """A feed that knows whether it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def following(root: Folder, **maker: Any) -> tuple[Step, Step, Told]:
+    feed = Told()
+    a = step(root, "a", feed=feed, **maker)
+    return a, step(root, "b", (a,), follows=frozenset({"a"})), feed
+
+
+def test_a_step_that_follows_starts_while_the_other_runs(root):
+    a, b, feed = following(root)
+    both = threading.Barrier(2, timeout=30)
+
+    def do(one: Step) -> None:
+        both.wait()
+        if one is b:
+            assert feed.closed.wait(30), "nobody said that the other has ended"
+
+    run_steps([a, b], {"CPU": 2}, do)
+
+
+def test_a_step_that_follows_waits_where_there_is_no_room(root):
+    a, b, feed = following(root)
+    order = []
+
+    def do(one: Step) -> None:
+        order.append((one.label, feed.closed.is_set()))
+
+    run_steps([a, b], {"CPU": 1}, do)
+    assert order == [("a", False), ("b", True)]
+
+
+def test_room_goes_to_a_step_that_has_all_it_needs(root):
+    a, b, _ = following(root)
+    c = step(root, "c")
+    both = threading.Barrier(2, timeout=30)
+    order = []
+
+    def do(one: Step) -> None:
+        order.append(one.label)
+        if one is not b:
+            both.wait()
+
+    run_steps([a, b, c], {"CPU": 2}, do)
+    assert order[2] == "b"
+
+
+def test_what_ends_the_followed_step_is_told_not_what_the_follower_misses(root):
+    a, b, feed = following(root)
+    both = threading.Barrier(2, timeout=30)
+
+    def do(one: Step) -> None:
+        both.wait()
+        if one is a:
+            raise ValueError("broken")
+        feed.closed.wait(30)
+        raise RuntimeError("nothing more comes")
+
+    with pytest.raises(ValueError, match="broken"):
+        run_steps([a, b], {"CPU": 2}, do)
+
+
+def test_ctrl_c_leaves_no_step_waiting_for_more(root):
+    a, b, feed = following(root)
+    c = step(root, "c")
+
+    def do(one: Step) -> None:
+        if one is c:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_steps([c, a, b], {"CPU": 1}, do)
+    assert feed.closed.is_set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import zlib
 from pathlib import Path
@@ -73,6 +74,13 @@ class RaisingEncoder(_TroubleEncoder):
 class KilledEncoder(_TroubleEncoder):
     def fail(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrampedEncoder(_TroubleEncoder):
+    """From then on the system lets its process write only the beginning of a file."""
+
+    def fail(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 class NanEncoder(StubEncoder):

@@ -107,6 +107,19 @@ def test_resumed_equals_uninterrupted_bit_for_bit(model: Folder, corpus: Folder,
     assert resumed.fingerprint == uninterrupted.fingerprint
 
 
+@pytest.mark.invariant
+def test_storage_that_ends_in_the_middle_of_a_part(model: Folder, corpus: Folder, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    (Path(model.root) / "trouble").write_text("3")
+    with pytest.raises(ArtifactError, match=r"cannot write .*out/part-0000\d\.arrow: File too large\. .* are kept\.$"):
+        encode(model, corpus, output, "CrampedEncoder")
+    parts = sorted(path.name for path in output.glob("*part*"))
+    assert all(name.startswith("part-") for name in parts), "half a file was left"
+    assert 2 <= len(parts) < 5
+    resumed = encode(model, corpus, output, "CrampedEncoder")
+    assert resumed.manifest.parts == encode(model, corpus, tmp_path / "other", "CrampedEncoder").manifest.parts
+
+
 def test_complete_embeddings_are_reused(model: Folder, corpus: Folder, tmp_path: Path) -> None:
     first = encode(model, corpus, tmp_path / "out")
     (Path(model.root) / "trouble").write_text("1")

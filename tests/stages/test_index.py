@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raydr.artifacts import MANIFEST
+from raydr.artifacts import MANIFEST, Artifact
 from raydr.config import RunConfig
+from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.data.schema import read_arrow
-from raydr.errors import ConfigError, DataError, FingerprintError
+from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.shards import IndexShards
 from raydr.stages import index as stage
@@ -109,3 +115,60 @@ def test_what_cannot_be_built_is_said(embeddings: Folder, tmp_path: Path) -> Non
     queries = make_embeddings(tmp_path / "queries", integer_vectors(5, 8, seed=1), 5, side="query")
     with pytest.raises(DataError, match="built from passages"):
         build_index(make_config(), queries, output, overwrite=True)
+
+
+def grow(embeddings: Folder, copy: Folder) -> tuple[GrowingEmbeddings, list[Callable[[], None]], Callable[[], None]]:
+    """The same embeddings as if they were being made: what makes each part, and what ends them well."""
+    whole = Artifact.open(embeddings, "embeddings")
+    growing = GrowingEmbeddings()
+    parts = whole.manifest.parts
+    Path(copy.root).mkdir(parents=True)
+    growing.begin(copy, whole.manifest.identity, {name: part.rows for name, part in parts.items()}, {})
+
+    def make(name: str) -> None:
+        shutil.copy(embeddings.path(name), copy.path(name))
+        growing.add(name, parts[name])
+
+    def end() -> None:
+        shutil.copy(embeddings.path(MANIFEST), copy.path(MANIFEST))
+        growing.close()
+
+    return growing, [partial(make, name) for name in sorted(parts)], end
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat"])
+def test_shards_follow_the_parts_they_are_made_of(factory, embeddings, tmp_path, monkeypatch):
+    config = make_config(factory=factory, shard_rows=200)
+    growing, makers, end = grow(embeddings, Folder(str(tmp_path / "growing")))
+    first, take = threading.Event(), stage._take
+    monkeypatch.setattr(stage, "_take", lambda *args: (take(*args), first.set()))
+    output = Folder(str(tmp_path / "index"))
+    with ThreadPoolExecutor(1) as pool:
+        index = pool.submit(build_index, config, Folder(str(tmp_path / "growing")), output, growing=growing)
+        # The last part of three shards is not there yet.
+        for make in makers[:-1]:
+            make()
+        if factory == "Flat":
+            assert first.wait(60)
+            assert not output.exists("shard-002.faiss")
+        makers[-1]()
+        end()
+        followed = index.result(60)
+    assert followed.manifest.parts == build_index(config, embeddings, Folder(str(tmp_path / "other"))).manifest.parts
+
+
+def test_an_index_of_embeddings_that_came_to_no_end_says_so_and_keeps_its_shards(embeddings, tmp_path):
+    config = make_config(factory="Flat", shard_rows=200)
+    copy, output = Folder(str(tmp_path / "growing")), Folder(str(tmp_path / "index"))
+    growing, makers, _ = grow(embeddings, copy)
+    for make in makers[:4]:
+        make()
+    growing.close()
+    with pytest.raises(ArtifactError, match="is not complete"):
+        build_index(config, copy, output, growing=growing)
+    again, makers, end = grow(embeddings, Folder(str(tmp_path / "again")))
+    for make in makers:
+        make()
+    end()
+    assert build_index(config, Folder(str(tmp_path / "again")), output, growing=again).info["num_shards"] == 3

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raydr.indexing.searcher import Hit
     from raydr.pipelines.refresh import RefreshOutcome
     from raydr.pipelines.tuning import TuneOutcome
+    from raydr.planning.plan import RunPlan
     from raydr.stages.why import QueryStory
     from raydr.submission.client import SubmittedJob
 
@@ -26,6 +27,19 @@ def prepare(config: RunConfig, overwrite: bool = False) -> tuple[Artifact, Artif
     """Read the raw files into a corpus and a data set."""
     with open_job(config, overwrite) as job:
         return job.prepare()
+
+
+def plan(config: RunConfig, refresh: bool = False) -> RunPlan:
+    """Try the model on some of the prepared texts, and estimate time, memory, disk and money of every stage.
+
+    Args:
+        config: the run; its section ``plan`` has prices, or figures of a device that is not here.
+        refresh: plan the refresh rounds instead of one training and its evaluation.
+    """
+    from raydr.pipelines.planning import run_plan
+
+    with open_job(config) as job:
+        return run_plan(job, refresh)
 
 
 def inspect(config: RunConfig) -> InspectionReport:

@@ -26,6 +26,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.noise.config import JudgeConfig
 from raydr.pipelines.refresh_config import RefreshConfig
+from raydr.planning.config import PlanConfig
 from raydr.secrets import refuse_credentials
 from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
@@ -53,6 +54,7 @@ class RunConfig(Config):
     evaluate: EvaluateConfig = EvaluateConfig()
     judge: JudgeConfig = JudgeConfig()
     refresh: RefreshConfig = RefreshConfig()
+    plan: PlanConfig = PlanConfig()
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
     #: Further trainings to compare with, by name: what differs in the section ``train``.

@@ -6,6 +6,7 @@
             bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
             embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT  audits/NAME
             refresh/round-R/STEP-KEY
+            plan.json  times/STAGE.json
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ class Workspace:
 
     def audit(self, name: str) -> Folder:
         return self.root / "audits" / name
+
+    @property
+    def plan(self) -> str:
+        """The file of the last plan, by its name in the working folder."""
+        return "plan.json"
 
     @property
     def refresh(self) -> Folder:

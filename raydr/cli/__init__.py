@@ -13,6 +13,7 @@ from raydr.cli.endings import exit_status
 VERBS = (
     "quickstart",
     "prepare",
+    "plan",
     "inspect",
     "inject-noise",
     "mine",

@@ -5,15 +5,17 @@ Every verb of the command line is a method here. Stages take folders; a job know
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raydr.artifacts import Artifact, fingerprint_of
+from raydr.artifacts import DONE, MANIFEST, Artifact, fingerprint_of
 from raydr.cluster import connected
 from raydr.config import RunConfig
+from raydr.stages.stage_times import StageTime, note_time
 from raydr.storage import Folder
 from raydr.tracking import Tracker, open_run
 from raydr.workspace import BM25, TRAINED, UNTRAINED, Workspace
@@ -213,7 +215,7 @@ class Job:
         if negatives is None:
             negatives = self._mined()
         config = self.config.variant(name)
-        with self._stage(f"train-{name}") as tracker:
+        with self._stage(f"train-{name}", self.workspace.model(name)) as tracker:
             tracker.log_params(config.train.model_dump(mode="json"))
             model = train(
                 config,
@@ -244,15 +246,12 @@ class Job:
         from raydr.stages.encode import encode_passages, encode_queries
 
         place = self.workspace
-        with self._stage(f"encode-{model}-{split or 'passages'}") as tracker:
+        output = place.queries(split, model) if split else place.passages(model)
+        with self._stage(f"encode-{model}-{split or 'passages'}", output) as tracker:
             if split:
-                vectors = encode_queries(
-                    self.config, place.model(model), self.dataset, split, place.queries(split, model), self.overwrite
-                )
+                vectors = encode_queries(self.config, place.model(model), self.dataset, split, output, self.overwrite)
             else:
-                vectors = encode_passages(
-                    self.config, place.model(model), self.corpus, place.passages(model), self.overwrite
-                )
+                vectors = encode_passages(self.config, place.model(model), self.corpus, output, self.overwrite)
             log_made(tracker, vectors)
         return vectors
 
@@ -260,7 +259,7 @@ class Job:
         """Build the FAISS index over a model's passage vectors."""
         from raydr.stages.index import build_index
 
-        with self._stage(f"index-{model}") as tracker:
+        with self._stage(f"index-{model}", self.workspace.index(model)) as tracker:
             index = build_index(
                 self.config, self.workspace.passages(model), self.workspace.index(model), self.overwrite
             )
@@ -272,7 +271,7 @@ class Job:
         from raydr.stages.search import search
 
         self.encode(model, split)
-        with self._stage(f"search-{model}-{split}") as tracker:
+        with self._stage(f"search-{model}-{split}", self.workspace.run(split, model)) as tracker:
             run = search(
                 self.config,
                 self.workspace.index(model),
@@ -310,9 +309,23 @@ class Job:
         return sorted({name.split("/")[0] for name in folder.files() if name.endswith("/manifest.json")})
 
     @contextmanager
-    def _stage(self, name: str) -> Iterator[Tracker]:
+    def _stage(self, name: str, output: Folder | None = None) -> Iterator[Tracker]:
+        """A stage in MLflow; with an output, its time is kept unless the artefact was there already."""
+        before = _created(output)
+        num_parts = len(output.files(DONE)) if output is not None else 0
+        started = time.monotonic()
         with self.tracker.stage(name) as tracker:
             yield tracker
+        if _created(output) != before:
+            seconds = time.monotonic() - started
+            note_time(self.workspace.root, StageTime(stage=name, seconds=seconds, num_parts_before=num_parts))
+
+
+def _created(output: Folder | None) -> str | None:
+    """When the finished artefact at a place was made."""
+    if output is None or not output.exists(MANIFEST):
+        return None
+    return str(output.read_json(MANIFEST).get("created"))
 
 
 def log_made(tracker: Tracker, artifact: Artifact) -> None:

@@ -16,10 +16,11 @@ from raydr.console import say, show_summary, show_table, warn
 from raydr.errors import ArtifactError, ConfigError
 from raydr.pipelines.job import Job, log_made
 from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
-from raydr.pipelines.refresh_results import RoundResult, finished_rounds, note_seconds, round_result
+from raydr.pipelines.refresh_results import RoundResult, finished_rounds, round_result
 from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
 from raydr.stages.evaluate import REPORT, load_result
+from raydr.stages.stage_times import StageTime, note_time
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 from raydr.workspace import Workspace
@@ -112,11 +113,13 @@ class _Refresh:
 
     def _do(self, step: Step) -> None:
         say(f"== {step.label}: {step.work} -> {step.folder}")
+        num_parts = step.num_parts_done()
         started = time.monotonic()
         with self.job.tracker.stage(step.label) as tracker:
             self.trackers[step.key] = tracker
             log_made(tracker, step.run())
-        note_seconds(self.root, step, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        note_time(self.root, StageTime(stage=step.label, seconds=seconds, num_parts_before=num_parts), step.key)
         for arm in self.arms_of[step.key]:
             if any(step in one.evaluations.values() for one in arm.rounds):
                 self._see_whether_to_stop(arm)

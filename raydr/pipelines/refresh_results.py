@@ -9,10 +9,8 @@ from raydr.artifacts import MANIFEST
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pipelines.refresh_plan import Arm, Round
 from raydr.pipelines.steps import Step
+from raydr.stages.stage_times import time_of
 from raydr.storage import Folder
-
-#: Where the seconds spent on each step are kept, below the folder of the refresh.
-TIMES = "times"
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class RoundResult:
         measures: by split.
         negatives: counts of the candidates that training drew from; empty without hard negatives.
         verdicts: counts by judge.
-        seconds: by stage, over all attempts.
+        seconds: by stage; of a step that was interrupted, those of the attempt that finished it.
         folders: where its artefacts are, by step.
         fingerprints: of these artefacts.
     """
@@ -44,21 +42,6 @@ class RoundResult:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def note_seconds(root: Folder, step: Step, seconds: float) -> None:
-    """Add the time of one attempt to what was spent on a step before."""
-    root.write_json(_times_name(step), {"step": step.label, "seconds": seconds_of(root, step) + seconds})
-
-
-def seconds_of(root: Folder, step: Step) -> float:
-    """Seconds spent on a step so far; a killed attempt is not counted."""
-    name = _times_name(step)
-    return float(root.read_json(name)["seconds"]) if root.exists(name) else 0.0
-
-
-def _times_name(step: Step) -> str:
-    return f"{TIMES}/{step.label.replace('/', '-')}-{step.key}.json"
 
 
 def finished_rounds(arm: Arm) -> list[Round]:
@@ -110,7 +93,8 @@ def _by_stage(root: Folder, steps: list[Step]) -> dict[str, float]:
     for step in steps:
         name = step.label.partition("/")[2]
         stage = next(stage for beginning, stage in _STAGES.items() if name.startswith(beginning))
-        seconds[stage] = seconds.get(stage, 0.0) + seconds_of(root, step)
+        time = time_of(root, step.label, step.key)
+        seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
     return seconds
 
 

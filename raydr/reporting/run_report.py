@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
+from raydr.planning.plan import RunPlan, Taken, compare
 from raydr.reporting.audit_report import negative_rows, pair_rows
 from raydr.reporting.evaluation_report import (
     MEANINGS,
@@ -79,6 +80,14 @@ class AuditStory:
 
 
 @dataclass(frozen=True)
+class PlanStory:
+    """The plan of a run, and what its stages took so far."""
+
+    plan: RunPlan
+    taken: Sequence[Taken]
+
+
+@dataclass(frozen=True)
 class RunStory:
     """What is in a working folder.
 
@@ -88,6 +97,7 @@ class RunStory:
         evaluations: result, and the address of its own page.
         audits: in the order of their names.
         verdicts: artefact name and ``info`` of its manifest.
+        plan: if one was made.
     """
 
     name: str
@@ -95,6 +105,7 @@ class RunStory:
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[AuditStory]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
+    plan: PlanStory | None = None
 
 
 def run_page(story: RunStory) -> str:
@@ -115,6 +126,10 @@ def run_page(story: RunStory) -> str:
     if story.verdicts:
         page.heading("Verdicts")
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
+    if story.plan is not None:
+        page.heading("Plan and what it took")
+        plan = story.plan.plan
+        page.table(f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, story.plan.taken))
     return page.render()
 
 

@@ -15,12 +15,14 @@ from raydr.config import RunConfig
 from raydr.console import show_summary
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.planning.plan import RunPlan, Taken
 from raydr.reporting.noise_plots import DetectedPairs, detection_panel, parse_fit
-from raydr.reporting.run_report import AuditStory, ModelStory, RunStory, run_page
+from raydr.reporting.run_report import AuditStory, ModelStory, PlanStory, RunStory, run_page
 from raydr.stages import audit, audit_report, evaluate
+from raydr.stages.stage_times import read_times
 from raydr.stages.tasks import fetch
 from raydr.storage import Folder
-from raydr.workspace import finished
+from raydr.workspace import Workspace, finished
 
 #: The page, in the working folder.
 PAGE = "report.html"
@@ -46,12 +48,21 @@ def report(config: RunConfig, root: Folder, dataset: Folder) -> str:
         evaluations.append((evaluate.load_result(evaluated), f"evaluation/{name}/{evaluate.REPORT}"))
     audits = [_audit_story(name, Artifact.open(root / "audits" / name, "audit")) for name in finished(root, "audits")]
     verdicts = [(name, Artifact.open(root / "verdicts" / name, "verdicts").info) for name in finished(root, "verdicts")]
-    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts))
+    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root)))
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
     counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts}
     show_summary("report", {name: f"{len(found)}" for name, found in counts.items()} | {"at": root.path(PAGE)})
     return PAGE
+
+
+def _plan_story(root: Folder) -> PlanStory | None:
+    place = Workspace(root)
+    if not root.exists(place.plan):
+        return None
+    times = [*read_times(root), *read_times(place.refresh)]
+    taken = [Taken(time.stage, time.seconds, time.num_parts_before > 0) for time in times]
+    return PlanStory(RunPlan.from_json(root.read_json(place.plan)), taken)
 
 
 def _model_story(name: str, folder: Folder, dataset: Folder) -> ModelStory:

@@ -16,8 +16,11 @@ from typing import Literal
 
 import psutil
 
-#: ``worker``: one Ray worker; ``driver``: the command; ``node``: the command and every process of its Ray at once.
-Victim = Literal["worker", "driver", "node"]
+#: ``worker``: one Ray worker; ``driver``: the command; ``node``: the command and every process of its Ray at once;
+#: ``interrupt``: Ctrl-C for the command.
+Victim = Literal["worker", "driver", "node", "interrupt"]
+#: Exit status after Ctrl-C.
+INTERRUPTED = 130
 
 _STARTED = re.compile(r"^== (\S+): .* -> (\S+)$")
 #: Seconds after which a command that says nothing has hung.
@@ -132,6 +135,11 @@ class Monkey:
             victims = self._victims(process, kill.victim, rng)
             deadline = time.monotonic() + 0.05
         names = [_name(one) for one in victims]
+        if kill.victim == "interrupt":
+            process.send_signal(signal.SIGINT)
+            status = process.wait(_PATIENCE)
+            assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}"
+            return Record(kill, time.monotonic() - started, names)
         for one in victims:
             _send(one, signal.SIGSTOP)
         # Stopped, the step cannot have ended between this look and the kill.
@@ -146,7 +154,7 @@ class Monkey:
 
     def _victims(self, process: subprocess.Popen[str], victim: Victim, rng: random.Random) -> list[psutil.Process]:
         driver = psutil.Process(process.pid)
-        if victim == "driver":
+        if victim in ("driver", "interrupt"):
             return [driver]
         ours = self._processes()
         if victim == "node":

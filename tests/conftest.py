@@ -17,6 +17,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
 WORDS = [
     "the",
     "a",

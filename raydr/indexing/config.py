@@ -36,5 +36,6 @@ class SearchConfig(Config):
     batch_queries: int = Field(default=1024, ge=1)
     #: CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors.
     cpus_per_actor: int | None = Field(default=None, ge=1)
-    #: ``auto``: CUDA if the installed FAISS and the cluster have it, else the CPU (said in the log).
+    #: ``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;
+    #: otherwise the CPU (said in the log).
     device: Literal["auto", "cpu", "cuda"] = "auto"

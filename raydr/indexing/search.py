@@ -13,6 +13,7 @@ from raydr.indexing.config import SearchConfig
 from raydr.indexing.factory import configure_search
 from raydr.indexing.merge import Found, best, merge
 from raydr.indexing.shards import IndexShards
+from raydr.indexing.torch_flat import EXACT, TorchFlat
 
 #: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
 TIE_LIMIT = 1024
@@ -78,10 +79,11 @@ class ShardSearcher:
         shards: Numbers of the shards to hold.
         config: Search settings.
         num_threads: Threads of FAISS in this process.
-        device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device.
+        device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device. Where the installed
+            FAISS has no CUDA, PyTorch searches the exact kinds of index.
 
     Raises:
-        FaissError: CUDA is asked for and this FAISS, or this machine, has none.
+        FaissError: CUDA is asked for and not there, or only FAISS could search this kind of index with it.
     """
 
     def __init__(
@@ -90,20 +92,27 @@ class ShardSearcher:
         faiss = load_faiss(num_threads)
         self._faiss = faiss
         self._gpu = None
+        self._device = device
         if device == "cuda":
-            if not has_cuda() or faiss.get_num_gpus() < 1:
+            if has_cuda() and faiss.get_num_gpus() < 1:
+                raise FaissError("search.device is cuda, but FAISS sees no GPU here: set search.device=cpu")
+            if not has_cuda() and index.factory not in EXACT:
                 raise FaissError(
-                    "search.device is cuda, but the installed FAISS sees no GPU here: "
-                    "pip install 'raydr[gpu]' on a machine with one, or set search.device=cpu"
+                    f"search.device is cuda, but the installed FAISS has none, and PyTorch searches {', '.join(EXACT)} "
+                    f"only, not {index.factory}: pip install 'raydr[gpu]', or set search.device=cpu"
                 )
-            self._gpu = faiss.StandardGpuResources()
+            self._gpu = faiss.StandardGpuResources() if has_cuda() else None
         self._num_threads = num_threads
         self._first_rows = [int(index.starts[shard]) for shard in shards]
         self._indexes = [self._prepare(index.load(shard), config) for shard in shards]
 
     def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
-        return loaded if self._gpu is None else self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
+        if self._device == "cpu":
+            return loaded
+        if self._gpu is None:
+            return TorchFlat(loaded, self._device)
+        return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
 
     def search(self, vectors: NDArray[np.floating[Any]], top_k: int) -> Found:
         """The best passages of these shards for each query; rows are rows of the corpus.

@@ -22,6 +22,7 @@ from raydr.indexing.factory import make_index, uses
 from raydr.indexing.merge import Found, merge, rank_found
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.indexing.torch_flat import EXACT
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, smallest_node_cpus
 from raydr.stages.runs import KIND, part_name, write_run_part
@@ -98,8 +99,9 @@ def search(
             say(f"search: the run at {output} is complete and of the same index and queries: reused")
             return building
         batches = plan_batches(encoded, settings.batch_queries)
+        layout = plan_layout(settings, shards.num_shards, shards.factory)
         with worker_errors():
-            _search(building, index, queries, batches, plan_layout(settings, shards.num_shards), settings, top_k)
+            _search(building, index, queries, batches, layout, settings, top_k)
         info = {
             "system": system,
             "num_queries": len(encoded),
@@ -121,14 +123,14 @@ def plan_batches(queries: Embeddings, batch_queries: int) -> list[QueryBatch]:
     return batches
 
 
-def plan_layout(settings: SearchConfig, num_shards: int) -> Layout:
+def plan_layout(settings: SearchConfig, num_shards: int, factory: str) -> Layout:
     """Group the shards so that all actors fit the cluster at once, and say how.
 
     Raises:
         ConfigError: one actor does not fit, or CUDA is asked for and missing.
     """
     capacity = cluster_capacity()
-    device, reason = _choose_device(settings, capacity["GPU"])
+    device, reason = _choose_device(settings, capacity["GPU"], factory)
     wanted = settings.cpus_per_actor or 1
     fit = int(capacity["CPU"]) // wanted
     if device == "cuda":
@@ -145,17 +147,21 @@ def plan_layout(settings: SearchConfig, num_shards: int) -> Layout:
     return Layout(groups, cpus, 1 if device == "cuda" else 0, device)
 
 
-def _choose_device(settings: SearchConfig, gpus: float) -> tuple[str, str]:
-    if settings.device == "cuda" and not (has_cuda() and gpus >= 1):
+def _choose_device(settings: SearchConfig, gpus: float, factory: str) -> tuple[str, str]:
+    missing = ""
+    if gpus < 1:
+        missing = "the cluster has no GPU"
+    elif not has_cuda() and factory not in EXACT:
+        missing = f"faiss-cpu is installed, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
+    if settings.device == "cuda" and missing:
         raise ConfigError(
-            f"search.device is cuda, but {'the cluster has no GPU' if has_cuda() else 'faiss-cpu is installed'}: "
-            "set search.device=cpu, or use raydr[gpu] on nodes with a GPU"
+            f"search.device is cuda, but {missing}: set search.device=cpu, or use raydr[gpu] on nodes with a GPU"
         )
-    if settings.device != "auto":
-        return settings.device, "as configured"
-    if not has_cuda():
-        return "cpu", "faiss-cpu is installed"
-    return ("cuda", "FAISS and the cluster have it") if gpus >= 1 else ("cpu", "the cluster has no GPU")
+    if settings.device == "cpu":
+        return "cpu", "as configured"
+    if missing:
+        return "cpu", missing
+    return "cuda", "by FAISS" if has_cuda() else "by PyTorch, since faiss-cpu is installed"
 
 
 class SearchActor:

@@ -177,14 +177,23 @@ def test_exhaustive_ivf_equals_flat(passages: Folder, queries: Folder, flat_run:
 
 
 def test_actors_share_the_shards_when_they_do_not_all_fit() -> None:
-    layout = plan_layout(make_config().search, 5)
+    layout = plan_layout(make_config().search, 5, "Flat")
     assert layout.groups == ((0, 1), (2, 3, 4))
     assert layout.cpus == 1
-    assert plan_layout(make_config().search, 1).cpus == 2
+    assert plan_layout(make_config().search, 1, "Flat").cpus == 2
     with pytest.raises(ConfigError, match="needs 3 CPUs, the cluster has 2"):
-        plan_layout(make_config(cpus_per_actor=3).search, 1)
-    with pytest.raises(ConfigError, match=r"search\.device is cuda"):
-        plan_layout(make_config(device="cuda").search, 1)
+        plan_layout(make_config(cpus_per_actor=3).search, 1, "Flat")
+    with pytest.raises(ConfigError, match=r"search\.device is cuda, but the cluster has no GPU"):
+        plan_layout(make_config(device="cuda").search, 1, "Flat")
+
+
+def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": 4.0, "GPU": 1.0})
+    assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
+    assert plan_layout(make_config().search, 1, "IVF4,Flat").device == "cpu"
+    assert plan_layout(make_config(device="cpu").search, 1, "Flat").device == "cpu"
+    with pytest.raises(ConfigError, match=r"PyTorch searches Flat and SQfp16 only, not IVF4,Flat"):
+        plan_layout(make_config(device="cuda").search, 1, "IVF4,Flat")
 
 
 def test_interactive_search_finds_the_same(passages: Folder, flat_run: Artifact, flat: Folder, tmp_path: Path) -> None:

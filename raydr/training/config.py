@@ -100,6 +100,9 @@ class TrainConfig(Config):
     #: Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
     #: held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null.
     cache_tokens: int | None = Field(default=None, ge=16)
+    #: Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
+    #: from a fraction of the memory.
+    recompute_activations: bool = False
     #: Hard negatives drawn for each query and epoch.
     num_hard_negatives: int = Field(default=0, ge=0)
     #: How they are drawn from the candidate list.
@@ -158,5 +161,6 @@ NEUTRAL: Final[dict[str, Any]] = {
     "log_steps": True,
     "share_warmup": True,
     "cache_tokens": True,
+    "recompute_activations": True,
     "dev": {"beside"},
 }

@@ -14,6 +14,7 @@ from raydr.data.examples import load_examples
 from raydr.models.attention import choose_attention
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.recompute import recompute_activations
 from raydr.models.tokens import TextTokenizer
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
@@ -61,6 +62,8 @@ def build_setup(
     """
     corpus = inputs.corpus
     choose_attention(model, next(model.parameters()).device.type, dtype)
+    if config.recompute_activations:
+        recompute_activations(model)
     examples = load_examples(*inputs.train, corpus)
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
     batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead)

@@ -22,6 +22,7 @@ from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.models.encode_config import Batching
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import resolve_dtype
 
@@ -58,8 +59,8 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: str) -> None:
         encode()
         return lambda: len(texts) / timed(encode)
 
-    def raydr(dtype: str) -> Callable[[], object]:
-        encoder = InferenceEncoder(folder, "passage", dtype, arguments.device, budget)
+    def raydr(dtype: str, batching: Batching = "padded") -> Callable[[], object]:
+        encoder = InferenceEncoder(folder, "passage", dtype, arguments.device, budget, batching=batching)
         return lambda: encoder.encode(tokenizer(None, texts))
 
     def sentence_transformers(dtype: torch.dtype) -> Callable[[], object]:
@@ -75,6 +76,7 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: str) -> None:
     if chosen != "float32":
         candidates["sentence-transformers bf16"] = rate(sentence_transformers(torch.bfloat16))
         candidates["raydr (default)"] = rate(raydr(chosen))
+        candidates["raydr packed"] = rate(raydr(chosen, "packed"))
     figures = interleave(candidates, arguments.repeats)
     print(
         f"{len(texts):,} passages, {num_tokens / len(texts):.0f} tokens on average, {arguments.layers} layers, "

@@ -98,7 +98,14 @@ class StubEncoder:
     """The normalised sum of a text's word vectors."""
 
     def __init__(
-        self, model: str, side: str, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+        self,
+        model: str,
+        side: str,
+        dtype: str,
+        device: str,
+        token_budget: int,
+        num_threads: int | None = None,
+        batching: str = "padded",
     ) -> None:
         self.dim = DIM
         self.words = np.random.default_rng(2).standard_normal((VOCABULARY, DIM), dtype=np.float32)

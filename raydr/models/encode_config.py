@@ -13,6 +13,10 @@ from raydr.models.config import Dtype
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
 
 
+#: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding.
+Batching = Literal["padded", "packed"]
+
+
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
 
@@ -21,6 +25,8 @@ class EncodeConfig(Config):
     #: Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
     #: device: on a CPU few enough for its caches.
     token_budget: int | None = Field(default=None, ge=64)
+    #: ``packed`` is for BERT-like encoders on GPUs, and gives the same vectors up to rounding; judges always pad.
+    batching: Batching = "padded"
     #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
     min_actors: int = Field(default=1, ge=1)
     max_actors: int = Field(default=1, ge=1)

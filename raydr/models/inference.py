@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from raydr.models.batching import padded_batches
 from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
+from raydr.models.encode_config import Batching
+from raydr.models.packing import pack, plan_packs, use_packed_attention
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
@@ -38,6 +40,23 @@ def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int) 
     return vectors_ND
 
 
+@torch.inference_mode()
+def encode_packed_tokens(tower: Tower, tokens: Tokens, token_budget: int, first_position: int) -> NDArray[np.float32]:
+    """What :func:`encode_tokens` gives, from batches without padding."""
+    vectors_ND = np.zeros((tokens.num_rows, tower.dim), dtype=np.float32)
+    device = next(tower.parameters()).device
+    pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
+    for rows in plan_packs(tokens.lengths, token_budget):
+        pending.append((rows, tower.encode_packed(pack(tokens, rows, first_position).to(device))))
+        # One batch behind, as above.
+        if len(pending) > 1:
+            done_rows, done = pending.pop(0)
+            vectors_ND[done_rows] = done.cpu().numpy()
+    for rows, vectors in pending:
+        vectors_ND[rows] = vectors.cpu().numpy()
+    return vectors_ND
+
+
 class InferenceEncoder:
     """One side of a saved model, ready to encode.
 
@@ -53,6 +72,7 @@ class InferenceEncoder:
         device: str,
         token_budget: int,
         num_threads: int | None = None,
+        batching: Batching = "padded",
     ) -> None:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
@@ -60,7 +80,14 @@ class InferenceEncoder:
         self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
+        self.first_position: int | None = None
+        if batching == "packed":
+            self.first_position = use_packed_attention(self.tower.backbone, device, torch_dtype(dtype))
 
     def encode(self, tokens: Tokens) -> NDArray[np.float16]:
         """Vectors (N, dim) in float16, rows in the order given, unit length if the similarity is cosine."""
-        return encode_tokens(self.tower, tokens, self.token_budget, self.pad_id).astype(np.float16)
+        if self.first_position is not None:
+            vectors_ND = encode_packed_tokens(self.tower, tokens, self.token_budget, self.first_position)
+        else:
+            vectors_ND = encode_tokens(self.tower, tokens, self.token_budget, self.pad_id)
+        return vectors_ND.astype(np.float16)

@@ -11,6 +11,7 @@ from raydr.errors import ModelError
 from raydr.models.attention import choose_attention
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig
+from raydr.models.packing import PackedTexts
 
 
 class Tower(nn.Module):
@@ -72,6 +73,26 @@ class Tower(nn.Module):
         else:
             mask_NL1 = attention_mask.unsqueeze(-1).to(torch.float32)
             pooled_ND = (hidden_NLD.float() * mask_NL1).sum(1) / mask_NL1.sum(1).clamp(min=1)
+        return self._finish(pooled_ND)
+
+    def encode_packed(self, texts: PackedTexts) -> Tensor:
+        """Vectors (N, dim) in float32 of N texts without padding; the backbone must have been made ready for them."""
+        extra = {"token_type_ids": texts.token_type_ids_1T} if self.uses_token_types else {}
+        hidden_TD = self.backbone(
+            input_ids=texts.input_ids_1T, position_ids=texts.position_ids_1T, attention_mask=None,
+            cu_seq_lens_q=texts.starts_N1, cu_seq_lens_k=texts.starts_N1, max_length_q=texts.longest,
+            max_length_k=texts.longest, **extra,
+        ).last_hidden_state[0]  # fmt: skip
+        starts_N1 = texts.starts_N1.long()
+        if self.pooling == "cls":
+            return self._finish(hidden_TD[starts_N1[:-1]].float())
+        lengths_N = starts_N1.diff()
+        text_of_T = torch.repeat_interleave(torch.arange(len(lengths_N), device=lengths_N.device), lengths_N)
+        sums_ND = torch.zeros((len(lengths_N), hidden_TD.shape[1]), dtype=torch.float32, device=hidden_TD.device)
+        sums_ND.index_add_(0, text_of_T, hidden_TD.float())
+        return self._finish(sums_ND / lengths_N.clamp(min=1)[:, None])
+
+    def _finish(self, pooled_ND: Tensor) -> Tensor:
         if self.projection is not None:
             pooled_ND = self.projection(pooled_ND.to(self.projection.weight.dtype)).float()
         return nn.functional.normalize(pooled_ND, dim=-1) if self.normalize else pooled_ND

@@ -157,7 +157,8 @@ class StepBook:
 
 def encoding(config: RunConfig) -> dict[str, Any]:
     """The settings that vectors and scores depend on."""
-    return config.encode.model_dump(include=_ENCODING)
+    settings = config.encode.model_dump(include=_ENCODING)
+    return settings | ({"batching": config.encode.batching} if config.encode.batching != "padded" else {})
 
 
 def encoders(config: RunConfig) -> Resources:

@@ -20,7 +20,7 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype, Side
-from raydr.models.encode_config import EncodeConfig
+from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, describe_capacity
 from raydr.storage import Folder, write_part
@@ -51,6 +51,7 @@ class Job:
     device: str
     token_budget: int
     num_threads: int
+    batching: Batching = "padded"
     tokenizer: str = TOKENIZER
     encoder: str = ENCODER
 
@@ -102,7 +103,9 @@ class EncodeParts:
         require_device(job.device)
         self.job = job
         model = job.model.localize_all(job.model_fingerprint)
-        self.encoder = _resolve(job.encoder)(model, job.side, job.dtype, job.device, job.token_budget, job.num_threads)
+        self.encoder = _resolve(job.encoder)(
+            model, job.side, job.dtype, job.device, job.token_budget, job.num_threads, job.batching
+        )
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         import numpy as np
@@ -228,9 +231,10 @@ def _encode(
     num_actors = plan_actors(settings)
     dtype, reason = encoder_dtype(settings, device)
     token_budget = settings.batch_tokens(device)
+    packed = {"batching": settings.batching} if settings.batching != "padded" else {}
     identity = Identity(
         kind="embeddings",
-        config={"side": side, **of, "dtype": dtype, "token_budget": token_budget, "encoder": encoder},
+        config={"side": side, **of, "dtype": dtype, "token_budget": token_budget, "encoder": encoder, **packed},
         inputs={"model": model_fingerprint, source_kind: texts.fingerprint},
     )
     with begin(output, identity, overwrite) as building:
@@ -242,7 +246,7 @@ def _encode(
             model=model, model_fingerprint=model_fingerprint, source=source, source_kind=source_kind,
             parts=tuple(parts), output=output, side=side, dtype=dtype, device=device,
             token_budget=token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
-            tokenizer=tokenizer, encoder=encoder,
+            batching=settings.batching, tokenizer=tokenizer, encoder=encoder,
         )  # fmt: skip
         rows = [texts.manifest.parts[name].rows for name in parts]
         if growing is not None:

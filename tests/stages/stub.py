@@ -35,7 +35,14 @@ class StubEncoder:
     """The vector of a text is drawn with its token ids as the seed."""
 
     def __init__(
-        self, model: str, side: str, dtype: str, device: str, token_budget: int, num_threads: int | None = None
+        self,
+        model: str,
+        side: str,
+        dtype: str,
+        device: str,
+        token_budget: int,
+        num_threads: int | None = None,
+        batching: str = "padded",
     ) -> None:
         self.model = Path(model)
         self.dim = DIM

@@ -21,8 +21,7 @@ from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
-from raydr.models.encode_config import TOKEN_BUDGET
-from raydr.models.encode_config import Batching
+from raydr.models.encode_config import TOKEN_BUDGET, Batching
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import resolve_dtype
 

@@ -30,6 +30,7 @@ from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import TrainConfig
 from raydr.training.learner import Learner
+from raydr.training.step_clock import StepClock
 
 
 def main() -> None:
@@ -98,7 +99,7 @@ class Step:
         model = DualEncoder.from_config(config).to(device).train()
         choose_attention(model, torch.device(device).type, torch_dtype(dtype))
         self.train = TrainConfig(batch_size=len(queries), cache_tokens=cache_tokens)
-        self.learner = Learner(model, model, self.train, torch_dtype(dtype), 1000)
+        self.learner = Learner(model, model, self.train, torch_dtype(dtype), 1000, StepClock(torch.device("cpu")))
         tokenizers = build_tokenizers(config)
         overhead = GROUP_OVERHEAD[torch.device(device).type]
         sides: list[tuple[Side, list[str]]] = [("query", queries), ("passage", passages)]

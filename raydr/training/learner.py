@@ -19,6 +19,7 @@ from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
 from raydr.training.scoring import score_candidates
+from raydr.training.step_clock import StepClock
 from raydr.training.teacher import Teacher
 
 
@@ -26,7 +27,13 @@ class Learner:
     """A dual encoder that learns, its optimisation, and its teacher if it has one."""
 
     def __init__(
-        self, model: DualEncoder, wrapped: nn.Module, config: TrainConfig, dtype: torch.dtype, num_steps: int
+        self,
+        model: DualEncoder,
+        wrapped: nn.Module,
+        config: TrainConfig,
+        dtype: torch.dtype,
+        num_steps: int,
+        clock: StepClock,
     ) -> None:
         """
         Args:
@@ -35,11 +42,13 @@ class Learner:
             config: loss, optimiser, teacher.
             dtype: arithmetic of the forward pass.
             num_steps: optimiser steps of the whole training.
+            clock: told where the time of a step goes.
         """
         self.model = model
         self.wrapped = wrapped
         self.config = config
         self.dtype = dtype
+        self.clock = clock
         self.device = next(model.parameters()).device
         self.optimization = Optimization(model, config.optimizer, num_steps, dtype)
         self.teacher: Teacher | None = None
@@ -59,15 +68,18 @@ class Learner:
     def score(self, batch: Batch) -> Candidates:
         """Scores of this rank's queries against all candidates, the teacher's beside them."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            if self.config.cache_tokens is None:
-                query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
-            else:
-                self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
-                query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
-            taught = self._teach(batch)
-        candidates = score_candidates(
-            query_QD, passage_PD, batch, self.model.config.scale, self.config.in_batch_negatives
-        )
+            with self.clock.part("forward"):
+                if self.config.cache_tokens is None:
+                    query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
+                else:
+                    self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
+                    query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
+            with self.clock.part("teacher"):
+                taught = self._teach(batch)
+        with self.clock.part("scores"):
+            candidates = score_candidates(
+                query_QD, passage_PD, batch, self.model.config.scale, self.config.in_batch_negatives
+            )
         return candidates if taught is None else replace(candidates, teacher_scores_QC=taught)
 
     def _teach(self, batch: Batch) -> Tensor | None:

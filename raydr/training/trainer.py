@@ -27,6 +27,7 @@ from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.optimization import seed_step
+from raydr.training.step_clock import StepClock
 
 
 class Listener(Protocol):
@@ -94,7 +95,10 @@ class Trainer:
         if self.config.coteaching is not None:
             networks.append(copy.deepcopy(setup.model))
         total = self.num_steps * self.config.num_epochs
-        self.learners = [Learner(network, setup.wrap(network), self.config, setup.dtype, total) for network in networks]
+        self.clock = StepClock(self.device)
+        self.learners = [
+            Learner(network, setup.wrap(network), self.config, setup.dtype, total, self.clock) for network in networks
+        ]
         self.progress = Progress()
         self.best: State | None = None
         #: Weights of the learners after ``progress.pending_epoch``, and whether they are being measured beside.
@@ -130,12 +134,20 @@ class Trainer:
         epoch, first_step = self.progress.epoch, self.progress.step
         for learner in self.learners:
             learner.model.train()
-        for step, batches in enumerate(self.setup.batches.epoch(epoch, first_step), start=first_step):
+        coming = self.setup.batches.epoch(epoch, first_step)
+        for step in range(first_step, self.num_steps):
+            self.clock.start(self._is_logged(step + 1))
+            with self.clock.part("data"):
+                batches = [batch.to(self.device) for batch in next(coming)]
             started = time.perf_counter()
-            metrics = self._step([batch.to(self.device) for batch in batches])
+            metrics = self._step(batches)
             metrics["seconds"] = time.perf_counter() - started
             self._after_step(step + 1, metrics)
         self._finish_epoch()
+
+    def _is_logged(self, step: int) -> bool:
+        """Whether the metrics of the epoch's ``step``-th step are told; from 1, and asked before it is counted."""
+        return (self.progress.global_step + 1) % self.config.log_steps == 0 or step == self.num_steps
 
     def _prepare_epoch(self) -> None:
         """Teacher and noise flags for the epoch, unless a checkpoint has brought them."""
@@ -164,22 +176,26 @@ class Trainer:
                     for number, learner in enumerate(self.learners)
                 ]
                 losses, metrics = self._losses(outputs, batch)
-                for learner, loss in zip(self.learners, losses, strict=True):
-                    learner.backward(loss / len(batches), quiet=at < len(batches) - 1)
+                with self.clock.part("backward"):
+                    for learner, loss in zip(self.learners, losses, strict=True):
+                        learner.backward(loss / len(batches), quiet=at < len(batches) - 1)
             values = {"loss": losses[0].detach(), "filled": torch.tensor(float(batch.num_filled)), **metrics}
             for key, value in values.items():
                 sums[key] = sums.get(key, torch.zeros(())) + value.float().cpu() / len(batches)
         # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
-        clipped = [learner.optimization.clip() for learner in self.learners]
-        if not all(usable for _, usable in clipped):
-            raise self._not_finite(batches, float(sums["loss"]))
-        for learner in self.learners:
-            learner.step()
+        with self.clock.part("optimizer"):
+            clipped = [learner.optimization.clip() for learner in self.learners]
+            if not all(usable for _, usable in clipped):
+                raise self._not_finite(batches, float(sums["loss"]))
+            for learner in self.learners:
+                learner.step()
         return {**{key: float(value) for key, value in sums.items()}, "grad_norm": float(clipped[0][0])}
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)
-        return self.config.loss.compute(self.candidates(learner, batch), self.progress.epoch)
+        candidates = self.candidates(learner, batch)
+        with self.clock.part("loss"):
+            return self.config.loss.compute(candidates, self.progress.epoch)
 
     def candidates(self, learner: Learner, batch: Batch) -> Candidates:
         """What the loss works on: scores, the teacher's scores, and the flags of the noise detector."""
@@ -217,8 +233,8 @@ class Trainer:
         sums = {key: self.progress.sums.get(key, 0.0) + value for key, value in metrics.items()}
         self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1, sums=sums)
         logged = {}
-        if self.progress.global_step % self.config.log_steps == 0 or step == self.num_steps:
-            logged = _mean_over_ranks(metrics, self.device)
+        if self.clock.timed:
+            logged = _mean_over_ranks(metrics | self.clock.metrics(), self.device)
             logged["learning_rate"] = self.learners[0].optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)

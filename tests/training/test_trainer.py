@@ -9,6 +9,7 @@ import torch
 from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.errors import ConfigError, TrainingError
+from raydr.training.step_clock import PARTS
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,
@@ -139,3 +140,18 @@ def test_the_best_epoch_is_kept(tiny_data, tiny_checkpoint):
     assert kept.history == last.history or [r.metrics["loss"] for r in kept.history]
     same = all(torch.equal(weights[name], last_weights[name]) for name in weights)
     assert same == (kept.best_epoch == 2)
+
+
+def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
+    recorder = Recorder()
+    loss = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 20}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss | {"log_steps": 2}, recorder)
+    trainer.run()
+    logged = [metrics for metrics in recorder.steps if metrics]
+    assert len(logged) < len(recorder.steps)
+    for metrics in logged:
+        parts = {name.removeprefix("seconds/"): value for name, value in metrics.items() if "seconds/" in name}
+        assert set(parts) == set(PARTS)
+        assert all(seconds >= 0 for seconds in parts.values())
+        assert sum(parts.values()) - parts["data"] <= metrics["seconds"]
+    assert not any("seconds/" in name for name in trainer.progress.history[0].metrics)

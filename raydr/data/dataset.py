@@ -45,8 +45,8 @@ class Dataset:
         """
         if self.corpus_fingerprint != corpus.fingerprint:
             raise DataError(
-                f"the data set at {self.artifact.folder} was not made with the corpus at {corpus.folder}: give the "
-                "corpus it needs"
+                f"the data set at {self.artifact.folder} was prepared with corpus {self.corpus_fingerprint}, the "
+                f"corpus at {corpus.folder} is {corpus.fingerprint}: give the corpus that was made with it"
             )
 
     @property

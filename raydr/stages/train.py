@@ -74,11 +74,12 @@ def train(
         watcher: whom the training tells how far it is; the console if None.
 
     Raises:
-        ArtifactError: the data set was prepared with another corpus, or no optimiser state was kept with the start.
+        DataError: the data set was prepared with another corpus.
+        ArtifactError: no optimiser state was kept with the start.
         TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
     """
     opened = Dataset.open(dataset)
-    check_corpus(opened, corpus)
+    opened.require_corpus(Artifact.open(corpus, "corpus"))
     dtype, reason = _dtype_here(config.train) if alone is not None else training_dtype(config.train, config.train.dtype)
     inputs = {
         "dataset": opened.fingerprint,
@@ -140,20 +141,6 @@ def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:
             "start with a fresh optimiser"
         )
     return {"start": model.fingerprint}
-
-
-def check_corpus(dataset: Dataset, corpus: Folder) -> None:
-    """Refuse a data set that was prepared with another corpus.
-
-    Raises:
-        ArtifactError: it was.
-    """
-    found = Artifact.open(corpus, "corpus").fingerprint
-    if found != dataset.corpus_fingerprint:
-        raise ArtifactError(
-            f"the data set at {dataset.artifact.folder} was prepared with corpus {dataset.corpus_fingerprint}, "
-            f"the corpus at {corpus} is {found}: give the corpus that was made with it"
-        )
 
 
 def _dtype_here(settings: TrainConfig) -> tuple[str, str]:

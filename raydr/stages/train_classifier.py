@@ -20,7 +20,6 @@ from raydr.errors import ConfigError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
 from raydr.stages.tasks import fetch
-from raydr.stages.train import check_corpus
 from raydr.stages.worker_group import (
     checkpoint_folder,
     publish_files,
@@ -67,7 +66,7 @@ def train_classifier(
         TrainingError: training broke off; the same command goes on from the last checkpoint.
     """
     settings, data = config.judge.classifier, Dataset.open(dataset)
-    check_corpus(data, corpus)
+    data.require_corpus(Artifact.open(corpus, "corpus"))
     _check_workers(config)
     if negatives is None and settings.num_epochs and settings.num_hard_negatives:
         raise ConfigError(

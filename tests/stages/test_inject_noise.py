@@ -73,7 +73,7 @@ def test_queries_with_one_positive_give_no_false_negatives(tiny_data: tuple[str,
 
 def test_another_corpus_is_refused(tiny_data: tuple[str, str], tmp_path: Path) -> None:
     other = make_corpus(tmp_path / "other", [{"passage_id": "p", "title": "", "text": "one"}])
-    with pytest.raises(DataError, match="was not made with the corpus"):
+    with pytest.raises(DataError, match="was prepared with corpus"):
         inject_noise(config_with(share=0.5), Folder(tiny_data[1]), other.artifact.folder, Folder(str(tmp_path / "x")))
 
 

@@ -43,5 +43,5 @@ def test_report(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path
 
 def test_another_corpus_is_refused(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> None:
     other = make_corpus(tmp_path / "other", [{"passage_id": "p", "title": "", "text": "one"}])
-    with pytest.raises(DataError, match="was not made with the corpus"):
+    with pytest.raises(DataError, match="was prepared with corpus"):
         inspect(config_of(tiny_checkpoint, 16), other.artifact.folder, Folder(tiny_data[1]))

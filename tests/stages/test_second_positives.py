@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused(made_data: tuple[Folder, Folder], tmp_path
     made, extended, noisy = make_all(config, made_data, tmp_path)
     with pytest.raises(ConfigError, match="no second positives were given"):
         inject_noise(config, dataset, extended, Folder(str(tmp_path / "x")))
-    with pytest.raises(DataError, match="was not made with the corpus"):
+    with pytest.raises(DataError, match="was prepared with corpus"):
         find_second_positives(config, dataset, extended, Folder(str(tmp_path / "y")))
     with pytest.raises(DataError, match="made for another corpus"):
         extend_corpus(config, extended, made, Folder(str(tmp_path / "z")))

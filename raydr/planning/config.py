@@ -16,8 +16,6 @@ class DeviceFigures(Config):
     flops: float = Field(gt=0)
     #: Share of them that an encoder reaches.
     utilisation: float = Field(default=0.4, gt=0, le=1)
-    #: Its memory, to say what does not fit.
-    memory_gib: float | None = Field(default=None, gt=0)
 
 
 class Prices(Config):

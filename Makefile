@@ -44,7 +44,7 @@ lint: setup-dev
 unit: setup-dev
 	$(BIN)/python -m pytest
 
-chaos: setup-dev ## kill a small refresh in every step, and compare (half an hour or more)
+chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s
 
 bench: setup-dev ## encoding, training step and search, side by side

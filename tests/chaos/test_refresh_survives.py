@@ -1,6 +1,6 @@
 """Processes of a small refresh are killed at random in the middle of its steps; it must end as if nothing had been.
 
-``make test`` does a few kills, ``make chaos`` at least three in every step.
+``make test`` does a few kills, ``make chaos`` three in every kind of step.
 """
 
 from __future__ import annotations
@@ -79,9 +79,11 @@ def artefacts(folder: Path) -> dict[str, Any]:
 
 
 def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list[Kill]:
-    """Kills of every step at random moments: of the command, of its whole node, of a worker."""
+    """Kills of every kind of step, in the last round that has it, at random moments: of the command, of its whole node,
+    of a worker."""
     kills = []
-    for step in sorted(seconds):
+    last = {step.partition("/")[2]: step for step in sorted(seconds)}
+    for step in sorted(last.values()):
         # The classifier's and the retriever's groups, and the actors, are what can lose a single worker.
         for at in range(each):
             kills.append(Kill(step, KILLED[at % len(KILLED)], rng.uniform(0.05, 0.8)))

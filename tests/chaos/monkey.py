@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -54,6 +54,7 @@ class Monkey:
         seconds: how long each step takes undisturbed.
         kills: what is to be done; each is tried each time its step starts, until it hits.
         ray_folder: the temp dir of the command's Ray, by which its processes are known.
+        start_over: removes what the command has made. A step that outlived its kills does not run again by itself.
         seed: chooses among workers.
     """
 
@@ -61,6 +62,7 @@ class Monkey:
     seconds: dict[str, float]
     kills: list[Kill]
     ray_folder: str
+    start_over: Callable[[], None]
     seed: int = 0
     done: list[Record] = field(default_factory=list)
     #: Kills that came too late: the step had ended.
@@ -74,14 +76,20 @@ class Monkey:
             AssertionError: an undisturbed attempt failed, or a step was never reached.
         """
         rng = random.Random(self.seed)
-        waiting = list(self.kills)
+        # After the death of a worker the step goes on and ends, after the others it starts again: workers come last.
+        waiting = sorted(self.kills, key=lambda kill: kill.victim == "worker")
+        done_before = -1
         for _ in range(20 + 4 * len(self.kills)):
             ended = self._attempt(waiting, rng)
             self._sweep()
             if ended == 0 and not waiting:
                 return
             assert ended in (0, None), f"the command failed by itself with {ended}:\n" + "\n".join(self.log[-60:])
-            assert ended is None or not waiting, f"never reached: {[kill.step for kill in waiting]}"
+            if ended == 0:
+                tried = len(self.done) + self.missed
+                assert tried > done_before, f"never reached: {[kill.step for kill in waiting]}"
+                done_before = tried
+                self.start_over()
         raise AssertionError(f"it did not come to an end; {len(waiting)} kills are left")
 
     def _attempt(self, waiting: list[Kill], rng: random.Random) -> int | None:

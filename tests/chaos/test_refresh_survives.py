@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -55,7 +56,8 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
     with tempfile.TemporaryDirectory(prefix="rc", ignore_cleanup_errors=True) as ray_folder:
         config = write_config(folder, beir_folder, checkpoint, ray_folder, **refresh)
         command = [sys.executable, "-m", "raydr", "refresh", str(config)]
-        monkey = Monkey(command, seconds, list(kills), ray_folder, SEED)
+        made = folder / "work" / "refresh"
+        monkey = Monkey(command, seconds, list(kills), ray_folder, lambda: shutil.rmtree(made), SEED)
         monkey.run()
         return monkey
 

@@ -23,6 +23,8 @@ Victim = Literal["worker", "driver", "node", "interrupt"]
 INTERRUPTED = 130
 
 _STARTED = re.compile(r"^== (\S+): .* -> (\S+)$")
+#: Share of a step's time: a kill that came too late although it was to come as early as this is the command's own.
+_EARLY = 0.1
 #: Seconds after which a command that says nothing has hung.
 _PATIENCE = 600
 
@@ -115,7 +117,9 @@ class Monkey:
                 waiting.remove(kill)
                 if record is None:
                     self.missed += 1
-                    waiting.append(Kill(kill.step, kill.victim, kill.after / 2))
+                    # A step may be too short for a worker to be found.
+                    victim = kill.victim if kill.after > _EARLY else "driver"
+                    waiting.append(Kill(kill.step, victim, kill.after / 2))
                 else:
                     self.done.append(record)
         finally:

@@ -173,5 +173,5 @@ def encoders(config: RunConfig) -> Resources:
 def trainers(config: RunConfig) -> Resources:
     """What training cannot do without."""
     settings = config.train
-    fewest = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[0]
+    fewest = settings.fewest_workers
     return {"CPU": fewest * settings.cpus_per_worker, "GPU": float(fewest if settings.use_gpu else 0)}

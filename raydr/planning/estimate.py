@@ -154,7 +154,7 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     train, data = config.train, config.data
     num_queries = sizes.num_queries[data.train_split]
     num_steps = max(1, num_queries // train.batch_size)
-    workers = train.num_workers if isinstance(train.num_workers, int) else train.num_workers[0]
+    workers = train.fewest_workers
     query, passage = encoding.queries.padded_tokens, encoding.passages.padded_tokens
     rate = encoding.tokens_per_second * workers
     if not train.use_gpu and not config.encode.gpus_per_actor:

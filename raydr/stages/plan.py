@@ -83,8 +83,7 @@ def _encoding(
 
 def _try_training(config: RunConfig, corpus: Folder, dataset: Folder, encoding: EncodingRates) -> TrainingRates:
     train = config.train
-    workers = train.num_workers if isinstance(train.num_workers, int) else train.num_workers[0]
-    share = max(2, train.batch_size // workers)
+    share = max(2, train.batch_size // train.fewest_workers)
     if config.plan.device is not None:
         # Three forward passes: one, and the backward pass that costs two.
         group = encoding.queries.padded_tokens + (1 + train.num_hard_negatives) * encoding.passages.padded_tokens

@@ -201,7 +201,7 @@ def publish_files(folder: Folder, save: Callable[[Path], None]) -> None:
 def _say_if_too_few(settings: TrainConfig) -> None:
     import ray
 
-    fewest = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[0]
+    fewest = settings.fewest_workers
     available = ray.cluster_resources()
     asked = {"CPU": fewest * settings.cpus_per_worker, "GPU": fewest if settings.use_gpu else 0}
     for kind, amount in asked.items():

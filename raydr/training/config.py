@@ -150,6 +150,11 @@ class TrainConfig(Config):
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self
 
+    @property
+    def fewest_workers(self) -> int:
+        """Workers without which training cannot go on."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[0]
+
 
 #: Settings of :class:`TrainConfig` that say how a model is computed and not which, as pydantic's ``exclude`` has them.
 NEUTRAL: Final[dict[str, Any]] = {

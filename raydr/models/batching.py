@@ -14,6 +14,11 @@ from torch import Tensor
 from raydr.models.tokens import Tokens
 
 
+def move(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of this machine's memory on a device; the copy to it does not block."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
 def plan_batches(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[np.int64]]:
     """Group texts so that each group, padded to its longest, stays within the budget.
 
@@ -89,12 +94,8 @@ class PaddedGroups:
         """The same on a device; copies to it do not block."""
         if device.type == "cpu":
             return self
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True)
-
-        groups = tuple({key: move(value) for key, value in group.items()} for group in self.groups)
-        return PaddedGroups(groups, move(self.places_N))
+        groups = tuple({key: move(value, device) for key, value in group.items()} for group in self.groups)
+        return PaddedGroups(groups, move(self.places_N, device))
 
 
 def plan_groups(lengths: NDArray[np.int64], overhead: int, max_tokens: int | None = None) -> list[NDArray[np.int64]]:

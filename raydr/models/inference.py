@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raydr.models.batching import padded_batches
+from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
@@ -24,36 +25,39 @@ def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int) 
 
     Texts are batched by length within the token budget; the tower must be in eval mode.
     """
-    vectors_ND = np.zeros((tokens.num_rows, tower.dim), dtype=np.float32)
     device = next(tower.parameters()).device
-    pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
-    for rows, batch in padded_batches(tokens, token_budget, pad_id):
-        if device.type == "cuda":
-            batch = {key: value.pin_memory().to(device, non_blocking=True) for key, value in batch.items()}
-        pending.append((rows, tower(**batch)))
-        # One batch behind: the copy of a finished batch overlaps with the computation of the next.
-        if len(pending) > 1:
-            done_rows, done = pending.pop(0)
-            vectors_ND[done_rows] = done.float().cpu().numpy()
-    for rows, vectors in pending:
-        vectors_ND[rows] = vectors.float().cpu().numpy()
-    return vectors_ND
+    batches = padded_batches(tokens, token_budget, pad_id)
+    return _collect(
+        tokens.num_rows,
+        tower.dim,
+        ((rows, tower(**{key: move(value, device) for key, value in batch.items()})) for rows, batch in batches),
+    )
 
 
 @torch.inference_mode()
 def encode_packed_tokens(tower: Tower, tokens: Tokens, token_budget: int, first_position: int) -> NDArray[np.float32]:
     """What :func:`encode_tokens` gives, from batches without padding."""
-    vectors_ND = np.zeros((tokens.num_rows, tower.dim), dtype=np.float32)
     device = next(tower.parameters()).device
+    packs = plan_packs(tokens.lengths, token_budget)
+    return _collect(
+        tokens.num_rows,
+        tower.dim,
+        ((rows, tower.encode_packed(pack(tokens, rows, first_position).to(device))) for rows in packs),
+    )
+
+
+def _collect(num_rows: int, dim: int, batches: Iterable[tuple[NDArray[np.int64], torch.Tensor]]) -> NDArray[np.float32]:
+    """The vectors of all batches, each at its rows."""
+    vectors_ND = np.zeros((num_rows, dim), dtype=np.float32)
     pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
-    for rows in plan_packs(tokens.lengths, token_budget):
-        pending.append((rows, tower.encode_packed(pack(tokens, rows, first_position).to(device))))
-        # One batch behind, as above.
+    for batch in batches:
+        pending.append(batch)
+        # One batch behind: the copy of a finished batch overlaps with the computation of the next.
         if len(pending) > 1:
-            done_rows, done = pending.pop(0)
-            vectors_ND[done_rows] = done.cpu().numpy()
+            rows, vectors = pending.pop(0)
+            vectors_ND[rows] = vectors.float().cpu().numpy()
     for rows, vectors in pending:
-        vectors_ND[rows] = vectors.cpu().numpy()
+        vectors_ND[rows] = vectors.float().cpu().numpy()
     return vectors_ND
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.errors import ModelError
+from raydr.models.batching import move
 from raydr.models.tokens import Tokens
 
 #: The name of the attention among those of Transformers.
@@ -45,13 +46,9 @@ class PackedTexts:
         """The same on a device; copies to it do not block."""
         if device.type == "cpu":
             return self
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True)
-
         return PackedTexts(
-            move(self.input_ids_1T), move(self.position_ids_1T), move(self.token_type_ids_1T), move(self.starts_N1),
-            self.longest,
+            move(self.input_ids_1T, device), move(self.position_ids_1T, device), move(self.token_type_ids_1T, device),
+            move(self.starts_N1, device), self.longest,
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from raydr.artifacts import Building
 from raydr.console import say
 from raydr.errors import TrainingError
 from raydr.models.config import Dtype
+from raydr.stages.failures import root_cause
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder
 from raydr.training.config import TrainConfig
@@ -142,7 +143,7 @@ def run_worker_group(
             outcome: dict[str, Any] = trainer.fit().return_value
     except ray.train.TrainingFailedError as error:
         raise TrainingError(
-            f"training {what} broke off: {_root_cause(error)}. Checkpoints are in {state}; the same command goes on "
+            f"training {what} broke off: {root_cause(error)}. Checkpoints are in {state}; the same command goes on "
             "from the last one"
         ) from error
     if "error" in outcome:
@@ -210,11 +211,3 @@ def _say_if_too_few(settings: TrainConfig) -> None:
                 f"training asks for {amount:g} {kind}, Ray has {available.get(kind, 0):g} now: waiting for the "
                 "autoscaler; on a single machine set train.num_workers or train.cpus_per_worker lower"
             )
-
-
-def _root_cause(error: BaseException) -> str:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    return lines[-1] if lines else repr(cause)

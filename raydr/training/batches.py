@@ -14,7 +14,7 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import ConfigError
-from raydr.models.batching import PaddedGroups, pad_in_groups
+from raydr.models.batching import PaddedGroups, move, pad_in_groups
 from raydr.models.config import Side
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
@@ -54,18 +54,14 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
             return self
-
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True)
-
         return Batch(
             self.query_rows,
             self.queries.to(device),
             self.passages.to(device),
-            move(self.passage_hash_P),
-            move(self.forbidden_QF),
-            move(self.log_weight_P),
-            None if self.log_draw_prob_P is None else move(self.log_draw_prob_P),
+            move(self.passage_hash_P, device),
+            move(self.forbidden_QF, device),
+            move(self.log_weight_P, device),
+            None if self.log_draw_prob_P is None else move(self.log_draw_prob_P, device),
             self.num_filled,
         )
 

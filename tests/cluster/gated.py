@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
@@ -36,10 +37,8 @@ class GatedEncoder(StubEncoder):
     It leaves ``part-NODE-PROCESS-NUMBER`` when it starts its NUMBERth part.
     """
 
-    def __init__(
-        self, model: str, side: str, dtype: str, device: str, token_budget: int, num_threads: int | None = None
-    ) -> None:
-        super().__init__(model, side, dtype, device, token_budget, num_threads)
+    def __init__(self, *job: Any, **settings: Any) -> None:
+        super().__init__(*job, **settings)
         self.node = ray.get_runtime_context().get_node_id()
         self.parts = 0
 

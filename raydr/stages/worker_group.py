@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Worker = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+#: Ray Train's file beside the checkpoints that says which are whole.
+CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
+
+
 class Member(Protocol):
     """One of the processes that train together, or the only one."""
 
@@ -121,6 +125,7 @@ def run_worker_group(
 
     _say_if_too_few(settings)
     state = checkpoint_folder(making)
+    drop_torn_list(state / making.identity.fingerprint)
     trainer = TorchTrainer(
         worker,
         train_loop_config=arguments,
@@ -162,6 +167,21 @@ def _interruptible() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
+
+
+def drop_torn_list(checkpoints: Folder) -> None:
+    """Remove Ray Train's list of checkpoints if it broke off while it was written; training starts from the beginning.
+
+    Ray Train writes the list in place, so that a disk that is full or a machine that dies leaves half of it, and does
+    not start any more where it finds that.
+    """
+    if not checkpoints.exists(CHECKPOINT_LIST):
+        return
+    try:
+        checkpoints.read_json(CHECKPOINT_LIST)
+    except ValueError:
+        checkpoints.remove(CHECKPOINT_LIST)
+        say(f"the list of checkpoints in {checkpoints} broke off while it was written: training starts again")
 
 
 def report_checkpoint(metrics: dict[str, Any], save: Callable[[Path], None]) -> None:

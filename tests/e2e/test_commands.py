@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kept_states import has_kept_state
 from small_runs import small_run
 
 # Each starts Ray several times: minutes on a busy machine.
@@ -49,7 +50,7 @@ def test_the_main_job_is_killed_resumed_and_reused(config_file, tmp_path):
         start_new_session=True,
     )
     state = tmp_path / "work" / "models" / "trained.training"
-    while not list(state.rglob("progress.json")):
+    while not has_kept_state(state):
         assert killed.poll() is None, "the job ended before it could be killed"
     killed.send_signal(signal.SIGKILL)
     killed.wait()

@@ -12,6 +12,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
+from kept_states import has_kept_state
 from training.harness import model_config, run_alone
 
 from raydr.artifacts import Artifact, Identity
@@ -19,6 +20,7 @@ from raydr.config import RunConfig
 from raydr.errors import ArtifactError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.train import save_untrained, train, warmup_folder
+from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.storage import Folder
 
 pytestmark = pytest.mark.ray
@@ -62,7 +64,7 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         while not self.stop.wait(0.02):
-            if list(self.state.rglob("progress.json")):
+            if has_kept_state(self.state):
                 workers = [p for p in psutil.process_iter(["name", "cmdline"]) if "RayTrainWorker" in str(p.info)]
                 if workers:
                     self.killed.append(workers[-1].pid)
@@ -130,6 +132,19 @@ def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data
     assert interrupter.killed
     assert signal.getsignal(signal.SIGINT) is handler
     assert list((tmp_path / "model.training").rglob("progress.json"))
+    artifact = train(config, *folders(tiny_data), output)
+    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
+
+
+def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
+    output = Folder(str(tmp_path / "model"))
+    interrupter = Interrupter(tmp_path / "model.training")
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        train(config, *folders(tiny_data), output)
+    [kept] = (tmp_path / "model.training").rglob(CHECKPOINT_LIST)
+    kept.write_text(kept.read_text()[:40])
     artifact = train(config, *folders(tiny_data), output)
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 

@@ -13,7 +13,7 @@ import statistics
 from benchmarks.timing import write_report
 from raydr import RunConfig
 from raydr.pipelines.job import open_job
-from raydr.stages.stage_times import time_of
+from raydr.planning.stage_times import time_of
 
 MODES = {"between": False, "beside": True}
 

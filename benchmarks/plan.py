@@ -13,7 +13,7 @@ import statistics
 
 from benchmarks.timing import write_report
 from raydr import RunConfig, encode, plan
-from raydr.stages.stage_times import time_of
+from raydr.planning.stage_times import time_of
 from raydr.storage import Folder
 from raydr.workspace import TRAINED
 

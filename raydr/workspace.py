@@ -85,11 +85,6 @@ class Workspace:
         return self.root / "audits" / name
 
     @property
-    def plan(self) -> str:
-        """The file of the last plan, by its name in the working folder."""
-        return "plan.json"
-
-    @property
     def refresh(self) -> Folder:
         return self.root / "refresh"
 

@@ -92,8 +92,7 @@ class GrowingEmbeddings:
             folder, identity, rows, done = self._folder, self._identity, dict(self._rows), dict(self._done)
         if folder is None or identity is None or not done:
             raise ValueError("no part is finished yet: wait_for_first() tells when")
-        missing = Part(rows=0, bytes=-1, checksum="")
-        parts = {name: done.get(name) or missing.model_copy(update={"rows": rows[name]}) for name in sorted(rows)}
+        parts = {name: done.get(name) or Part(rows=rows[name], bytes=-1, checksum="") for name in sorted(rows)}
         dim = dim_of(read_arrow(folder.localize(min(done))))
         manifest = Manifest(
             identity=identity, fingerprint=identity.fingerprint, raydr_version=__version__, created="", parts=parts,

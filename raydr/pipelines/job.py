@@ -15,7 +15,7 @@ from typing import Any
 from raydr.artifacts import DONE, MANIFEST, Artifact, fingerprint_of
 from raydr.cluster import connected
 from raydr.config import RunConfig
-from raydr.stages.stage_times import StageTime, note_time
+from raydr.planning.stage_times import StageTime, note_time
 from raydr.storage import Folder
 from raydr.tracking import Tracker, open_run
 from raydr.workspace import BM25, TRAINED, UNTRAINED, Workspace

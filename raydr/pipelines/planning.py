@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydr.artifacts import Artifact
+from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
@@ -22,7 +23,7 @@ from raydr.planning.estimate import (
     estimate_search,
     estimate_training,
 )
-from raydr.planning.plan import RunPlan, duration, plan_rows
+from raydr.planning.plan import PLAN_FILE, RunPlan, duration, plan_rows
 from raydr.planning.rates import RunRates
 from raydr.stages.plan import try_model
 from raydr.stages.resources import ON_DEMAND, cluster_capacity
@@ -49,18 +50,14 @@ def run_plan(job: Job, refresh: bool) -> RunPlan:
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
     capacity = {name: math.inf if has >= ON_DEMAND else has for name, has in cluster_capacity().items()}
     rates = try_model(config, job.corpus, job.dataset, sizes)
-    missing = ["prepare", "BM25", "evaluation"]
     if refresh:
         rounds = plan_refresh(config, job.workspace.refresh, data.artifact, corpus)
-        stages = tuple(
-            found for step in rounds.steps if (found := _estimate(step, rounds, sizes, rates, capacity)) is not None
-        )
-        missing = sorted({step.label.partition("/")[2] for step in rounds.steps} - {_role(one.name) for one in stages})
+        stages, missing = _plan_refresh(rounds, sizes, rates, capacity)
     else:
-        stages = estimate_run(config, sizes, rates, capacity)
-    plan = RunPlan(stages, sizes.num_passages, rates.encoding.device, ", ".join(missing))
+        stages, missing = estimate_run(config, sizes, rates, capacity), "prepare, BM25, evaluation"
+    plan = RunPlan(stages, sizes.num_passages, rates.encoding.device, missing)
     _show(job, plan)
-    job.workspace.root.write_json(job.workspace.plan, plan.as_json())
+    job.workspace.root.write_json(PLAN_FILE, plan.as_json())
     return plan
 
 
@@ -75,35 +72,43 @@ def _show(job: Job, plan: RunPlan) -> None:
     facts["cost"] = "no prices: set plan.prices" if cost is None else f"{cost:.2f} {prices.currency}"
     facts["disk"] = f"{sum(stage.disk_bytes for stage in plan.stages) / 2**30:.2f} GiB"
     facts["not planned"] = plan.missing
-    facts["kept at"] = job.workspace.root.path(job.workspace.plan)
+    facts["kept at"] = job.workspace.root.path(PLAN_FILE)
     show_summary("plan", facts)
     say("`raydr report` shows it beside what the run takes")
 
 
-def _role(label: str) -> str:
-    return label.partition("/")[2]
+def _plan_refresh(
+    rounds: RefreshPlan, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
+) -> tuple[tuple[StageEstimate, ...], str]:
+    """The estimates of all steps that can be planned, and the names of the others."""
+    configs: dict[str, RunConfig] = {}
+    for arm in rounds.arms:
+        keys = arm.steps()
+        for one in arm.rounds:
+            configs |= {step.key: one.config for step in rounds.steps if step.group == one.number and step.key in keys}
+    found = {
+        # Round 0 is what the first round starts from.
+        step.key: _estimate(step, configs.get(step.key, rounds.arms[0].rounds[0].config), sizes, rates, capacity)
+        for step in rounds.steps
+    }
+    missing = {step.label.partition("/")[2] for step in rounds.steps if found[step.key] is None}
+    return tuple(one for one in found.values() if one is not None), ", ".join(sorted(missing))
 
 
 def _estimate(
-    step: Step, plan: RefreshPlan, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
+    step: Step, config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
 ) -> StageEstimate | None:
     """What a step of a refresh takes; None for those that are not planned."""
-    config = next(
-        (one.config for arm in plan.arms for one in arm.rounds if one.number == step.group),
-        plan.arms[0].rounds[0].config,
-    )
-    name, role, encoding = step.label, _role(step.label), rates.encoding
-    if role == "train":
+    name, encoding = step.label, rates.encoding
+    if step.kind == "model" and name.endswith("/train"):
         return estimate_training(config, name, sizes, rates)
-    if role == "passages":
-        return estimate_encoding(config, name, sizes.num_passages, encoding, capacity, queries=False)
-    if role == "index":
+    if step.kind == "index":
         return estimate_index(config, name, sizes, encoding.dim, rates.search, capacity["CPU"])
-    kind, _, split = role.partition("-")
-    if split not in sizes.num_queries:
-        return None
-    if kind == "queries":
-        return estimate_encoding(config, name, sizes.num_queries[split], encoding, capacity, queries=True)
-    if kind == "run" and "index" in step.needs:
+    if step.kind == "run" and "index" in step.needs:
+        split = step.settings["split"]
         return estimate_search(config, name, sizes, split, encoding.dim, rates.search, capacity["CPU"])
+    if step.kind == "embeddings":
+        split = step.settings.get("split")
+        num_texts = sizes.num_passages if split is None else sizes.num_queries[split]
+        return estimate_encoding(config, name, num_texts, encoding, capacity, queries=split is not None)
     return None

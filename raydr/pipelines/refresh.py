@@ -18,9 +18,9 @@ from raydr.pipelines.job import Job, log_made
 from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
 from raydr.pipelines.refresh_results import RoundResult, finished_rounds, round_result
 from raydr.pipelines.steps import Step, reason, required, run_steps
+from raydr.planning.stage_times import StageTime, note_time
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
 from raydr.stages.evaluate import REPORT, load_result
-from raydr.stages.stage_times import StageTime, note_time
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 from raydr.workspace import Workspace

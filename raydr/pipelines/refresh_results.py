@@ -9,7 +9,7 @@ from raydr.artifacts import MANIFEST
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pipelines.refresh_plan import Arm, Round
 from raydr.pipelines.steps import Step
-from raydr.stages.stage_times import time_of
+from raydr.planning.stage_times import time_of
 from raydr.storage import Folder
 
 

@@ -193,7 +193,7 @@ def estimate_index(
     """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
     settings = config.index
     rows = sizes.num_passages
-    factory = choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
+    factory = _factory(config, rows, dim)
     size, cells = index_bytes(factory, dim)
     threads = settings.cpus_per_task
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
@@ -210,7 +210,7 @@ def estimate_index(
         gpus=0,
         worker_bytes=int(shard_rows * size + config.data.part_rows * dim * 4),
         disk_bytes=int(rows * (size + _ID_BYTES + 8)),
-        note=f"{factory}",
+        note=factory,
     )
 
 
@@ -219,8 +219,7 @@ def estimate_search(
 ) -> StageEstimate:
     """Products of each query with the vectors that are looked at, by all CPUs; a shard each if their number is open."""
     rows, settings = sizes.num_passages, config.index
-    factory = choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
-    size, cells = index_bytes(factory, dim)
+    size, cells = index_bytes(_factory(config, rows, dim), dim)
     looked_at = rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
     num_queries = sizes.num_queries[split]
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
@@ -235,6 +234,11 @@ def estimate_search(
         worker_bytes=int(min(rows, settings.shard_rows) * size),
         disk_bytes=num_queries * config.search.top_k * 20,
     )
+
+
+def _factory(config: RunConfig, rows: int, dim: int) -> str:
+    settings = config.index
+    return choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:

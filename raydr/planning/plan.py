@@ -8,6 +8,10 @@ from typing import Any
 
 from raydr.planning.config import Prices
 from raydr.planning.estimate import StageEstimate
+from raydr.planning.stage_times import StageTime
+
+#: The last plan, in the working folder.
+PLAN_FILE = "plan.json"
 
 _GIB = 2**30
 
@@ -77,23 +81,14 @@ def plan_rows(plan: RunPlan, prices: Prices) -> tuple[list[str], list[list[str]]
     return [columns[at] for at in used], [[row[at] for at in used] for row in rows]
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What a stage took: its name, seconds, and whether it went on from an interrupted attempt, whose time is lost."""
-
-    stage: str
-    seconds: float
-    resumed: bool = False
-
-
-def compare(plan: RunPlan, taken: Sequence[Taken]) -> tuple[list[str], list[list[str]]]:
+def compare(plan: RunPlan, taken: Sequence[StageTime]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a table of the plan beside what the stages took.
 
     >>> stage = StageEstimate("train", "", 90, 1, 0, None, 0)
-    >>> compare(RunPlan((stage,), 10, "cpu", ""), [Taken("train", 100)])[1]
+    >>> compare(RunPlan((stage,), 10, "cpu", ""), [StageTime(stage="train", seconds=100)])[1]
     [['train', '1 min 30 s', '1 min 40 s', '1.11']]
     """
-    found: dict[str, list[Taken]] = {}
+    found: dict[str, list[StageTime]] = {}
     for one in taken:
         found.setdefault(one.stage, []).append(one)
     rows = []
@@ -104,7 +99,8 @@ def compare(plan: RunPlan, taken: Sequence[Taken]) -> tuple[list[str], list[list
         planned = duration(stage.seconds)
         if actual is None:
             rows.append([stage.name, planned, "not run", ""])
-        elif actual.resumed:
+        elif actual.num_parts_before:
+            # What the interrupted attempts took is not known.
             rows.append([stage.name, planned, f"{duration(actual.seconds)}, resumed", ""])
         else:
             rows.append([stage.name, planned, duration(actual.seconds), f"{actual.seconds / stage.seconds:.2f}"])

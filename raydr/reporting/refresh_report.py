@@ -88,7 +88,9 @@ def refresh_page(
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
     page.heading("Time")
-    page.table("Seconds, over all attempts; steps that ran side by side count in full", *time_rows(rounds))
+    page.table(
+        "Seconds, of the attempt that finished a step; steps that ran side by side count in full", *time_rows(rounds)
+    )
     page.heading("Where everything is")
     for one in rounds:
         page.table(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
-from raydr.planning.plan import RunPlan, Taken, compare
+from raydr.planning.plan import RunPlan, compare
+from raydr.planning.stage_times import StageTime
 from raydr.reporting.audit_report import negative_rows, pair_rows
 from raydr.reporting.evaluation_report import (
     MEANINGS,
@@ -84,7 +85,7 @@ class PlanStory:
     """The plan of a run, and what its stages took so far."""
 
     plan: RunPlan
-    taken: Sequence[Taken]
+    taken: Sequence[StageTime]
 
 
 @dataclass(frozen=True)

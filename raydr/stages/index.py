@@ -117,9 +117,11 @@ def _build(
         while waiting or pending:
             known = len(growing.finished()) if growing is not None else 0
             ready, vectors = _ready(waiting, vectors, growing)
+            # Once for all tasks: the manifest of a large corpus is large as well.
+            shared = ray.put(vectors) if ready else None
             for plan in ready:
                 waiting.remove(plan)
-                pending[task.remote(vectors, building.folder, factory, trained, plan, cpus)] = plan
+                pending[task.remote(shared, building.folder, factory, trained, plan, cpus)] = plan
             if pending:
                 for done in ray.wait(list(pending), num_returns=1, timeout=_LOOK if waiting else None)[0]:
                     _take(building, ray.get(done))

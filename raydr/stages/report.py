@@ -15,11 +15,11 @@ from raydr.config import RunConfig
 from raydr.console import show_summary
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.planning.plan import RunPlan, Taken
+from raydr.planning.plan import PLAN_FILE, RunPlan
+from raydr.planning.stage_times import read_times
 from raydr.reporting.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.reporting.run_report import AuditStory, ModelStory, PlanStory, RunStory, run_page
 from raydr.stages import audit, audit_report, evaluate
-from raydr.stages.stage_times import read_times
 from raydr.stages.tasks import fetch
 from raydr.storage import Folder
 from raydr.workspace import Workspace, finished
@@ -57,12 +57,10 @@ def report(config: RunConfig, root: Folder, dataset: Folder) -> str:
 
 
 def _plan_story(root: Folder) -> PlanStory | None:
-    place = Workspace(root)
-    if not root.exists(place.plan):
+    if not root.exists(PLAN_FILE):
         return None
-    times = [*read_times(root), *read_times(place.refresh)]
-    taken = [Taken(time.stage, time.seconds, time.num_parts_before > 0) for time in times]
-    return PlanStory(RunPlan.from_json(root.read_json(place.plan)), taken)
+    times = [*read_times(root), *read_times(Workspace(root).refresh)]
+    return PlanStory(RunPlan.from_json(root.read_json(PLAN_FILE)), times)
 
 
 def _model_story(name: str, folder: Folder, dataset: Folder) -> ModelStory:

@@ -6,7 +6,8 @@ import json
 
 from raydr.planning.config import Prices
 from raydr.planning.estimate import StageEstimate
-from raydr.planning.plan import RunPlan, Taken, compare, plan_rows
+from raydr.planning.plan import RunPlan, compare, plan_rows
+from raydr.planning.stage_times import StageTime
 
 TRAIN = StageEstimate("train", "10 queries", 7200, 4, 2, 2**31, 2**30, "0.1 s a step")
 INDEX = StageEstimate("index", "10 passages", 10, 1, 0, None, 2**20)
@@ -28,11 +29,18 @@ def test_money_is_hours_held_times_prices():
 
 
 def test_what_did_not_run_or_was_interrupted_has_no_ratio():
-    rows = compare(PLAN, [Taken("train", 3600)])[1]
+    rows = compare(PLAN, [StageTime(stage="train", seconds=3600)])[1]
     assert rows == [["train", "2 h 00 min", "1 h 00 min", "0.50"], ["index", "10.0 s", "not run", ""]]
-    assert compare(PLAN, [Taken("train", 60, resumed=True)])[1][0] == ["train", "2 h 00 min", "1 min 00 s, resumed", ""]
+    assert compare(PLAN, [StageTime(stage="train", seconds=60, num_parts_before=3)])[1][0] == [
+        "train",
+        "2 h 00 min",
+        "1 min 00 s, resumed",
+        "",
+    ]
 
 
 def test_arms_have_stages_of_the_same_name():
     both = RunPlan((INDEX, INDEX), 10, "", "")
-    assert [row[2] for row in compare(both, [Taken("index", 5), Taken("index", 6)])[1]] == ["5.0 s", "6.0 s"]
+    assert [
+        row[2] for row in compare(both, [StageTime(stage="index", seconds=5), StageTime(stage="index", seconds=6)])[1]
+    ] == ["5.0 s", "6.0 s"]

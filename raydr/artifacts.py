@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -299,6 +300,13 @@ def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrit
             + "\nuse another output folder, restore these settings, or pass --overwrite to replace it"
         )
     folder.remove()
+
+
+def copy_artifact(made: Artifact, target: Folder) -> None:
+    """Copy a finished artefact to another folder; the manifest comes last, so that half a copy is none."""
+    for name in [*made.parts(), MANIFEST]:
+        with target.publish(name) as path:
+            shutil.copyfile(made.folder.localize(name), path)
 
 
 @contextmanager

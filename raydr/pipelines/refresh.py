@@ -13,14 +13,21 @@ from pathlib import Path
 from raydr.artifacts import Artifact, only_writer
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table, warn
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError
 from raydr.pipelines.job import Job, log_made
 from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
-from raydr.pipelines.refresh_results import RoundResult, finished_rounds, round_result
+from raydr.pipelines.refresh_results import (
+    RoundResult,
+    chosen_measure,
+    dev_value,
+    finished_rounds,
+    out_of_patience,
+    round_result,
+)
 from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.planning.stage_times import StageTime, note_time
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
-from raydr.stages.evaluate import REPORT, load_result
+from raydr.stages.evaluate import REPORT
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 from raydr.workspace import Workspace
@@ -132,13 +139,12 @@ class _Refresh:
         if patience is None or arm.name in self.stopped:
             return
         done = finished_rounds(arm)
-        values = [self._dev_value(arm, one) for one in done]
-        best = max(range(len(values)), key=lambda at: values[at], default=0)
-        if len(values) - 1 - best >= patience and len(values) < len(arm.rounds):
+        values = [dev_value(self.job.config, arm.settings, one) for one in done]
+        if out_of_patience(values, patience) and len(values) < len(arm.rounds):
             self.stopped[arm.name] = done[-1].number
             say(
                 f"{arm.name}: {patience} {'round' if patience == 1 else 'rounds'} without a better "
-                f"{self._measure(arm)} than round {done[best].number}'s: no further round"
+                f"{self._measure(arm)} than round {done[values.index(max(values))].number}'s: no further round"
             )
 
     def _check_inputs(self, todo: list[Step]) -> None:
@@ -154,22 +160,7 @@ class _Refresh:
     # -- results
 
     def _measure(self, arm: Arm) -> str:
-        from raydr.evaluation.metrics import parse_measures
-
-        asked = arm.settings.measure or self.job.config.evaluate.measures[0]
-        return next(iter(parse_measures([asked])))
-
-    def _dev_value(self, arm: Arm, done: Round) -> float:
-        split = self.job.config.data.dev_split
-        if split not in done.evaluations:
-            raise ConfigError(
-                f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
-            )
-        label = self._measure(arm)
-        found = [one.mean for one in load_result(done.evaluations[split].open()).summaries if one.measure == label]
-        if not found:
-            raise ConfigError(f"refresh.measure {arm.settings.measure!r} is not among evaluate.measures: add it there")
-        return found[0]
+        return chosen_measure(self.job.config, arm.settings)
 
     def _finish(self) -> RefreshOutcome:
         self._prune()
@@ -178,13 +169,16 @@ class _Refresh:
         for arm in self.plan.arms:
             done = finished_rounds(arm)
             rounds[arm.name] = [round_result(arm, one, self.root) for one in done]
-            best[arm.name] = max(done, key=lambda one: self._dev_value(arm, one)).number
+            best[arm.name] = self._best(arm, done)
         self.root.write_json(
             RESULTS, {name: {"best": best[name], "rounds": [one.as_json() for one in found]}
                       for name, found in rounds.items()},
         )  # fmt: skip
         self._report(rounds, best, self._compare())
         return RefreshOutcome(rounds, self.root, best)
+
+    def _best(self, arm: Arm, done: list[Round]) -> int:
+        return max(done, key=lambda one: dev_value(self.job.config, arm.settings, one)).number
 
     def _prune(self) -> None:
         """Remove passage vectors and indexes that no arm keeps."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from raydr.artifacts import MANIFEST
+from raydr.config import RunConfig
+from raydr.errors import ConfigError
 from raydr.evaluation.comparison import MeasureSummary
+from raydr.pipelines.refresh_config import RefreshConfig
 from raydr.pipelines.refresh_plan import Arm, Round
 from raydr.pipelines.steps import Step
 from raydr.planning.stage_times import time_of
@@ -47,6 +51,52 @@ class RoundResult:
 def finished_rounds(arm: Arm) -> list[Round]:
     """The rounds whose evaluations are all there."""
     return [one for one in arm.rounds if all(step.state() == "done" for step in one.evaluations.values())]
+
+
+def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
+    """The label of the measure that says which round of a refresh is best."""
+    from raydr.evaluation.metrics import parse_measures
+
+    return next(iter(parse_measures([settings.measure or config.evaluate.measures[0]])))
+
+
+def dev_measures(config: RunConfig, done: Round) -> dict[str, float]:
+    """Means of all measures on the dev split, after a round.
+
+    Raises:
+        ConfigError: the rounds are not evaluated on it.
+    """
+    from raydr.stages.evaluate import load_result
+
+    split = config.data.dev_split
+    if split not in done.evaluations:
+        raise ConfigError(
+            f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
+        )
+    return {one.measure: one.mean for one in load_result(done.evaluations[split].open()).summaries}
+
+
+def dev_value(config: RunConfig, settings: RefreshConfig, done: Round) -> float:
+    """The chosen measure on the dev split, after a round.
+
+    Raises:
+        ConfigError: it is not measured.
+    """
+    found = dev_measures(config, done).get(chosen_measure(config, settings))
+    if found is None:
+        raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
+    return found
+
+
+def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
+    """Whether no further round is begun: the best of these is so many rounds ago.
+
+    >>> out_of_patience([0.1, 0.3, 0.2], 2), out_of_patience([0.1, 0.3, 0.2, 0.3], 2), out_of_patience([], 1)
+    (False, True, False)
+    """
+    if patience is None or not values:
+        return False
+    return len(values) - 1 - list(values).index(max(values)) >= patience
 
 
 def round_result(arm: Arm, done: Round, root: Folder) -> RoundResult:

@@ -6,6 +6,7 @@ keys of what it depends on; what is done is not done again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,27 +17,27 @@ from raydr.config import RunConfig
 from raydr.console import say
 from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Settings, compare, summarize
-from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.pipelines.retrieval_steps import StepBook, trainers
+from raydr.pipelines.retrieval_steps import StepBook
 from raydr.pipelines.steps import Step, required, run_steps
-from raydr.pipelines.tune_inputs import TrainingInputs
 from raydr.reporting.tuning_report import Confirmation
 from raydr.stages.evaluate import PER_QUERY
 from raydr.stages.resources import cluster_capacity
-from raydr.stages.train import train, training_key
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 
 DEFAULT, BEST = "default", "best"
 
 
+#: Runs by split and by the name of the system.
+Runs = dict[str, dict[str, Step]]
+
+
 @dataclass
-class Confirming:
+class Confirming(ABC):
     """The steps of a confirmation.
 
     Args:
         configs: the default's and the best's, by :data:`DEFAULT` and :data:`BEST`.
-        inputs: what each of their trainings reads.
         seeds: of the trainings.
         corpus: that is searched.
         dataset: queries and judgments.
@@ -45,66 +46,63 @@ class Confirming:
     """
 
     configs: Mapping[str, RunConfig]
-    inputs: Mapping[str, TrainingInputs]
     seeds: Sequence[int]
     corpus: Artifact
     dataset: Artifact
     root: Folder
     tracker: Tracker
-    #: MLflow runs of the trainings that are running.
+    #: MLflow runs of the steps that are running.
     trackers: dict[str, TrackerHandle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.book = StepBook(self.root, self.dataset, self.corpus)
 
+    @abstractmethod
+    def runs(self) -> Runs:
+        """The steps, in the book, that end in a run for every config, seed and split."""
+
     def run(self) -> list[Confirmation]:
         """Train, search and evaluate what is not done, and compare."""
-        evaluations = self._plan()
-        todo = required(list(self.book.steps.values()))
-        if todo:
-            say(f"confirming: {len(todo)} steps to do, {len(self.book.steps) - len(todo)} are there")
-        run_steps(todo, cluster_capacity(), self._do)
+        config = self.configs[DEFAULT]
+        # Seeds one by one against the first of them would only confuse.
+        evaluations = {
+            split: self.book.evaluate(f"evaluation/{split}", split, config, found, tables=False)
+            for split, found in self.runs().items()
+        }
+        self.work(list(self.book.steps.values()))
         for step in self.book.steps.values():
             if step.temporary:
                 step.folder.remove()
         return [self._compare(split, step) for split, step in evaluations.items()]
 
-    def _plan(self) -> dict[str, Step]:
-        config = self.configs[DEFAULT]
-        splits = list(dict.fromkeys([config.data.dev_split, *config.data.test_splits]))
-        runs: dict[str, dict[str, Step]] = {split: {} for split in splits}
-        for system, own in self.configs.items():
-            for seed in self.seeds:
-                name = f"{system}-{seed}"
-                model = self._train(name, own.model_copy(update={"seed": seed}), self.inputs[system])
-                index = self.book.index(name, own, model)[1]
-                for split in splits:
-                    queries = self.book.queries(name, split, own, model)
-                    runs[split][name] = self.book.search(name, split, own, index, queries)
-        # Seeds one by one against the first of them would only confuse.
-        return {
-            split: self.book.evaluate(f"evaluation/{split}", split, config, found, tables=False)
-            for split, found in runs.items()
-        }
+    @property
+    def splits(self) -> list[str]:
+        """The dev split and the test splits."""
+        data = self.configs[DEFAULT].data
+        return list(dict.fromkeys([data.dev_split, *data.test_splits]))
 
-    def _train(self, name: str, config: RunConfig, inputs: TrainingInputs) -> Step:
-        read = {"dataset": Artifact.open(inputs.dataset, "dataset").fingerprint}
-        if inputs.negatives is not None:
-            read["negatives"] = Artifact.open(inputs.negatives, "negatives").fingerprint
-        settings = {**training_key(config), **read, "checkpoint": checkpoint_fingerprint(config.model)}
+    def names(self) -> list[tuple[str, str, RunConfig]]:
+        """Name, system and config of everything that is trained anew."""
+        return [
+            (f"{system}-{seed}", system, config.model_copy(update={"seed": seed}))
+            for system, config in self.configs.items()
+            for seed in self.seeds
+        ]
 
-        def fit(output: Folder, _: dict[str, Folder]) -> Artifact:
-            handle = self.trackers.get(step.key)
-            return train(config, inputs.dataset, self.corpus.folder, output, inputs.negatives, handle)
+    def work(self, steps: list[Step], place: str = "") -> None:
+        """Run those of the steps that are not done."""
 
-        step = self.book.add(f"{name}/train", "model", settings, {}, fit, trainers(config))
-        return step
+        def do(step: Step) -> None:
+            label = f"{place}{step.label}"
+            say(f"== confirm: {label}")
+            with self.tracker.stage(f"confirm-{label}") as tracker:
+                self.trackers[step.key] = tracker.handle()
+                step.run()
 
-    def _do(self, step: Step) -> None:
-        say(f"== confirm: {step.label}")
-        with self.tracker.stage(f"confirm-{step.label}") as tracker:
-            self.trackers[step.key] = tracker.handle()
-            step.run()
+        todo = required(steps)
+        if todo:
+            say(f"confirming: {place}{len(todo)} steps to do, {len(steps) - len(todo)} are there")
+        run_steps(todo, cluster_capacity(), do)
 
     def _compare(self, split: str, evaluation: Step) -> Confirmation:
         config = self.configs[DEFAULT]

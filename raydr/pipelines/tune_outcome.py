@@ -9,7 +9,6 @@ from raydr.artifacts import Artifact
 from raydr.console import show_summary, show_table
 from raydr.evaluation.metrics import parse_measures
 from raydr.pipelines.tune_plan import TunePlan
-from raydr.pipelines.tune_training import MODEL
 from raydr.reporting.tuning_plots import pictures
 from raydr.reporting.tuning_report import Confirmation, tuning_page
 from raydr.stages.tune import BEST, TABLE, TRIALS
@@ -17,6 +16,7 @@ from raydr.stages.tune_book import load_trials, place_of
 from raydr.storage import Folder
 from raydr.tracking import Tracker
 from raydr.tuning.importance import importances
+from raydr.tuning.objective import MODEL
 from raydr.tuning.result import SearchResult, trial_rows
 
 #: The page, beside the artefact's parts: it is written anew by every command.
@@ -31,7 +31,8 @@ def search_result(plan: TunePlan, made: Artifact) -> SearchResult:
     return SearchResult(
         made.info["name"],
         space.settings.description,
-        space.config.train.dev.measure,
+        plan.measure,
+        plan.schedule.unit,
         space.parameters,
         trials,
         importances(space.parameters, trials, space.config.seed),
@@ -49,7 +50,7 @@ def show_result(result: SearchResult) -> None:
     found = result.importances
     if found.rows:
         show_table(
-            f"share of the variance of the score after epoch {found.epoch} that each setting explains (fANOVA)",
+            f"share of the variance of the score after {result.unit} {found.epoch} that each setting explains (fANOVA)",
             ["setting", "share", "by chance (95 %)"],
             ([row.key, f"{row.share:.2f}", f"{row.by_chance:.2f}"] for row in found.rows),
         )

@@ -9,18 +9,21 @@ from typing import Any
 from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.errors import ConfigError
+from raydr.evaluation.metrics import parse_measures
+from raydr.pipelines.refresh_results import chosen_measure
+from raydr.pipelines.retrieval_steps import encoders, trainers
 from raydr.pipelines.tune_inputs import uses_candidates
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder
 from raydr.tuning.distributions import as_text
 from raydr.tuning.proposals import check_proposals, describe, num_trials
-from raydr.tuning.resources import Split, split_resources
+from raydr.tuning.resources import Shares, Split, share_resources, split_resources
 from raydr.tuning.schedule import Schedule, plan_schedule
 from raydr.tuning.space import Space
 from raydr.tuning.trial_config import SEARCHABLE
 
 #: Sections that a space may fix, besides those that it may search.
-_FIXABLE = (*SEARCHABLE, "bm25", "search")
+_FIXABLE = (*SEARCHABLE["refresh"], "bm25", "search")
 
 
 @dataclass(frozen=True)
@@ -34,32 +37,44 @@ class TunePlan:
     @property
     def nested(self) -> bool:
         """Whether trials run Ray Train."""
-        return self.space.config.train.num_workers != 1
+        return self.refreshes or self.space.config.train.num_workers != 1
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether a trial is a refresh, and not one training."""
+        return self.space.settings.objective == "refresh"
 
     @property
     def judged(self) -> bool:
-        """Whether trials train on judged data: if the space speaks of judges; a training alone judges nothing."""
+        """Whether trainings read judged data: if the space speaks of judges; a training alone judges nothing."""
         settings = self.space.settings
-        return "judge" in settings.fixed or any(key.startswith("judge.") for key in settings.space)
+        named = "judge" in settings.fixed or any(key.startswith("judge.") for key in settings.space)
+        return named and not self.refreshes
 
-    def facts(self, split: Split) -> list[str]:
+    def facts(self, split: Split | Shares) -> list[str]:
         """How it is searched, in sentences."""
         schedule, settings = self.schedule, self.space.settings
-        train = self.space.config.train
-        state = "the best epoch so far" if train.keep == "best" else "after the last epoch"
+        best = self.refreshes or self.space.config.train.keep == "best"
+        state = f"the best {schedule.unit} so far" if best else "after the last epoch"
         found = [
             f"{self.total} trials ({settings.search.algorithm}), trial 0 is the default; {split.describe()}",
-            f"trials are compared by dev {train.dev.measure}, {state}",
+            f"trials are compared by dev {self.measure}, {state}",
         ]
         if schedule.name == "none":
-            return [*found, f"all are trained for up to {schedule.max_epochs} epochs"]
+            return [*found, f"all go on for up to {schedule.max_epochs} {schedule.unit}s"]
         rungs = ", ".join(map(str, self.rungs()))
+        warmup = "" if self.refreshes else f" (the longest warm-up of the space is {schedule.longest_warmup})"
         found.append(
-            f"{schedule.name}: nothing is stopped in the first {schedule.grace_epochs} of {schedule.max_epochs} epochs "
-            f"(the longest warm-up of the space is {schedule.longest_warmup}), and the default never"
-            + (f"; compared after {rungs}" if rungs else "")
+            f"{schedule.name}: nothing is stopped in the first {schedule.grace_epochs} of {schedule.max_epochs} "
+            f"{schedule.unit}s{warmup}, and the default never" + (f"; compared after {rungs}" if rungs else "")
         )
         return found
+
+    @property
+    def measure(self) -> str:
+        """What trials are compared by, on the dev split."""
+        config = self.space.config
+        return config.refresh.measure or config.evaluate.measures[0] if self.refreshes else config.train.dev.measure
 
     def rungs(self) -> list[int]:
         """Epochs after which ASHA compares."""
@@ -77,6 +92,8 @@ def plan_search(space: Space) -> TunePlan:
     wrong = sorted(set(space.settings.fixed) - set(_FIXABLE))
     if wrong:
         raise ConfigError(f"the space fixes {wrong[0]}; it may fix settings of {', '.join(_FIXABLE)}")
+    if space.settings.objective == "refresh":
+        _check_dev_measured(space.config)
     schedule = plan_schedule(space)
     total = num_trials(space)
     check_proposals(space)
@@ -85,6 +102,12 @@ def plan_search(space: Space) -> TunePlan:
         for values, config in space.corners():
             _check_judges(config, values)
     return plan
+
+
+def _check_dev_measured(config: RunConfig) -> None:
+    asked = config.refresh.measure
+    if asked and chosen_measure(config, config.refresh) not in parse_measures(config.evaluate.measures):
+        raise ConfigError(f"refresh.measure {asked!r} is not among evaluate.measures: add it there")
 
 
 def _check_judges(config: RunConfig, values: dict[str, Any]) -> None:
@@ -98,15 +121,31 @@ def _check_judges(config: RunConfig, values: dict[str, Any]) -> None:
         )
 
 
+def may_grow(config: RunConfig) -> bool:
+    """Whether the cluster may have more later than Ray knows of now."""
+    return bool(config.ray.address or os.environ.get("RAY_ADDRESS"))
+
+
+def shares_for(plan: TunePlan, config: RunConfig) -> Shares:
+    """Share what Ray has among refreshes; Ray is connected.
+
+    Raises:
+        ConfigError: a step of a trial does not fit.
+    """
+    own = plan.space.config
+    needs = {"train": trainers(own), "encode": encoders(own)}
+    wanted = plan.space.settings.trials.concurrency
+    return share_resources(needs, cluster_capacity(), plan.total, wanted, may_grow(config))
+
+
 def split_for(plan: TunePlan, config: RunConfig) -> Split:
     """Split what Ray has among the trials; Ray is connected.
 
     Raises:
         ConfigError: not even one trial fits.
     """
-    remote = bool(config.ray.address or os.environ.get("RAY_ADDRESS"))
     wanted = plan.space.settings.trials.concurrency
-    split = split_resources(plan.space.config.train, cluster_capacity(), plan.total, wanted, may_grow=remote)
+    split = split_resources(plan.space.config.train, cluster_capacity(), plan.total, wanted, may_grow(config))
     if plan.schedule.name == "pbt":
         _check_population(plan, split, config)
     return split
@@ -130,7 +169,7 @@ def _check_population(plan: TunePlan, split: Split, config: RunConfig) -> None:
         )
 
 
-def show_plan(plan: TunePlan, split: Split) -> None:
+def show_plan(plan: TunePlan, split: Split | Shares) -> None:
     """Say what will be searched, with which resources."""
     space = plan.space
     rows = [(key, as_text(space.defaults[key]), values) for key, values in describe(space.parameters)]

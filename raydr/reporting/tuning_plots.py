@@ -24,7 +24,7 @@ def pictures(result: SearchResult) -> list[tuple[str, bytes, str]]:
     """All pictures of a search: file name, PNG and caption."""
     measure = f"dev {result.measure}"
     found = [
-        ("curves.png", curves(result), f"{measure} by epoch; the best trial and the default are drawn bold"),
+        ("curves.png", curves(result), f"{measure} by {result.unit}; the best trial and the default are drawn bold"),
         (
             "parallel.png",
             parallel_coordinates(result),
@@ -38,8 +38,8 @@ def pictures(result: SearchResult) -> list[tuple[str, bytes, str]]:
     ]
     if result.importances.rows:
         caption = (
-            f"share of the variance of {measure} after epoch {result.importances.epoch} that each setting explains, "
-            f"over {result.importances.num_trials} trials; grey: what it would reach by chance in 95 % of the cases"
+            f"share of the variance of {measure} after {result.unit} {result.importances.epoch} that each setting "
+            f"explains, over {result.importances.num_trials} trials; grey: what chance would reach in 95 % of the cases"
         )
         found.append(("importance.png", importance_bars(result), caption))
     return found
@@ -60,11 +60,11 @@ def curves(result: SearchResult) -> bytes:
             label = "trials are compared" if at == 0 else None
             axes.axvline(rung, color="#999999", linestyle=":", linewidth=1, label=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("epoch")
+        axes.set_xlabel(result.unit)
         axes.set_ylabel(f"dev {result.measure}")
         legend(axes)
 
-    return png(draw, f"{result.name}: all trials by epoch", width=8.0)
+    return png(draw, f"{result.name}: all trials by {result.unit}", width=8.0)
 
 
 def _curve(axes: Axes, trial: Trial, **style: Any) -> None:

@@ -128,8 +128,9 @@ def _importance(page: Page, result: SearchResult) -> None:
         page.paragraph(f"Not computed: {found.reason}.")
         return
     page.paragraph(
-        f"fANOVA: the share of the variance of the score that each setting explains alone, after epoch {found.epoch}, "
-        f"the last that all {found.num_trials} trials came to. A share no higher than the one by chance says nothing."
+        f"fANOVA: the share of the variance of the score that each setting explains alone, after {result.unit} "
+        f"{found.epoch}, the last that all {found.num_trials} trials came to. A share no higher than the one by chance "
+        "says nothing."
     )
     rows = [
         [row.key, f"{row.share:.2f}", f"{row.by_chance:.2f}", "yes" if row.share > row.by_chance else "no"]

@@ -8,7 +8,8 @@ Artefact ``search``::
     best.yaml                the best trial's config, ready to run
 
 Beside them, while it is not over, ``places/`` holds the states of running trials and the model of the best so far, and
-``warmups/`` what trials share. Ray Tune runs and schedules; what a killed search goes on from is the book alone.
+``warmups/`` or ``rounds/`` what trials share. Ray Tune runs and schedules; what a killed search goes on from is the
+book alone.
 """
 
 from __future__ import annotations
@@ -33,13 +34,12 @@ from raydr.storage import Folder, write_part
 from raydr.tracking import Tracker
 from raydr.tuning.distributions import as_text
 from raydr.tuning.objective import Objective
-from raydr.tuning.resources import Split
 from raydr.tuning.schedule import Schedule
 from raydr.tuning.space import Space
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trials import Trial, as_table, best_trial
 
-BEST, TRIALS, TABLE, WARMUPS = "best.yaml", "trials.json", "trials.parquet", "warmups"
+BEST, TRIALS, TABLE, WARMUPS, ROUNDS = "best.yaml", "trials.json", "trials.parquet", "warmups", "rounds"
 #: Where Ray Tune keeps its own files while it runs.
 _TUNE_FILES = "ray-tune"
 #: Memory that Ray books for a trial's own process; its work books CPUs and GPUs for itself.
@@ -54,20 +54,22 @@ class Search:
         name: of the search.
         space: what is searched.
         schedule: when trials are stopped.
-        split: how many run at a time.
+        concurrency: how many run at a time.
         total: trials, the default among them.
         facts: how it is searched, in sentences.
         identity: what the search's outcome depends on.
-        judged: trials train on what the judges of their configs leave.
+        measure: on the dev split, that trials are compared by.
+        judged: trainings read what the judges of their configs leave.
     """
 
     name: str
     space: Space
     schedule: Schedule
-    split: Split
+    concurrency: int
     total: int
     facts: Sequence[str]
     identity: Identity
+    measure: str
     judged: bool
 
 
@@ -91,7 +93,7 @@ def search(plan: Search, objective: Objective, output: Folder, tracker: Tracker,
             say(f"search {output}: already there with the same settings, reused")
             return making
         with progress_bar(f"tune {plan.name}", plan.total, "trials") as bar:
-            book = Book(making, tracker, plan.total, bar)
+            book = Book(making, tracker, plan.total, bar, plan.schedule.unit, objective.forget)
             interrupted = True
             try:
                 _run(plan, objective, book)
@@ -138,7 +140,7 @@ def _run(plan: Search, objective: Objective, book: Book) -> None:
                 search_alg=None if population else source,
                 scheduler=make_scheduler(plan.space, plan.schedule, over),
                 num_samples=1 if population else len(waiting),
-                max_concurrent_trials=plan.split.concurrency,
+                max_concurrent_trials=plan.concurrency,
                 trial_dirname_creator=lambda trial: str(trial.trial_id),
             ),
             run_config=tune.RunConfig(
@@ -174,7 +176,8 @@ def _quiet_tune() -> Iterator[None]:
 
 def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) -> Artifact:
     folder = making.folder
-    (folder / WARMUPS).remove()
+    for shared in (WARMUPS, ROUNDS):
+        (folder / shared).remove()
     table = as_table(trials)
     making.record(TABLE, write_part(folder, TABLE, table.num_rows, lambda path: write_parquet(table, path)))
     listed = json.dumps([trial.model_dump(mode="json") for trial in trials], indent=1)
@@ -199,7 +202,7 @@ def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) ->
 def best_config(plan: Search, best: Trial, default: Trial) -> str:
     """The best trial's config as a YAML file that says where it comes from."""
     config = with_values(plan.space.config, best.values)
-    score = f"dev {config.train.dev.measure} {best.score or 0.0:.4f}"
+    score = f"dev {plan.measure} {best.score or 0.0:.4f}"
     against = f"; the default came to {default.score:.4f}" if default.score is not None else ""
     lines = [
         f"Trial {best.number} of the search {plan.name}: {score}{against}.",
@@ -212,6 +215,8 @@ def best_config(plan: Search, best: Trial, default: Trial) -> str:
             "It was trained on judged data: run raydr mine and raydr judge with this file, and give raydr train what "
             "they make (--negatives, --dataset)."
         )
+    if plan.space.settings.objective == "refresh":
+        lines.append("Its rounds: raydr refresh with this file.")
     return "".join(f"# {line}\n" for line in lines) + config.to_yaml()
 
 

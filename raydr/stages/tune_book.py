@@ -7,7 +7,7 @@ as a part of the artefact once the trial is over. A search that was killed goes 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raydr.artifacts import Artifact, Building, Part
@@ -21,6 +21,9 @@ from raydr.tuning.trials import Change, Row, Status, Trial, best_trial
 PLACES = "places"
 
 
+Forget = Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None]
+
+
 class Book:
     """All trials of a search.
 
@@ -29,13 +32,19 @@ class Book:
         tracker: its MLflow run; each trial is nested in it.
         total: trials there will be.
         bar: progress in trials.
+        unit: what a trial is measured after, for messages.
+        forget: removes what a trial has left outside its folder, given its values and those of the running ones.
     """
 
-    def __init__(self, making: Building, tracker: Tracker, total: int, bar: ProgressBar) -> None:
+    def __init__(
+        self, making: Building, tracker: Tracker, total: int, bar: ProgressBar, unit: str, forget: Forget
+    ) -> None:
         self.making = making
         self.tracker = tracker
         self.total = total
         self.bar = bar
+        self.unit = unit
+        self.forget = forget
         self.trials: dict[int, Trial] = {}
         self._trackers: dict[int, Tracker] = {}
         #: When the running trials began or finished their last epoch.
@@ -68,7 +77,10 @@ class Book:
         trial = self.trials[number]
         settings = ", ".join(f"{_last(key)} {as_text(value)}" for key, value in trial.values.items())
         default = " (the default)" if number == 0 else ""
-        say(f"trial {number}{default}: {settings}" + (f"; goes on after epoch {trial.epochs}" if trial.rows else ""))
+        say(
+            f"trial {number}{default}: {settings}"
+            + (f"; goes on after {self.unit} {trial.epochs}" if trial.rows else "")
+        )
         tracker = self.tracker.child(f"trial-{number:03d}", {"raydr.trial": str(number)})
         tracker.log_params(trial.values)
         self._trackers[number] = tracker
@@ -83,7 +95,7 @@ class Book:
         if trial is self.trials[number]:
             return
         self._write(self._timed(trial))
-        say(f"trial {number}: epoch {row.epoch}, dev {row.score:.4f}")
+        say(f"trial {number}: {self.unit} {row.epoch}, dev {row.score:.4f}")
         self._log(number, row)
 
     def change(self, number: int, values: Mapping[str, Any], origin: int) -> None:
@@ -109,6 +121,7 @@ class Book:
         self._write(trial)
         self._record(trial)
         self._forget_models()
+        self.forget(trial.values, [one.values for one in self.trials.values() if not one.over])
         self._tell(trial)
 
     def close(self, interrupted: bool) -> None:
@@ -121,7 +134,7 @@ class Book:
 
     def _log(self, number: int, row: Row) -> None:
         if number in self._trackers:
-            metrics = {f"epoch/{name}": value for name, value in row.metrics.items()}
+            metrics = {f"{self.unit}/{name}": value for name, value in row.metrics.items()}
             self._trackers[number].log_metrics(metrics | {"score": row.score}, row.epoch)
 
     def _timed(self, trial: Trial) -> Trial:
@@ -148,7 +161,7 @@ class Book:
         self.bar.advance()
         outcome = {
             "finished": f"finished, dev {trial.score:.4f}" if trial.score is not None else "finished",
-            "stopped": f"stopped after epoch {trial.epochs}, dev {trial.score or 0.0:.4f}",
+            "stopped": f"stopped after {self.unit} {trial.epochs}, dev {trial.score or 0.0:.4f}",
             "failed": f"failed: {trial.error}",
         }[trial.status]
         best = best_trial(self.trials.values())

@@ -1,13 +1,15 @@
-"""What the trials of a search do: one implementation trains; a search over refresh rounds would be another."""
+"""What the trials of a search do: one implementation trains, another one runs the rounds of a refresh."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from raydr.storage import Folder
 from raydr.tuning.trials import Row
 
+#: A trial's model below its folder.
+MODEL = "model"
 #: All rows of a trial so far, and whether it is finished.
 RowsSoFar = tuple[list[Row], bool]
 
@@ -26,7 +28,15 @@ class Objective(Protocol):
             start: a state to go on from in place of that, for population based training.
 
         Yields:
-            After each epoch all rows so far, and whether the trial is finished.
+            After each epoch, or round, all rows so far, and whether the trial is finished.
+        """
+
+    def forget(self, ended: Mapping[str, Any], running: Sequence[Mapping[str, Any]]) -> None:
+        """Remove what a trial has left outside its folder and no other trial reads; called where the search runs.
+
+        Args:
+            ended: values of the trial.
+            running: values of those that are not over.
         """
 
     def state(self, place: Folder) -> Folder | None:

@@ -50,6 +50,69 @@ class Split:
         return f"{trials} at a time, each {each}: {', '.join(used)} in use"
 
 
+@dataclass(frozen=True)
+class Shares:
+    """Refreshes side by side: the steps of each share what falls to it, and take it by turns.
+
+    Args:
+        concurrency: trials at a time.
+        capacity: what there is, by Ray's names.
+    """
+
+    concurrency: int
+    capacity: dict[str, float]
+
+    @property
+    def each(self) -> dict[str, float]:
+        """What falls to one trial, by Ray's names."""
+        return {kind: amount / self.concurrency for kind, amount in self.capacity.items()}
+
+    def describe(self) -> str:
+        """
+        >>> Shares(2, {"CPU": 8, "GPU": 2}).describe()
+        '2 trials at a time, each with 4 CPU and 1 GPU for its steps'
+        >>> Shares(1, {"CPU": 2, "GPU": 0}).describe()
+        '1 trial at a time, with 2 CPU for its steps'
+        """
+        amounts = " and ".join(f"{self.each.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU") if self.each.get(kind))
+        if self.concurrency == 1:
+            return f"1 trial at a time, with {amounts} for its steps"
+        return f"{self.concurrency} trials at a time, each with {amounts} for its steps"
+
+
+def share_resources(
+    needs: Mapping[str, Mapping[str, float]],
+    capacity: Mapping[str, float],
+    num_trials: int,
+    wanted: int | None,
+    may_grow: bool,
+) -> Shares:
+    """Decide how many refreshes run at a time: one, if no number is wanted, since its own steps run side by side.
+
+    Args:
+        needs: what each kind of step cannot do without, by the section of the config that says so.
+        capacity: CPUs and GPUs by Ray's names, with what an autoscaler may add.
+        num_trials: of the search.
+        wanted: trials at a time, as configured.
+        may_grow: the cluster may have more later than Ray knows of now.
+
+    Raises:
+        ConfigError: a step of a single trial does not fit into its share.
+    """
+    shares = Shares(min(wanted or 1, num_trials), {kind: capacity.get(kind, 0.0) for kind in ("CPU", "GPU")})
+    if may_grow:
+        return shares
+    for section, amounts in needs.items():
+        for kind, amount in amounts.items():
+            if amount > shares.each[kind] + 1e-6:
+                raise ConfigError(
+                    f"a step of a trial takes {amount:g} {kind} (section {section}), and {shares.each[kind]:g} of "
+                    f"{shares.capacity[kind]:g} fall to a trial: lower the section's resources"
+                    + (" or trials.concurrency" if shares.concurrency > 1 else "")
+                )
+    return shares
+
+
 def split_resources(
     train: TrainConfig, capacity: Mapping[str, float], num_trials: int, wanted: int | None, may_grow: bool
 ) -> Split:

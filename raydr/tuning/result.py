@@ -18,16 +18,18 @@ class SearchResult:
         name: of the search.
         description: what was searched.
         measure: the dev measure that trials were compared by.
+        unit: what trials were measured after: epoch or round.
         parameters: distributions by dotted key.
         trials: by number; 0 is the default.
         importances: of the parameters.
-        rungs: epochs after which ASHA compared.
+        rungs: epochs, or rounds, after which ASHA compared.
         facts: how it was searched, in sentences.
     """
 
     name: str
     description: str
     measure: str
+    unit: str
     parameters: dict[str, Distribution]
     trials: Sequence[Trial]
     importances: Importances
@@ -68,7 +70,7 @@ def trial_rows(result: SearchResult, most: int | None = None) -> tuple[list[str]
         number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
         epochs = f"{trial.epochs}" if trial.status == "finished" else f"{trial.epochs} {trial.status}"
         rows.append([number, score, epochs, f"{trial.seconds:,.0f}", *values])
-    return ["trial", f"dev {result.measure}", "epochs", "s", *names.values()], rows
+    return ["trial", f"dev {result.measure}", f"{result.unit}s", "s", *names.values()], rows
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:

@@ -29,15 +29,17 @@ class Schedule:
 
     Args:
         name: of the rule, see :class:`raydr.tuning.settings.SchedulerConfig`.
-        grace_epochs: epochs before anything is stopped or changed.
-        max_epochs: the longest training of the space.
-        longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on.
+        grace_epochs: epochs (rounds, of a refresh) before anything is stopped or changed.
+        max_epochs: the longest trial of the space.
+        longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on; 0 for refreshes.
+        unit: what a trial is measured after.
     """
 
     name: Literal["asha", "median", "pbt", "none"]
     grace_epochs: int
     max_epochs: int
     longest_warmup: int
+    unit: Literal["epoch", "round"] = "epoch"
 
     def rungs(self, factor: float) -> list[int]:
         """The epochs after which ASHA compares, in ascending order.
@@ -59,6 +61,8 @@ def plan_schedule(space: Space) -> Schedule:
         ConfigError: the grace period is within a warm-up, or so long that nothing could be stopped, or population based
             training is asked to change what cannot be changed.
     """
+    if space.settings.objective == "refresh":
+        return _plan_rounds(space)
     settings = space.settings.scheduler
     longest, max_epochs = 0, 0
     for _, config in space.corners():
@@ -85,6 +89,26 @@ def plan_schedule(space: Space) -> Schedule:
     if settings.name == "pbt":
         _check_changeable(space)
     return Schedule(settings.name, grace, max_epochs, longest)
+
+
+def _plan_rounds(space: Space) -> Schedule:
+    """Of a search over refreshes, whose trials are compared after each round."""
+    settings = space.settings.scheduler
+    num_rounds = max(config.refresh.num_rounds for _, config in space.corners())
+    grace = settings.grace_epochs or 1
+    if settings.name == "none":
+        return Schedule("none", num_rounds, num_rounds, 0, "round")
+    if settings.name == "pbt":
+        raise ConfigError(
+            "population based training changes settings in the middle of a training, and a trial of this space is a "
+            "whole refresh: take another scheduler"
+        )
+    if grace >= num_rounds:
+        raise ConfigError(
+            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} rounds and "
+            f"refresh.num_rounds {num_rounds}. Refresh longer, or set scheduler.name: none"
+        )
+    return Schedule(settings.name, grace, num_rounds, 0, "round")
 
 
 def _check_changeable(space: Space) -> None:

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from raydr.component import Config
 
+Objective = Literal["training", "refresh"]
+
 
 class SearchConfig(Config):
     """Which trials are made. The first is always the default: the config as it is."""
@@ -22,7 +24,7 @@ class SearchConfig(Config):
 
 
 class SchedulerConfig(Config):
-    """Which trials are stopped early, by the dev measure after each epoch."""
+    """Which trials are stopped early, by the dev measure after each epoch; each round, where refreshes are searched."""
 
     #: ``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``median``: a trial is stopped when
     #: its best value is below the median of the others' means; ``pbt``: population based training, where the worst go
@@ -61,6 +63,8 @@ class TuneConfig(Config):
 
     #: What is searched, in a sentence.
     description: str = ""
+    #: What a trial is: one training, or all rounds of the config's section ``refresh``.
+    objective: Objective = "training"
     #: Settings that the config must have for the space to make sense, by dotted key.
     requires: dict[str, Any] = {}
     #: Settings that every trial has, the default one too; they change the config as ``variants`` do.

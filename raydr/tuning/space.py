@@ -97,12 +97,12 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
         found = value_at(config, key)
         if found != wanted:
             raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {found!r}: take another space")
-    # Variants are further trainings, which have no part in a search.
-    alone = config.model_copy(update={"variants": {}})
+    # Variants are further trainings, and arms further refreshes, which have no part in a search.
+    alone = config.model_copy(update={"variants": {}, "refresh": config.refresh.model_copy(update={"arms": {}})})
     fixed = changed(alone, settings.fixed, f"{where}: the config with the section fixed")
     parameters, defaults = {}, {}
     for key, distribution in settings.space.items():
-        check_searchable(key)
+        check_searchable(key, settings.objective)
         defaults[key] = value_at(fixed, key)
         parameters[key] = parse_distribution(f"{where}: {key}", distribution, defaults[key])
         defaults[key] = _as_listed(fixed, key, defaults[key], parameters[key])

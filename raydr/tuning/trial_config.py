@@ -9,9 +9,13 @@ from typing import Any
 from raydr.config import RunConfig, merged
 from raydr.errors import ConfigError
 from raydr.training.config import NEUTRAL
+from raydr.tuning.settings import Objective
 
-#: Sections that a result depends on and that a training can be searched over; the dev split must stay comparable.
-SEARCHABLE = ("model", "train", "negatives", "judge")
+#: Sections that a trial's result depends on; the dev split must stay comparable.
+SEARCHABLE: dict[Objective, tuple[str, ...]] = {
+    "training": ("model", "train", "negatives", "judge"),
+    "refresh": ("model", "train", "negatives", "judge", "refresh"),
+}
 
 #: Settings in these sections that cannot be searched, and why.
 _EXCLUDED = {
@@ -22,6 +26,10 @@ _EXCLUDED = {
     "judge.model": "names a model of the working folder, the same for all trials",
     "judge.guide": "names a model that is the same for all trials",
     "judge.scores": "is the same for all trials",
+    "refresh.arms": "names refreshes to compare, and a trial is one",
+    "refresh.evaluate_splits": "says what is reported, and trials are compared on the dev split",
+    "refresh.measure": "decides what the trials are compared by, which must be the same for all",
+    "refresh.keep_vectors": "does not change what is learnt",
 }
 
 
@@ -73,14 +81,15 @@ def value_at(config: RunConfig, key: str) -> Any:
     return found
 
 
-def check_searchable(key: str) -> None:
+def check_searchable(key: str, objective: Objective = "training") -> None:
     """
     Raises:
         ConfigError: the setting is not one that trials may differ in.
     """
-    section = key.partition(".")[0]
-    if section not in SEARCHABLE or section == key:
-        raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(SEARCHABLE)}")
+    section, sections = key.partition(".")[0], SEARCHABLE[objective]
+    if section not in sections or section == key:
+        more = "; with objective: refresh also in those of refresh" if section == "refresh" else ""
+        raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(sections)}{more}")
     for excluded, reason in _EXCLUDED.items():
         if key == excluded or key.startswith(f"{excluded}."):
             raise ConfigError(f"{key} cannot be searched: it {reason}")

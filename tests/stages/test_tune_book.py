@@ -19,7 +19,7 @@ def row(epoch: int, score: float) -> Row:
 
 def open_book(making: Building) -> Book:
     with progress_bar("tune", 3, "trials") as bar:
-        return Book(making, NullTracker(), 3, bar)
+        return Book(making, NullTracker(), 3, bar, "epoch", lambda ended, running: None)
 
 
 def test_a_killed_search_finds_its_trials_and_keeps_the_best_model_alone(tmp_path: Path):

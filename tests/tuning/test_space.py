@@ -10,6 +10,7 @@ import yaml
 from raydr.errors import ConfigError
 from raydr.pipelines.tune_plan import plan_search
 from raydr.tuning.distributions import Range, Values
+from raydr.tuning.resources import share_resources
 from raydr.tuning.schedule import plan_schedule
 from raydr.tuning.space import build_space, load_space
 from raydr.tuning.trial_config import with_values
@@ -115,6 +116,37 @@ def test_population_based_training_changes_only_what_can_be_changed():
     with pytest.raises(ConfigError, match=r"which train.loss.warmup_epochs cannot be"):
         plan_schedule(make_space(scheduler={"name": "pbt"}))
     assert plan_schedule(make_space({"model.scale": {"uniform": [5, 9]}}, scheduler={"name": "pbt"})).name == "pbt"
+
+
+def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
+    starts = {"refresh.start": {"choice": ["last", "scratch"]}}
+    rounds = make_config(refresh={"num_rounds": 3, "arms": {"plain": {}}}, evaluate={"measures": ["RR@10"]})
+    space = make_space(starts, rounds, objective="refresh")
+    assert not space.config.refresh.arms
+    schedule = plan_schedule(space)
+    assert (schedule.unit, schedule.grace_epochs, schedule.max_epochs) == ("round", 1, 3)
+    assert plan_search(space).measure == "RR@10"
+    with pytest.raises(ConfigError, match=r"grace period is 3 rounds and refresh.num_rounds 3"):
+        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 3}))
+    with pytest.raises(ConfigError, match="a trial of this space is a whole refresh"):
+        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"name": "pbt"}))
+    with pytest.raises(ConfigError, match="with objective: refresh also in those of refresh"):
+        make_space(starts, rounds)
+    with pytest.raises(ConfigError, match=r"refresh.measure cannot be searched: it decides what the trials"):
+        make_space({"refresh.measure": {"choice": ["", "R@5"]}}, rounds, objective="refresh")
+    asked = make_config(refresh={"num_rounds": 3, "measure": "R@7"})
+    with pytest.raises(ConfigError, match=r"refresh.measure 'R@7' is not among evaluate.measures"):
+        plan_search(make_space(starts, asked, objective="refresh"))
+
+
+def test_a_step_of_a_refresh_must_fit_into_its_share():
+    needs = {"train": {"CPU": 2.0, "GPU": 0.0}, "encode": {"CPU": 3.0}}
+    assert share_resources(needs, {"CPU": 4}, 9, None, may_grow=False).concurrency == 1
+    with pytest.raises(
+        ConfigError, match=r"3 CPU \(section encode\), and 2 of 4 fall to a trial: .* or trials.concurr"
+    ):
+        share_resources(needs, {"CPU": 4}, 9, 2, may_grow=False)
+    assert share_resources(needs, {"CPU": 0}, 9, 2, may_grow=True).concurrency == 2
 
 
 def test_a_python_space_may_look_at_the_config(tmp_path):

@@ -1,0 +1,243 @@
+"""The search over refreshes: a trial runs its rounds one after the other, and tells the dev measures after each.
+
+The steps of all trials lie in one folder under keys of what they depend on (:mod:`raydr.pipelines.steps`), so that what
+trials agree in is made once, be it the BM25 candidates or whole rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.artifacts import Artifact, Identity, copy_artifact
+from raydr.config import RunConfig
+from raydr.console import say
+from raydr.errors import BusyError
+from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.pipelines.job import Job
+from raydr.pipelines.refresh_plan import RefreshPlan, Round, plan_refresh
+from raydr.pipelines.refresh_results import chosen_measure, dev_measures, dev_value, out_of_patience
+from raydr.pipelines.retrieval_steps import encoding
+from raydr.pipelines.steps import Step, required, run_steps
+from raydr.pipelines.tune_confirm import Confirming, Runs
+from raydr.pipelines.tune_plan import TunePlan
+from raydr.pipelines.tune_task import VERSION, Task
+from raydr.stages.failures import worker_errors
+from raydr.stages.train import training_key
+from raydr.stages.tune import ROUNDS
+from raydr.stages.tune_trial import streamed
+from raydr.storage import Folder
+from raydr.tracking import Tracker
+from raydr.tuning.objective import MODEL, RowsSoFar
+from raydr.tuning.resources import Shares
+from raydr.tuning.trial_config import with_values
+from raydr.tuning.trials import Row
+
+#: Seconds between two looks at a step that another trial is making.
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class RefreshObjective:
+    """See :class:`raydr.tuning.objective.Objective`.
+
+    Args:
+        config: of the default trial.
+        dataset: that is trained on.
+        corpus: its corpus.
+        root: the folder of all trials' steps.
+        shares: of the resources.
+    """
+
+    config: RunConfig
+    dataset: Folder
+    corpus: Folder
+    root: Folder
+    shares: Shares
+
+    def run(self, values: Mapping[str, Any], place: Folder, start: Folder | None) -> Iterator[RowsSoFar]:
+        with worker_errors():
+            yield from streamed(refresh_rows, 0, 0)(
+                with_values(self.config, values), self.dataset, self.corpus, self.root, place / MODEL, self.shares.each
+            )
+
+    def state(self, place: Folder) -> Folder | None:
+        """No other trial can go on from the middle of a refresh."""
+
+    def forget(self, ended: Mapping[str, Any], running: Sequence[Mapping[str, Any]]) -> None:
+        """Remove passage vectors and indexes; models, runs and candidates stay, since trials to come may share them."""
+        kept = {step.key for values in running for step in self._plan(values).steps}
+        for step in self._plan(ended).steps:
+            if step.temporary and step.key not in kept:
+                step.folder.remove()
+
+    def _plan(self, values: Mapping[str, Any]) -> RefreshPlan:
+        return _plan(with_values(self.config, values), self.root, self.dataset, self.corpus)
+
+
+def _plan(config: RunConfig, root: Folder, dataset: Folder, corpus: Folder) -> RefreshPlan:
+    return plan_refresh(config, root, Artifact.open(dataset, "dataset"), Artifact.open(corpus, "corpus"))
+
+
+def refresh_rows(
+    config: RunConfig, dataset: Folder, corpus: Folder, root: Folder, output: Folder, capacity: Mapping[str, float]
+) -> Iterator[RowsSoFar]:
+    """Run the rounds of a refresh, and tell the rows so far after every one; a Ray task that streams.
+
+    Args:
+        config: of the trial.
+        dataset: what is trained on.
+        corpus: its corpus.
+        root: where the steps are made; what is there already is not made again.
+        output: where the model of the best round goes.
+        capacity: what the steps share, by Ray's names.
+
+    Yields:
+        All rows so far, and whether the refresh is over and its model there.
+    """
+    rows: list[Row] = []
+    for done, over in _rounds(
+        config, _plan(config, root, dataset, corpus), lambda steps: run_steps(required(steps), capacity, _make)
+    ):
+        rows.append(_row(config, done[-1], rows))
+        if over:
+            copy_artifact(_best(config, done).model.open(), output)
+        yield rows, over
+
+
+def _rounds(
+    config: RunConfig, plan: RefreshPlan, run: Callable[[list[Step]], None]
+) -> Iterator[tuple[list[Round], bool]]:
+    """Run the rounds one by one, until there are no more or patience is over.
+
+    Yields:
+        The rounds that are done, and whether they are all. The next one is begun when the caller comes back, so that a
+        trial that is stopped has not begun it.
+    """
+    [arm] = plan.arms
+    for one in arm.rounds:
+        run([step for step in plan.steps if step.group <= one.number])
+        done = arm.rounds[: one.number]
+        values = [dev_value(config, arm.settings, each) for each in done]
+        over = one is arm.rounds[-1] or out_of_patience(values, arm.settings.patience)
+        yield done, over
+        if over:
+            return
+
+
+def _best(config: RunConfig, done: Sequence[Round]) -> Round:
+    """The one with the highest dev measure, the first of equal ones."""
+    return max(done, key=lambda one: dev_value(config, config.refresh, one))
+
+
+def _row(config: RunConfig, done: Round, before: Sequence[Row]) -> Row:
+    measures = dev_measures(config, done)
+    value = measures[chosen_measure(config, config.refresh)]
+    return Row(
+        epoch=done.number,
+        score=max(value, before[-1].score) if before else value,
+        metrics={f"dev {measure}": mean for measure, mean in measures.items()},
+    )
+
+
+def _make(step: Step) -> None:
+    """Make a step, or wait until the trial that is making it has done so."""
+    while step.state() != "done":
+        try:
+            step.run()
+        except BusyError:
+            time.sleep(_LOOK_S)
+
+
+@dataclass
+class RefreshConfirming(Confirming):
+    """Runs the rounds of the default and the best anew; the best round of each, by dev, is searched on test."""
+
+    def runs(self) -> Runs:
+        found: Runs = {split: {} for split in self.splits}
+        for name, _, config in self.names():
+            best = self._best_round(name, config)
+            dev = config.data.dev_split
+            for split in self.splits:
+                if split == dev:
+                    found[split][name] = best.runs[split]
+                    continue
+                queries = self.book.queries(name, split, config, best.model)
+                found[split][name] = self.book.search(name, split, config, best.vectors[1], queries)
+        return found
+
+    def _best_round(self, name: str, config: RunConfig) -> Round:
+        def tracker(step: Step) -> Any:
+            return self.trackers.get(step.key)
+
+        plan = plan_refresh(config, self.root, self.dataset, self.corpus, tracker)
+        done: list[Round] = []
+        for done, _ in _rounds(config, plan, lambda steps: self.work(steps, f"{name}/")):
+            say(f"{name}: {len(done)} of {config.refresh.num_rounds} rounds are done")
+        best = _best(config, done)
+        kept = {step.key for step in best.vectors}
+        for step in plan.steps:
+            if step.temporary and step.key not in kept:
+                step.folder.remove()
+        # Searched below, and removed when the confirmation is over.
+        for step in best.vectors:
+            self.book.steps.setdefault(step.key, step)
+        return best
+
+
+def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype: str) -> Task:
+    """Say what a trial does.
+
+    Args:
+        job: the run, with its data prepared.
+        plan: what is searched.
+        shares: of the resources.
+        output: the folder of the search.
+        dtype: the arithmetic of all trainings.
+    """
+    config = _measured_on_dev(plan.space.config, dtype)
+    corpus, dataset = Artifact.open(job.corpus, "corpus"), Artifact.open(job.dataset, "dataset")
+    # What cannot be planned is said before anything runs.
+    plan_refresh(config, output / ROUNDS, dataset, corpus)
+
+    def confirming(
+        configs: Mapping[str, RunConfig], seeds: Sequence[int], root: Folder, tracker: Tracker
+    ) -> RefreshConfirming:
+        measured = {system: _measured_on_dev(own, dtype) for system, own in configs.items()}
+        return RefreshConfirming(measured, seeds, corpus, dataset, root, tracker)
+
+    objective = RefreshObjective(config, job.dataset, job.corpus, output / ROUNDS, shares)
+    return Task(objective, _identity(plan, config, dataset, corpus), confirming, lambda: None)
+
+
+def _measured_on_dev(config: RunConfig, dtype: str) -> RunConfig:
+    """The config of a trial: one arithmetic for all, and nothing is evaluated but dev."""
+    train = config.train.model_copy(update={"dtype": dtype})
+    refresh = config.refresh.model_copy(update={"evaluate_splits": [config.data.dev_split]})
+    return config.model_copy(update={"train": train, "refresh": refresh})
+
+
+def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Artifact) -> Identity:
+    """What the trials depend on. Which are stopped also depends on the order in which they end, which nobody knows."""
+    settings = plan.space.settings
+    sections = ("negatives", "judge", "bm25", "index", "search", "evaluate", "refresh")
+    return Identity(
+        kind="search",
+        version=VERSION,
+        config={
+            "objective": "refresh",
+            **training_key(config),
+            **config.model_dump(mode="json", include=set(sections)),
+            "encode": encoding(config),
+            "space": settings.space,
+            "tune": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
+            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
+        },
+        inputs={
+            "dataset": dataset.fingerprint,
+            "corpus": corpus.fingerprint,
+            "checkpoint": checkpoint_fingerprint(config.model),
+        },
+    )

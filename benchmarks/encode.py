@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--token-budget", type=int, default=0, help="raydr's default for the device if 0")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--compiled", action="store_true", help="also through torch.compile; half a minute to start")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -76,6 +77,8 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: str) -> None:
         candidates["sentence-transformers bf16"] = rate(sentence_transformers(torch.bfloat16))
         candidates["raydr (default)"] = rate(raydr(chosen))
         candidates["raydr packed"] = rate(raydr(chosen, "packed"))
+        if arguments.compiled:
+            candidates["raydr compiled"] = rate(raydr(chosen, "compiled"))
     figures = interleave(candidates, arguments.repeats)
     print(
         f"{len(texts):,} passages, {num_tokens / len(texts):.0f} tokens on average, {arguments.layers} layers, "

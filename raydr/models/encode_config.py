@@ -13,8 +13,9 @@ from raydr.models.config import Dtype
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
 
 
-#: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding.
-Batching = Literal["padded", "packed"]
+#: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding;
+#: ``compiled``: padded, through an encoder that torch.compile has translated.
+Batching = Literal["padded", "packed", "compiled"]
 
 
 class EncodeConfig(Config):
@@ -25,7 +26,8 @@ class EncodeConfig(Config):
     #: Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
     #: device: on a CPU few enough for its caches.
     token_budget: int | None = Field(default=None, ge=64)
-    #: ``packed`` is for BERT-like encoders on GPUs, and gives the same vectors up to rounding; judges always pad.
+    #: All give the same vectors up to rounding. ``packed`` is for BERT-like encoders on GPUs; ``compiled`` takes a C++
+    #: compiler and half a minute at the start of each actor, and is slower on CPUs (docs/performance.md). Judges pad.
     batching: Batching = "padded"
     #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
     min_actors: int = Field(default=1, ge=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from raydr.errors import ModelError
 from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
@@ -61,6 +64,21 @@ def _collect(num_rows: int, dim: int, batches: Iterable[tuple[NDArray[np.int64],
     return vectors_ND
 
 
+def compile_backbone(tower: Tower) -> None:
+    """Translate the encoder with torch.compile, once for all shapes of batches.
+
+    Raises:
+        ModelError: there is no C++ compiler, which torch.compile takes for CPUs and GPUs alike.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise ModelError(
+            f"encode.batching is compiled, which takes a C++ compiler, and there is no {compiler} here: install it, "
+            "set CXX, or set encode.batching=padded"
+        )
+    tower.backbone.compile(dynamic=True)
+
+
 class InferenceEncoder:
     """One side of a saved model, ready to encode.
 
@@ -87,6 +105,8 @@ class InferenceEncoder:
         self.first_position: int | None = None
         if batching == "packed":
             self.first_position = use_packed_attention(self.tower.backbone, device, torch_dtype(dtype))
+        elif batching == "compiled":
+            compile_backbone(self.tower)
 
     def encode(self, tokens: Tokens) -> NDArray[np.float16]:
         """Vectors (N, dim) in float16, rows in the order given, unit length if the similarity is cosine."""

@@ -106,6 +106,8 @@ class EncodeParts:
         self.encoder = _resolve(job.encoder)(
             model, job.side, job.dtype, job.device, job.token_budget, job.num_threads, job.batching
         )
+        #: When the last part was finished.
+        self.free_since: float | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         import numpy as np
@@ -118,7 +120,9 @@ class EncodeParts:
         started = time.perf_counter()
         tokens = Tokens.from_arrow(batch)
         ids = self.job.load_part(part).column(0).combine_chunks()
+        begun = time.perf_counter()
         vectors = self.encoder.encode(tokens)
+        encoding = time.perf_counter() - begun
         finite = np.isfinite(vectors).all(axis=1)
         if not finite.all():
             row = int(np.flatnonzero(~finite)[0])
@@ -132,12 +136,16 @@ class EncodeParts:
         name = output_name(part)
         record = write_part(self.job.output, name, len(ids), lambda path: write_arrow(table, path))
         record_part(self.job.output, name, record)
+        waited = started - self.free_since if self.free_since is not None else 0.0
+        self.free_since = time.perf_counter()
         return {
             "part": [part],
             **{key: [value] for key, value in record.items()},
             "tokens": [tokens.num_tokens],
             "truncated": [tokens.num_truncated],
-            "seconds": [time.perf_counter() - started],
+            "encoding": [encoding],
+            "other": [self.free_since - started - encoding],
+            "waited": [waited],
         }
 
 
@@ -363,6 +371,7 @@ def _run(
     context.raise_original_map_exception = True
     unit = "passages" if job.side == "passage" else "queries"
     tokens = truncated = 0
+    spent = dict.fromkeys(("encoding", "other", "waited"), 0.0)
     started = time.perf_counter()
     with (
         DataContext.current(context),
@@ -388,6 +397,7 @@ def _run(
                 growing.add(name, part)
             tokens += int(record["tokens"])
             truncated += int(record["truncated"])
+            spent = {what: seconds + float(record[what]) for what, seconds in spent.items()}
             bar.advance(int(record["rows"]))
     missing = [job.parts[part] for part in todo if output_name(part) not in building.done]
     if missing:
@@ -396,7 +406,21 @@ def _run(
     encoded = sum(rows[part] for part in todo)
     say(
         f"encode: {encoded:,} {unit}, {tokens:,} tokens in {seconds:.1f} s ({encoded / seconds:,.0f} {unit}/s with "
-        f"start-up); {truncated:,} were cut at the maximum length"
+        f"start-up); {truncated:,} were cut at the maximum length; {describe_spent(**spent)}"
+    )
+
+
+def describe_spent(encoding: float, other: float, waited: float) -> str:
+    """What the encoders did with their time, from the start of their first part to the end of their last.
+
+    >>> describe_spent(encoding=90, other=4, waited=6)
+    'the encoders encoded for 90 % of their time, read and wrote for 4 %, and waited for texts for 6 %'
+    """
+    total = encoding + other + waited
+    shares = [f"{seconds / total * 100:.0f} %" for seconds in (encoding, other, waited)]
+    return (
+        f"the encoders encoded for {shares[0]} of their time, read and wrote for {shares[1]}, and waited for texts for "
+        f"{shares[2]}"
     )
 
 

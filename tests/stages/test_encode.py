@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,13 @@ def test_more_encoders_than_fit_leave_room_for_tokenising(model: Folder, tmp_pat
     np.testing.assert_array_equal(Embeddings(artifact).take(np.arange(47)), expected_vectors())
 
 
-def test_queries_of_a_split(model: Folder, tmp_path: Path) -> None:
+def test_queries_of_a_split(model: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataset = make_dataset(tmp_path / "dataset", "test", TEXTS, part_rows=20)
     kwargs = {"tokenizer": stub.TOKENIZER, "encoder": stub.ENCODER}
     artifact = encode_queries(make_config(), model, dataset, "test", Folder(str(tmp_path / "out")), **kwargs)
+    shares = re.findall(r"(\d+) %", " ".join(capsys.readouterr().err.split()))
+    # What the encoders did with their time: encoded, read and wrote, waited.
+    assert 99 <= sum(map(int, shares)) <= 101
     embeddings = Embeddings(artifact)
     assert embeddings.side == "query"
     assert embeddings.part(2)[0] == [f"q{at}" for at in range(40, 47)]

@@ -101,9 +101,15 @@ class Folder:
         return sorted(name for name in names if ".tmp-" not in name)
 
     def remove(self, name: str = "") -> None:
+        """Remove a file or a folder; a local folder goes in one move, so that a process killed here leaves no half."""
         target = self.path(name) if name else self.root
-        if self.filesystem.exists(target):
-            self.filesystem.rm(target, recursive=True)
+        if not self.filesystem.exists(target):
+            return
+        if self.is_local and Path(target).is_dir():
+            aside = Path(target).with_name(f"{Path(target).name}.tmp-{uuid.uuid4().hex[:8]}")
+            os.replace(target, aside)
+            target = str(aside)
+        self.filesystem.rm(target, recursive=True)
 
     def read_json(self, name: str) -> Any:
         with self.open(name) as file:

@@ -55,3 +55,19 @@ def test_checksums_follow_content(folder):
     folder.write_json("b.json", {"x": 1})
     folder.write_json("c.json", {"x": 2})
     assert folder.checksum("a.json") == folder.checksum("b.json") != folder.checksum("c.json")
+
+
+def test_a_folder_is_removed_in_one_move(tmp_path, monkeypatch):
+    """A process that is killed in the middle leaves all of it or nothing at its place."""
+    folder = Folder(str(tmp_path / "made"))
+    folder.write_json("manifest.json", {})
+    folder.write_json("parts/one.json", {})
+
+    def killed(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(folder.filesystem), "rm", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.remove()
+    assert not folder.exists()
+    assert not Folder(str(tmp_path)).files()

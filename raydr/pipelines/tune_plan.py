@@ -23,7 +23,7 @@ from raydr.tuning.space import Space
 from raydr.tuning.trial_config import SEARCHABLE
 
 #: Sections that a space may fix, besides those that it may search.
-_FIXABLE = (*SEARCHABLE["refresh"], "bm25", "search")
+_FIXABLE = ("bm25", "search")
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,12 @@ def plan_search(space: Space) -> TunePlan:
         ConfigError: the space, its schedule or the number of its trials make no sense, or trials need what the config
             has not.
     """
-    wrong = sorted(set(space.settings.fixed) - set(_FIXABLE))
+    fixable = (*SEARCHABLE[space.settings.objective], *_FIXABLE)
+    wrong = sorted(set(space.settings.fixed) - set(fixable))
     if wrong:
-        raise ConfigError(f"the space fixes {wrong[0]}; it may fix settings of {', '.join(_FIXABLE)}")
+        raise ConfigError(f"the space fixes {wrong[0]}; it may fix settings of {', '.join(fixable)}")
     if space.settings.objective == "refresh":
-        _check_dev_measured(space.config)
+        _check_refresh(space.config)
     schedule = plan_schedule(space)
     total = num_trials(space)
     check_proposals(space)
@@ -104,7 +105,9 @@ def plan_search(space: Space) -> TunePlan:
     return plan
 
 
-def _check_dev_measured(config: RunConfig) -> None:
+def _check_refresh(config: RunConfig) -> None:
+    if config.refresh.arms:
+        raise ConfigError("the space fixes refresh.arms: a trial is one refresh, search over what the arms differ in")
     asked = config.refresh.measure
     if asked and chosen_measure(config, config.refresh) not in parse_measures(config.evaluate.measures):
         raise ConfigError(f"refresh.measure {asked!r} is not among evaluate.measures: add it there")
@@ -134,8 +137,16 @@ def shares_for(plan: TunePlan, config: RunConfig) -> Shares:
     """
     own = plan.space.config
     needs = {"train": trainers(own), "encode": encoders(own)}
-    wanted = plan.space.settings.trials.concurrency
-    return share_resources(needs, cluster_capacity(), plan.total, wanted, may_grow(config))
+    shares = share_resources(
+        needs, cluster_capacity(), plan.total, plan.space.settings.trials.concurrency, may_grow(config)
+    )
+    if shares.concurrency > 1 and not Folder(config.workdir).is_local:
+        raise ConfigError(
+            f"trials.concurrency is {shares.concurrency}: refreshes that run side by side share steps, which takes "
+            f"locks, and the working folder {config.workdir} has none. Use a folder that all nodes see, or run one at "
+            "a time"
+        )
+    return shares
 
 
 def split_for(plan: TunePlan, config: RunConfig) -> Split:

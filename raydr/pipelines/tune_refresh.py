@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.artifacts import Artifact, Identity, copy_artifact
+from raydr.artifacts import Artifact, Identity, copy_artifact, fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import say
-from raydr.errors import BusyError
+from raydr.errors import BusyError, ConfigError, RaydrError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.pipelines.job import Job
 from raydr.pipelines.refresh_plan import RefreshPlan, Round, plan_refresh
 from raydr.pipelines.refresh_results import chosen_measure, dev_measures, dev_value, out_of_patience
-from raydr.pipelines.retrieval_steps import encoding
 from raydr.pipelines.steps import Step, required, run_steps
 from raydr.pipelines.tune_confirm import Confirming, Runs
 from raydr.pipelines.tune_plan import TunePlan
@@ -68,13 +67,17 @@ class RefreshObjective:
 
     def forget(self, ended: Mapping[str, Any], running: Sequence[Mapping[str, Any]]) -> None:
         """Remove passage vectors and indexes; models, runs and candidates stay, since trials to come may share them."""
-        kept = {step.key for values in running for step in self._plan(values).steps}
-        for step in self._plan(ended).steps:
+        kept = {step.key for values in running for step in self._steps(values)}
+        for step in self._steps(ended):
             if step.temporary and step.key not in kept:
                 step.folder.remove()
 
-    def _plan(self, values: Mapping[str, Any]) -> RefreshPlan:
-        return _plan(with_values(self.config, values), self.root, self.dataset, self.corpus)
+    def _steps(self, values: Mapping[str, Any]) -> list[Step]:
+        try:
+            return _plan(with_values(self.config, values), self.root, self.dataset, self.corpus).steps
+        except RaydrError:
+            # Such a trial fails, and says why; it has made nothing.
+            return []
 
 
 def _plan(config: RunConfig, root: Folder, dataset: Folder, corpus: Folder) -> RefreshPlan:
@@ -177,7 +180,8 @@ class RefreshConfirming(Confirming):
         for done, _ in _rounds(config, plan, lambda steps: self.work(steps, f"{name}/")):
             say(f"{name}: {len(done)} of {config.refresh.num_rounds} rounds are done")
         best = _best(config, done)
-        kept = {step.key for step in best.vectors}
+        # Another system's best round may be one of this plan as well.
+        kept = {step.key for step in best.vectors} | self.book.steps.keys()
         for step in plan.steps:
             if step.temporary and step.key not in kept:
                 step.folder.remove()
@@ -199,8 +203,10 @@ def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype
     """
     config = _measured_on_dev(plan.space.config, dtype)
     corpus, dataset = Artifact.open(job.corpus, "corpus"), Artifact.open(job.dataset, "dataset")
+    _check_shards(config, corpus, shares)
     # What cannot be planned is said before anything runs.
-    plan_refresh(config, output / ROUNDS, dataset, corpus)
+    for _, corner in plan.space.corners():
+        plan_refresh(_measured_on_dev(corner, dtype), output / ROUNDS, dataset, corpus)
 
     def confirming(
         configs: Mapping[str, RunConfig], seeds: Sequence[int], root: Folder, tracker: Tracker
@@ -210,6 +216,16 @@ def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype
 
     objective = RefreshObjective(config, job.dataset, job.corpus, output / ROUNDS, shares)
     return Task(objective, _identity(plan, config, dataset, corpus), confirming, lambda: None)
+
+
+def _check_shards(config: RunConfig, corpus: Artifact, shares: Shares) -> None:
+    num_shards = len(range(0, corpus.rows("passages"), config.index.shard_rows))
+    if num_shards > 1 and shares.concurrency > 1:
+        raise ConfigError(
+            f"trials.concurrency is {shares.concurrency}, and an index of {corpus.rows('passages'):,} passages has "
+            f"{num_shards} shards: two trials that search at a time could each hold some of the actors that the other "
+            "waits for. Run one at a time, or make index.shard_rows larger"
+        )
 
 
 def _measured_on_dev(config: RunConfig, dtype: str) -> RunConfig:
@@ -222,22 +238,25 @@ def _measured_on_dev(config: RunConfig, dtype: str) -> RunConfig:
 def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Artifact) -> Identity:
     """What the trials depend on. Which are stopped also depends on the order in which they end, which nobody knows."""
     settings = plan.space.settings
-    sections = ("negatives", "judge", "bm25", "index", "search", "evaluate", "refresh")
+    steps = plan_refresh(config, Folder("memory://unused"), dataset, corpus).steps
     return Identity(
         kind="search",
         version=VERSION,
         config={
             "objective": "refresh",
             **training_key(config),
-            **config.model_dump(mode="json", include=set(sections)),
-            "encode": encoding(config),
+            "refresh": config.refresh.model_dump(mode="json", exclude={"keep_vectors", "arms"}),
+            "negatives": config.negatives.model_dump(mode="json") if config.negatives is not None else None,
+            "measure": plan.measure,
             "space": settings.space,
-            "tune": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
+            "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
             "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
         },
         inputs={
             "dataset": dataset.fingerprint,
             "corpus": corpus.fingerprint,
             "checkpoint": checkpoint_fingerprint(config.model),
+            # All else that a refresh depends on: how it encodes, indexes and searches, judges and their models.
+            "rounds of the default": fingerprint_of([step.key for step in steps]),
         },
     )

@@ -64,7 +64,7 @@ def run_tune(job: Job, plan: TunePlan, name: str) -> TuneOutcome:
     data.prepare()
     if space.config.inject_noise is not None:
         data.inject_noise()
-    _check_dev(data)
+    _check_splits(data, confirms=space.settings.confirm.num_seeds > 0)
     output = job.workspace.root / "tune" / name
     dtype, reason = training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}: {reason}")
@@ -106,10 +106,16 @@ def _confirm(plan: TunePlan, result: SearchResult, task: Task, root: Folder, tra
     return found
 
 
-def _check_dev(job: Job) -> None:
+def _check_splits(job: Job, confirms: bool) -> None:
     data, split = Dataset.open(job.dataset), job.config.data.dev_split
     if split not in data.splits:
         raise ConfigError(
             f"trials are compared on the dev split {split!r}, which the data set at {job.dataset} has not; it has "
             f"{', '.join(data.splits)}: set data.dev_split"
+        )
+    missing = [one for one in job.config.data.test_splits if one not in data.splits]
+    if confirms and missing:
+        raise ConfigError(
+            f"confirm.num_seeds is set, and the data set at {job.dataset} has no split {missing[0]!r} to evaluate on; "
+            f"it has {', '.join(data.splits)}: set data.test_splits"
         )

@@ -173,8 +173,17 @@ def _queue(alone: bool) -> tuple[_Histories, type[Exception]]:
 def streamed(
     task: Callable[..., Iterator[RowsSoFar]], num_cpus: float, num_gpus: float
 ) -> Callable[..., Iterator[RowsSoFar]]:
-    """A generator as a Ray task outside the trial's placement group, never tried again: Tune counts the tries."""
+    """A generator as a Ray task outside the trial's placement group, never tried again: Tune counts the tries.
+
+    It goes on only when the caller asks for what comes next: what Tune stops after some rows has begun nothing more.
+    """
     import ray
+
+    def gated(*arguments: Any) -> Iterator[RowsSoFar | None]:
+        for rows in task(*arguments):
+            yield rows
+            # Ray lets a generator go on as soon as somebody begins to read; this is read only afterwards.
+            yield None
 
     remote: Any = ray.remote(
         num_cpus=num_cpus,
@@ -185,10 +194,11 @@ def streamed(
         scheduling_strategy="DEFAULT",
         num_returns="streaming",
         _generator_backpressure_num_objects=1,
-    )(task)
+    )(gated)
 
     def call(*arguments: Any) -> Iterator[RowsSoFar]:
         for reference in remote.remote(*arguments):
-            yield ray.get(reference)
+            if (rows := ray.get(reference)) is not None:
+                yield rows
 
     return call

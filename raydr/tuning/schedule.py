@@ -31,7 +31,8 @@ class Schedule:
         name: of the rule, see :class:`raydr.tuning.settings.SchedulerConfig`.
         grace_epochs: epochs (rounds, of a refresh) before anything is stopped or changed.
         max_epochs: the longest trial of the space.
-        longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on; 0 for refreshes.
+        longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on; of refreshes in rounds: 1 if
+            settings of ``refresh`` are searched, which act from the second round on.
         unit: what a trial is measured after.
     """
 
@@ -61,54 +62,55 @@ def plan_schedule(space: Space) -> Schedule:
         ConfigError: the grace period is within a warm-up, or so long that nothing could be stopped, or population based
             training is asked to change what cannot be changed.
     """
-    if space.settings.objective == "refresh":
-        return _plan_rounds(space)
     settings = space.settings.scheduler
-    longest, max_epochs = 0, 0
-    for _, config in space.corners():
-        longest = max(longest, config.train.loss.num_warmup_epochs)
-        max_epochs = max(max_epochs, config.train.num_epochs)
-    if longest >= max_epochs:
-        raise ConfigError(
-            f"the space {space.name} has warm-ups of up to {longest} epochs, and train.num_epochs is {max_epochs}: "
-            "nothing would ever begin after such a warm-up; train longer or narrow the space"
-        )
-    grace = settings.grace_epochs or longest + 1
+    refreshes = space.settings.objective == "refresh"
+    unit: Literal["epoch", "round"] = "round" if refreshes else "epoch"
+    longest, most = _longest_rounds(space) if refreshes else _longest_epochs(space)
     if settings.name == "none":
-        return Schedule("none", max_epochs, max_epochs, longest)
-    if grace <= longest:
-        raise ConfigError(
-            f"scheduler.grace_epochs is {grace}, but the space {space.name} has warm-ups (or a start of beta) of up to "
-            f"{longest} epochs, whose gain shows later: set it to {longest + 1} or more, or leave it out"
-        )
-    if grace >= max_epochs:
-        raise ConfigError(
-            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} epochs and train.num_epochs "
-            f"{max_epochs}. Train longer, narrow the warm-ups of the space, or set scheduler.name: none"
-        )
+        return Schedule("none", most, most, longest, unit)
     if settings.name == "pbt":
+        if refreshes:
+            raise ConfigError(
+                "population based training changes settings in the middle of a training, and a trial of this space is "
+                "a whole refresh: take another scheduler"
+            )
         _check_changeable(space)
-    return Schedule(settings.name, grace, max_epochs, longest)
+    grace = settings.grace_epochs or longest + 1
+    if grace <= longest:
+        late = "settings of refresh, which act from the second round on" if refreshes else (
+            f"warm-ups (or a start of beta) of up to {longest} epochs, whose gain shows later"
+        )  # fmt: skip
+        raise ConfigError(
+            f"scheduler.grace_epochs is {grace}, but the space {space.name} has {late}: set it to {longest + 1} or "
+            "more, or leave it out"
+        )
+    if grace >= most:
+        longer = "refresh.num_rounds" if refreshes else "train.num_epochs"
+        shorter = "" if refreshes else "narrow the warm-ups of the space, "
+        raise ConfigError(
+            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} {unit}s and {longer} {most}. "
+            f"Raise {longer}, {shorter}or set scheduler.name: none"
+        )
+    return Schedule(settings.name, grace, most, longest, unit)
 
 
-def _plan_rounds(space: Space) -> Schedule:
-    """Of a search over refreshes, whose trials are compared after each round."""
-    settings = space.settings.scheduler
-    num_rounds = max(config.refresh.num_rounds for _, config in space.corners())
-    grace = settings.grace_epochs or 1
-    if settings.name == "none":
-        return Schedule("none", num_rounds, num_rounds, 0, "round")
-    if settings.name == "pbt":
+def _longest_epochs(space: Space) -> tuple[int, int]:
+    """The longest warm-up and the longest training."""
+    configs = [config.train for _, config in space.corners()]
+    longest = max(train.loss.num_warmup_epochs for train in configs)
+    most = max(train.num_epochs for train in configs)
+    if longest >= most:
         raise ConfigError(
-            "population based training changes settings in the middle of a training, and a trial of this space is a "
-            "whole refresh: take another scheduler"
+            f"the space {space.name} has warm-ups of up to {longest} epochs, and train.num_epochs is {most}: nothing "
+            "would ever begin after such a warm-up; train longer or narrow the space"
         )
-    if grace >= num_rounds:
-        raise ConfigError(
-            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} rounds and "
-            f"refresh.num_rounds {num_rounds}. Refresh longer, or set scheduler.name: none"
-        )
-    return Schedule(settings.name, grace, num_rounds, 0, "round")
+    return longest, most
+
+
+def _longest_rounds(space: Space) -> tuple[int, int]:
+    """Rounds in which nothing may differ yet, and the most rounds."""
+    late = any(key.startswith("refresh.") for key in space.parameters)
+    return int(late), max(config.refresh.num_rounds for _, config in space.corners())
 
 
 def _check_changeable(space: Space) -> None:

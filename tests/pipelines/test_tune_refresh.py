@@ -11,6 +11,8 @@ from small_runs import small_run
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
+from raydr.errors import ConfigError
+from raydr.pipelines import stage_calls, tune_refresh
 from raydr.pipelines.tune_confirm import BEST, DEFAULT
 from raydr.pipelines.tune_refresh import RefreshConfirming, RefreshObjective, refresh_rows
 from raydr.storage import Folder
@@ -44,7 +46,7 @@ def made(root: Path, pattern: str) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in root.glob(f"{pattern}/manifest.json")}
 
 
-def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, config, tiny_data, tmp_path):
+def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, config, tiny_data, tmp_path, monkeypatch):
     corpus, dataset, root = Folder(tiny_data[0]), Folder(tiny_data[1]), tmp_path / "rounds"
     shares = Shares(1, {"CPU": 2.0, "GPU": 0.0})
     objective = RefreshObjective(config, dataset, corpus, Folder(str(root)), shares)
@@ -77,6 +79,11 @@ def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, confi
     assert not made(root, "round-[12]/passages-*")
     assert len(made(root, "round-[12]/train-*")) == 2
 
+    # The default's best round is the first one of the other as well, and its vectors are needed to the end.
+    monkeypatch.setattr(tune_refresh, "_best", lambda _, done: done[-1])
+    encoded: list[Folder] = []
+    encode = stage_calls.encode_passages
+    monkeypatch.setattr(stage_calls, "encode_passages", lambda *inputs: encoded.append(inputs[-2]) or encode(*inputs))
     opened = Artifact.open(corpus, "corpus"), Artifact.open(dataset, "dataset")
     place = tmp_path / "confirm"
     confirming = partial(
@@ -88,5 +95,21 @@ def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, confi
     # The splits to report on are searched once a system, with its best round.
     assert [len(made(place, f"{name}-*/run-train-*")) for name in (DEFAULT, BEST)] == [1, 1]
     assert not made(place, "*/passages-*")
+    assert len(encoded) == len({str(folder) for folder in encoded}) == 2
     again = confirming(NullTracker()).run()
     assert [one.by_seed for one in again] == [one.by_seed for one in found]
+
+
+def test_side_by_side_takes_an_index_of_one_shard(config, tiny_data):
+    corpus = Artifact.open(tiny_data[0], "corpus")
+    sharded = config.model_copy(update={"index": config.index.model_copy(update={"shard_rows": 50})})
+    tune_refresh._check_shards(config, corpus, Shares(2, {"CPU": 4.0}))
+    tune_refresh._check_shards(sharded, corpus, Shares(1, {"CPU": 4.0}))
+    with pytest.raises(ConfigError, match=r"has \d+ shards: two trials that search at a time could each hold"):
+        tune_refresh._check_shards(sharded, corpus, Shares(2, {"CPU": 4.0}))
+
+
+def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config, tiny_data, tmp_path):
+    corpus, dataset = Folder(tiny_data[0]), Folder(tiny_data[1])
+    objective = RefreshObjective(config, dataset, corpus, Folder(str(tmp_path)), Shares(1, {"CPU": 2.0}))
+    objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])

@@ -124,8 +124,13 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
     space = make_space(starts, rounds, objective="refresh")
     assert not space.config.refresh.arms
     schedule = plan_schedule(space)
-    assert (schedule.unit, schedule.grace_epochs, schedule.max_epochs) == ("round", 1, 3)
+    # What differs here acts from the second round on.
+    assert (schedule.unit, schedule.grace_epochs, schedule.max_epochs) == ("round", 2, 3)
+    scales = {"model.scale": {"uniform": [5, 9]}}
+    assert plan_schedule(make_space(scales, rounds, objective="refresh")).grace_epochs == 1
     assert plan_search(space).measure == "RR@10"
+    with pytest.raises(ConfigError, match=r"settings of refresh, which act from the second round on: set it to 2 or"):
+        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 1}))
     with pytest.raises(ConfigError, match=r"grace period is 3 rounds and refresh.num_rounds 3"):
         plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 3}))
     with pytest.raises(ConfigError, match="a trial of this space is a whole refresh"):
@@ -134,6 +139,10 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
         make_space(starts, rounds)
     with pytest.raises(ConfigError, match=r"refresh.measure cannot be searched: it decides what the trials"):
         make_space({"refresh.measure": {"choice": ["", "R@5"]}}, rounds, objective="refresh")
+    with pytest.raises(ConfigError, match=r"the space fixes refresh; it may fix settings of model, train, negatives"):
+        plan_search(make_space(fixed={"refresh": {"num_rounds": 4}}))
+    with pytest.raises(ConfigError, match=r"the space fixes refresh.arms"):
+        plan_search(make_space(starts, rounds, objective="refresh", fixed={"refresh": {"arms": {"a": {}}}}))
     asked = make_config(refresh={"num_rounds": 3, "measure": "R@7"})
     with pytest.raises(ConfigError, match=r"refresh.measure 'R@7' is not among evaluate.measures"):
         plan_search(make_space(starts, asked, objective="refresh"))

@@ -13,11 +13,12 @@ from raydr.artifacts import fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.stages.tasks import fetch
+from raydr.training.config import NEUTRAL
 
 #: Sections of the config that decide what an arm comes to.
 _SECTIONS = {"data", "inject_noise", "negatives", "model", "train"}
 #: Settings in them that say how it is computed and not what.
-_NEUTRAL: Any = {"train": {"cache_tokens": True, "dev": {"beside"}}}
+_NEUTRAL: Any = {"train": NEUTRAL}
 
 
 @dataclass(frozen=True)

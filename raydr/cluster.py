@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from raydr.errors import ClusterError
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
+#: How the names of threads begin that run steps of a pipeline.
+STEP_THREAD = "raydr-step"
 
 
 class RayConfig(Config):
@@ -69,7 +72,14 @@ def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        # After Ctrl-C steps may still be running in threads, and Ray's core crashes when it is taken from under them.
+        if not step_threads():
+            ray.shutdown()
+
+
+def step_threads() -> list[threading.Thread]:
+    """Threads of a pipeline's steps that are running now."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREAD)]
 
 
 def knock(address: str) -> None:

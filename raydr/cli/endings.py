@@ -28,7 +28,13 @@ def exit_status(what: str) -> Iterator[None]:
         console.print(f"error: {error}", style="red", markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        from raydr.cluster import step_threads
         from raydr.console import console
 
         console.print(f"interrupted: what is finished is kept; the same {what} goes on from there", style="yellow")
+        if step_threads():
+            # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
         sys.exit(130)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from raydr.artifacts import DONE, MANIFEST, PLAN, Artifact, fingerprint_of, flatten
+from raydr.cluster import STEP_THREAD
 from raydr.storage import Folder
 
 #: Digits of the key in a folder's name.
@@ -163,7 +164,7 @@ def run_steps(
     waiting = list(steps)
     left_out: set[str] = set()
     running: dict[Future[None], Step] = {}
-    pool = ThreadPoolExecutor(max_workers=_MOST_AT_ONCE, thread_name_prefix="raydr-step")
+    pool = ThreadPoolExecutor(max_workers=_MOST_AT_ONCE, thread_name_prefix=STEP_THREAD)
     failure: BaseException | None = None
     try:
         while (waiting and failure is None) or running:
@@ -181,10 +182,10 @@ def run_steps(
                 # Only now, so that what fails for want of more does not hide the reason.
                 _close(running.pop(future))
     finally:
-        # After Ctrl-C the threads end when Ray goes down; nobody waits for them, and they must not wait for more.
+        # After Ctrl-C the threads end with the process; nobody waits for them, and they must not wait for more.
         for step in steps:
             _close(step)
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(wait=not running, cancel_futures=True)
     if failure is not None:
         raise failure
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydr.artifacts import Artifact
+from raydr.capacity import ON_DEMAND
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
@@ -26,7 +27,7 @@ from raydr.planning.estimate import (
 from raydr.planning.plan import PLAN_FILE, RunPlan, duration, plan_rows
 from raydr.planning.rates import RunRates
 from raydr.stages.plan import try_model
-from raydr.stages.resources import ON_DEMAND, cluster_capacity
+from raydr.stages.resources import cluster_capacity
 
 
 def run_plan(job: Job, refresh: bool) -> RunPlan:

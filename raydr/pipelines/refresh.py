@@ -15,9 +15,10 @@ from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.errors import ArtifactError
 from raydr.pipelines.job import Job, log_made
-from raydr.pipelines.refresh_plan import Arm, RefreshPlan, Round, plan_refresh
+from raydr.pipelines.refresh_plan import Arm, RefreshPlan, plan_refresh
 from raydr.pipelines.refresh_results import (
     RoundResult,
+    best_round,
     chosen_measure,
     dev_value,
     finished_rounds,
@@ -169,16 +170,13 @@ class _Refresh:
         for arm in self.plan.arms:
             done = finished_rounds(arm)
             rounds[arm.name] = [round_result(arm, one, self.root) for one in done]
-            best[arm.name] = self._best(arm, done)
+            best[arm.name] = best_round(self.job.config, arm.settings, done).number
         self.root.write_json(
             RESULTS, {name: {"best": best[name], "rounds": [one.as_json() for one in found]}
                       for name, found in rounds.items()},
         )  # fmt: skip
         self._report(rounds, best, self._compare())
         return RefreshOutcome(rounds, self.root, best)
-
-    def _best(self, arm: Arm, done: list[Round]) -> int:
-        return max(done, key=lambda one: dev_value(self.job.config, arm.settings, one)).number
 
     def _prune(self) -> None:
         """Remove passage vectors and indexes that no arm keeps."""

@@ -88,6 +88,15 @@ def dev_value(config: RunConfig, settings: RefreshConfig, done: Round) -> float:
     return found
 
 
+def best_round(config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
+    """The round with the highest chosen measure on the dev split, the first of equal ones.
+
+    Raises:
+        ConfigError: the measure is not taken.
+    """
+    return max(rounds, key=lambda one: dev_value(config, settings, one))
+
+
 def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
     """Whether no further round is begun: the best of these is so many rounds ago.
 

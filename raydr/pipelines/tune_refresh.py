@@ -18,7 +18,7 @@ from raydr.errors import BusyError, ConfigError, RaydrError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.pipelines.job import Job
 from raydr.pipelines.refresh_plan import RefreshPlan, Round, plan_refresh
-from raydr.pipelines.refresh_results import chosen_measure, dev_measures, dev_value, out_of_patience
+from raydr.pipelines.refresh_results import best_round, chosen_measure, dev_measures, dev_value, out_of_patience
 from raydr.pipelines.steps import Step, required, run_steps
 from raydr.pipelines.tune_confirm import Confirming, Runs
 from raydr.pipelines.tune_plan import TunePlan
@@ -106,7 +106,7 @@ def refresh_rows(
     ):
         rows.append(_row(config, done[-1], rows))
         if over:
-            copy_artifact(_best(config, done).model.open(), output)
+            copy_artifact(best_round(config, config.refresh, done).model.open(), output)
         yield rows, over
 
 
@@ -128,11 +128,6 @@ def _rounds(
         yield done, over
         if over:
             return
-
-
-def _best(config: RunConfig, done: Sequence[Round]) -> Round:
-    """The one with the highest dev measure, the first of equal ones."""
-    return max(done, key=lambda one: dev_value(config, config.refresh, one))
 
 
 def _row(config: RunConfig, done: Round, before: Sequence[Row]) -> Row:
@@ -179,7 +174,7 @@ class RefreshConfirming(Confirming):
         done: list[Round] = []
         for done, _ in _rounds(config, plan, lambda steps: self.work(steps, f"{name}/")):
             say(f"{name}: {len(done)} of {config.refresh.num_rounds} rounds are done")
-        best = _best(config, done)
+        best = best_round(config, config.refresh, done)
         # Another system's best round may be one of this plan as well.
         kept = {step.key for step in best.vectors} | self.book.steps.keys()
         for step in plan.steps:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
+from raydr.capacity import describe_capacity
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype, Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.stages.failures import worker_errors
-from raydr.stages.resources import cluster_capacity, describe_capacity
+from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder, write_part
 
 if TYPE_CHECKING:

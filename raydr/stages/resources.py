@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-#: CPUs, or GPUs, of a cluster that grows on demand: how far it may grow is in its own files, and Ray does not tell.
-ON_DEMAND = 1e6
+from raydr.capacity import ON_DEMAND
 
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs (keys ``CPU``, ``GPU``) of the alive nodes, or :data:`ON_DEMAND` where an autoscaler adds nodes."""
+    """CPUs and GPUs of the alive nodes, or :data:`raydr.capacity.ON_DEMAND` of each where an autoscaler adds nodes."""
     import ray
 
     now = ray.cluster_resources()
@@ -24,16 +23,6 @@ def grows_on_demand() -> bool:
     status = GetClusterStatusReply()
     status.ParseFromString(GcsClient(address=ray.get_runtime_context().gcs_address).get_cluster_status())
     return bool(status.autoscaling_state.autoscaler_state_version)
-
-
-def describe_capacity(capacity: dict[str, float]) -> str:
-    """
-    >>> describe_capacity({"CPU": 16.0, "GPU": 2.0}), describe_capacity({"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    ('a cluster of 16 CPUs and 2 GPUs', 'a cluster that grows on demand')
-    """
-    if max(capacity.values()) >= ON_DEMAND:
-        return "a cluster that grows on demand"
-    return f"a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
 
 
 def smallest_node_cpus() -> float:

@@ -20,7 +20,7 @@ from raydr.tuning.trials import Change, Row, Status, Trial, best_trial
 #: Folders of the trials' own files below the search's: their states while they run, the model of the best.
 PLACES = "places"
 
-
+#: What removes files of a trial that is over: its values, and those of the trials still running.
 Forget = Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None]
 
 

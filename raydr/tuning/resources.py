@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raydr.capacity import is_on_demand
 from raydr.errors import ConfigError
 from raydr.training.config import TrainConfig
 
@@ -36,17 +37,22 @@ class Split:
         """
         >>> Split(2, 1, 0, 1, {"CPU": 2, "GPU": 0}).describe()
         '1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use'
+        >>> from raydr.capacity import ON_DEMAND
+        >>> Split(1, 1, 1, 4, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}).describe()
+        '4 trials at a time, each in one process of 1 CPU and 1 GPU, on a cluster that grows on demand'
         """
         amounts = [f"{self.cpus:g} CPU"] + ([f"{self.gpus} GPU"] if self.gpus else [])
         each = f"in one process of {' and '.join(amounts)}" if self.alone else (
             f"with {self.num_workers} Ray Train workers of {' and '.join(amounts)}"
         )  # fmt: skip
+        trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
+        if is_on_demand(self.capacity):
+            return f"{trials} at a time, each {each}, on a cluster that grows on demand"
         used = [
             f"{self.concurrency * self.num_workers * amount:g} of {self.capacity.get(kind, 0):g} {kind}"
             for kind, amount in (("CPU", self.cpus), ("GPU", self.gpus))
             if amount
         ]
-        trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
         return f"{trials} at a time, each {each}: {', '.join(used)} in use"
 
 
@@ -73,7 +79,13 @@ class Shares:
         '2 trials at a time, each with 4 CPU and 1 GPU for its steps'
         >>> Shares(1, {"CPU": 2, "GPU": 0}).describe()
         '1 trial at a time, with 2 CPU for its steps'
+        >>> from raydr.capacity import ON_DEMAND
+        >>> Shares(1, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}).describe()
+        '1 trial at a time, on a cluster that grows on demand'
         """
+        if is_on_demand(self.capacity):
+            trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
+            return f"{trials} at a time, on a cluster that grows on demand"
         amounts = " and ".join(f"{self.each.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU") if self.each.get(kind))
         if self.concurrency == 1:
             return f"1 trial at a time, with {amounts} for its steps"

@@ -188,7 +188,7 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
     resumed = subprocess.Popen(tune(tmp_path, *more), stderr=subprocess.PIPE, text=True)
     while book(tmp_path)[0]["status"] != "finished":
         assert resumed.poll() is None, "the search ended before its first trial"
-    # The vectors of a trial that is over go, its models are there for others.
+    # The first round's model was not made again.
     assert first.stat().st_mtime_ns == made
     said = resumed.communicate(timeout=900)[1]
     assert resumed.returncode == 0, said

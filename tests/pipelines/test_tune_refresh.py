@@ -80,7 +80,7 @@ def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, confi
     assert len(made(root, "round-[12]/train-*")) == 2
 
     # The default's best round is the first one of the other as well, and its vectors are needed to the end.
-    monkeypatch.setattr(tune_refresh, "_best", lambda _, done: done[-1])
+    monkeypatch.setattr(tune_refresh, "best_round", lambda _, __, done: done[-1])
     encoded: list[Folder] = []
     encode = stage_calls.encode_passages
     monkeypatch.setattr(stage_calls, "encode_passages", lambda *inputs: encoded.append(inputs[-2]) or encode(*inputs))

@@ -21,6 +21,7 @@ MODES = {"between": False, "beside": True}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", help="YAML file of a run")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--dev-queries", type=int, default=500)
     parser.add_argument("--dev-passages", type=int, default=5000)
@@ -31,6 +32,7 @@ def main() -> None:
     config = RunConfig.load(
         arguments.config,
         [
+            *arguments.overrides,
             "tracking.enabled=false",
             f"workdir={arguments.workdir}",
             f"train.num_epochs={arguments.epochs}",

@@ -10,6 +10,12 @@ from raydr.errors import RaydrError
 
 DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 
+#: Exact search multiplies matrices from so many query components (queries × dim) on; below, it goes through the vectors
+#: one by one. FAISS 1.15 sets 128,000, which its maintainers found far too high for few threads (its pull request
+#: 5109): 128 queries of 384 dimensions are searched a tenth as fast as need be.
+MATRIX_PRODUCT_FROM = 1_600
+_FAISS_DEFAULT = 128_000
+
 
 class FaissError(RaydrError):
     """FAISS is missing, installed twice, or cannot do what is asked of it."""
@@ -44,6 +50,8 @@ def load_faiss(num_threads: int | None = None) -> ModuleType:
             "pip uninstall faiss-cpu faiss-gpu, then pip install 'raydr[cpu]' or 'raydr[gpu]'"
         )
     faiss = importlib.import_module("faiss")
+    if faiss.cvar.distance_compute_blas_threshold == _FAISS_DEFAULT:
+        faiss.cvar.distance_compute_blas_threshold = MATRIX_PRODUCT_FROM
     if num_threads is not None:
         faiss.omp_set_num_threads(num_threads)
     return faiss

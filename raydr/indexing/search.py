@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from raydr.indexing.torch_flat import EXACT, TorchFlat
 
 #: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
 TIE_LIMIT = 1024
+#: Queries that a thread of a CPU gets at least, if each thread is to search for queries of its own.
+QUERIES_PER_THREAD = 128
 
 
 def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
@@ -103,6 +107,7 @@ class ShardSearcher:
                 )
             self._gpu = faiss.StandardGpuResources() if has_cuda() else None
         self._num_threads = num_threads
+        self._threads = ThreadPoolExecutor(num_threads, initializer=faiss.omp_set_num_threads, initargs=(1,))
         self._first_rows = [int(index.starts[shard]) for shard in shards]
         self._indexes = [self._prepare(index.load(shard), config) for shard in shards]
 
@@ -120,9 +125,19 @@ class ShardSearcher:
         Args:
             vectors: Query vectors, shape (N, dim), any float type.
         """
-        # Other libraries in the process change the number of OpenMP threads.
-        self._faiss.omp_set_num_threads(self._num_threads)
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        share = math.ceil(len(queries) / self._num_threads)
+        if self._device != "cpu" or self._num_threads == 1 or share < QUERIES_PER_THREAD:
+            # Other libraries in the process change the number of OpenMP threads.
+            self._faiss.omp_set_num_threads(self._num_threads)
+            return self._search(queries, top_k)
+        # FAISS's own threads wait for each other after every block of vectors, and all of them for the one that
+        # shares its core with another process.
+        shares = [queries[start : start + share] for start in range(0, len(queries), share)]
+        found = list(self._threads.map(lambda part: self._search(part, top_k), shares))
+        return Found(np.concatenate([one.scores for one in found]), np.concatenate([one.rows for one in found]))
+
+    def _search(self, queries: NDArray[np.float32], top_k: int) -> Found:
         parts = []
         for index, first_row in zip(self._indexes, self._first_rows, strict=True):
             found = search_one(index, queries, top_k)

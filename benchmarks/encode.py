@@ -1,36 +1,61 @@
-"""The encoding core against sentence-transformers: passages a second, the same model and lengths, one process.
+"""The encoding core against sentence-transformers and a plain loop: passages a second, same model, one process.
 
 Every candidate tokenises and encodes the same texts. sentence-transformers runs with its default batch of 32 and sorts
-by length too. ``raydr`` is raydr's default: bfloat16 where the processor has it.
+by length; the plain loop is Transformers in batches of 32 in the texts' order, padded to the longest. ``raydr`` is
+raydr's default: bfloat16 where the processor has it. The last column is the arithmetic without padding over what one
+large matrix product reaches in the same type, measured beforehand.
 
     python -m benchmarks.encode --corpus corpus.jsonl.gz --json encode.json
+    python -m benchmarks.encode --corpus corpus.jsonl.gz --shape bert-base --device cuda --passages 20000
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch
 
+from benchmarks.shapes import SHAPES, forward_flops, peak_flops, save_checkpoint
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
-from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET, Batching
 from raydr.models.inference import InferenceEncoder
-from raydr.models.precision import resolve_dtype
+from raydr.models.precision import resolve_dtype, torch_dtype
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way of encoding.
+
+    Args:
+        dtype: of its arithmetic.
+        encode: encodes all texts, tokenising included.
+    """
+
+    dtype: str
+    encode: Callable[[], object]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="", help="BEIR corpus.jsonl[.gz]; made texts if left out")
     parser.add_argument("--passages", type=int, default=500)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument(
+        "--shape", choices=list(SHAPES), default="minilm", help="of the encoder; its weights are random"
+    )
+    parser.add_argument("--layers", type=int, default=0, help="the shape's own if 0")
+    parser.add_argument("--tokenizer", default=OFFLINE_CHECKPOINT, help="a checkpoint whose tokenizer is taken")
     parser.add_argument("--max-length", type=int, default=160)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu")
@@ -42,51 +67,114 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     texts = load_texts(arguments.corpus, arguments.passages)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        run(arguments, texts, folder)
+        run(arguments, texts, Path(folder))
 
 
-def run(arguments: argparse.Namespace, texts: list[str], folder: str) -> None:
+def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
+    shape = SHAPES[arguments.shape]
+    shape = shape._replace(layers=arguments.layers or shape.layers)
+    checkpoint = save_checkpoint(shape, arguments.tokenizer, folder / "checkpoint")
     side = SideConfig(max_length=arguments.max_length)
-    config = ModelConfig(num_layers=arguments.layers, query=side, passage=side)
-    DualEncoder.from_config(config).save(folder, build_tokenizers(config))
-    tokenizer = load_tokenizer(folder, "passage")
-    num_tokens = tokenizer(None, texts).num_tokens
+    config = ModelConfig(checkpoint=checkpoint, query=side, passage=side)
+    model = str(folder / "model")
+    DualEncoder.from_config(config).save(model, build_tokenizers(config))
+    lengths = load_tokenizer(model, "passage")(None, texts).lengths.tolist()
     chosen, reason = resolve_dtype("auto", arguments.device)
-
-    budget = arguments.token_budget or TOKEN_BUDGET[torch.device(arguments.device).type]
-
-    def rate(encode: Callable[[], object]) -> Callable[[], float]:
-        encode()
-        return lambda: len(texts) / timed(encode)
-
-    def raydr(dtype: str, batching: Batching = "padded") -> Callable[[], object]:
-        encoder = InferenceEncoder(folder, "passage", dtype, arguments.device, budget, batching=batching)
-        return lambda: encoder.encode(tokenizer(None, texts))
-
-    def sentence_transformers(dtype: torch.dtype) -> Callable[[], object]:
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(folder, device=arguments.device, model_kwargs={"dtype": dtype})
-        return lambda: model.encode(texts)
-
-    candidates = {
-        "sentence-transformers": rate(sentence_transformers(torch.float32)),
-        "raydr float32": rate(raydr("float32")),
-    }
-    if chosen != "float32":
-        candidates["sentence-transformers bf16"] = rate(sentence_transformers(torch.bfloat16))
-        candidates["raydr (default)"] = rate(raydr(chosen))
-        candidates["raydr packed"] = rate(raydr(chosen, "packed"))
-        if arguments.compiled:
-            candidates["raydr compiled"] = rate(raydr(chosen, "compiled"))
-    figures = interleave(candidates, arguments.repeats)
+    candidates = make_candidates(arguments, texts, model, chosen)
+    for one in candidates.values():
+        one.encode()
+    figures = interleave({name: rate(one.encode, len(texts)) for name, one in candidates.items()}, arguments.repeats)
     print(
-        f"{len(texts):,} passages, {num_tokens / len(texts):.0f} tokens on average, {arguments.layers} layers, "
-        f"{arguments.threads} threads on {arguments.device}; raydr's default here: {chosen} ({reason}); "
-        f"medians of {arguments.repeats} interleaved rounds"
+        f"{len(texts):,} passages, {sum(lengths) / len(texts):.0f} tokens on average, {arguments.shape} with "
+        f"{shape.layers} layers, {arguments.threads} threads on {arguments.device}; raydr's default here: {chosen} "
+        f"({reason}); medians of {arguments.repeats} interleaved rounds"
     )
-    print_rates(figures, "passages", "sentence-transformers")
-    write_report(arguments.json, "encode", vars(arguments), {"passages_per_second": figures, "num_tokens": num_tokens})
+    base = next(iter(candidates))
+    print_rates(figures, "passages", base)
+    flops = forward_flops(shape, lengths) / len(texts)
+    peaks = {one.dtype: peak_flops(torch_dtype(one.dtype), arguments.device) for one in candidates.values()}
+    utilisation = {
+        name: statistics.median(figures[name]) * flops / peaks[one.dtype] for name, one in candidates.items()
+    }
+    print(
+        "one large matrix product: " + ", ".join(f"{dtype} {peak / 1e9:,.0f} GFLOP/s" for dtype, peak in peaks.items())
+    )
+    for name, share in utilisation.items():
+        print(f"{name:28} {statistics.median(figures[name]) * flops / 1e9:10,.1f} GFLOP/s {share:8.1%} of it")
+    write_report(
+        arguments.json,
+        "encode",
+        vars(arguments),
+        {"passages_per_second": figures, "num_tokens": sum(lengths), "peaks": peaks, "utilisation": utilisation},
+    )
+
+
+def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str, chosen: str) -> dict[str, Candidate]:
+    """By name; what the others are compared with comes first."""
+    found: dict[str, Candidate] = {}
+    dtypes = list(dict.fromkeys(["float32", chosen]))
+    has_theirs = find_spec("sentence_transformers") is not None
+    if not has_theirs:
+        print("sentence-transformers is not installed: compared with the plain loop")
+    for dtype in dtypes:
+        if has_theirs:
+            found[f"sentence-transformers {dtype}"] = Candidate(
+                dtype, sentence_transformers(arguments, texts, model, dtype)
+            )
+        found[f"plain loop {dtype}"] = Candidate(dtype, plain_loop(arguments, texts, model, dtype))
+        found[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
+    found[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
+    if arguments.compiled:
+        found[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
+    return found
+
+
+def raydr(
+    arguments: argparse.Namespace, texts: list[str], model: str, dtype: str, batching: Batching = "padded"
+) -> Callable[[], object]:
+    budget = arguments.token_budget or TOKEN_BUDGET[torch.device(arguments.device).type]
+    tokenizer = load_tokenizer(model, "passage")
+    encoder = InferenceEncoder(model, "passage", dtype, arguments.device, budget, batching=batching)
+    return lambda: encoder.encode(tokenizer(None, texts))
+
+
+def sentence_transformers(
+    arguments: argparse.Namespace, texts: list[str], model: str, dtype: str
+) -> Callable[[], object]:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(model, device=arguments.device, model_kwargs={"dtype": torch_dtype(dtype)})
+    return lambda: theirs.encode(texts)
+
+
+def plain_loop(arguments: argparse.Namespace, texts: list[str], model: str, dtype: str) -> Callable[[], object]:
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModel.from_pretrained(model, dtype=torch_dtype(dtype)).to(arguments.device).eval()
+
+    @torch.inference_mode()
+    def encode() -> list[torch.Tensor]:
+        vectors = []
+        for start in range(0, len(texts), 32):
+            batch = tokenizer(
+                texts[start : start + 32],
+                padding=True,
+                truncation=True,
+                max_length=arguments.max_length,
+                return_tensors="pt",
+            ).to(arguments.device)
+            states_BTD = network(**batch).last_hidden_state.float()
+            mask_BT1 = batch["attention_mask"].unsqueeze(-1)
+            mean_BD = (states_BTD * mask_BT1).sum(dim=1) / mask_BT1.sum(dim=1)
+            vectors.append(torch.nn.functional.normalize(mean_BD).cpu())
+        return vectors
+
+    return encode
+
+
+def rate(encode: Callable[[], object], num_texts: int) -> Callable[[], float]:
+    return lambda: num_texts / timed(encode)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,30 @@ def ratios(figures: Mapping[str, list[float]], of: str, to: str) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, CPUs, load and versions."""
+    """Processor, CPUs, GPU, load and versions of what is installed: the core is measured without Ray as well."""
     cpuinfo = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in _lines(cpuinfo) if line.startswith("model name")]
     return {
         "processor": models[0] if models else platform.processor(),
         "num_cpus": os.cpu_count(),
+        "gpu": _gpu(),
         "load_average": list(os.getloadavg()),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in _DISTRIBUTIONS},
+        "versions": {name: found for name in _DISTRIBUTIONS if (found := _version(name))},
     }
+
+
+def _gpu() -> str | None:
+    """The GPU of a benchmark that uses PyTorch; the others do not load it for this."""
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else None
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def _lines(path: Path) -> list[str]:

@@ -103,6 +103,20 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+#: What to run when one is missing.
+_COMMANDS = {
+    "corpus": "raydr prepare",
+    "dataset": "raydr prepare, or raydr inject-noise where the config has inject_noise,",
+    "negatives": "raydr mine",
+    "verdicts": "raydr judge",
+    "model": "raydr train",
+    "embeddings": "raydr encode",
+    "index": "raydr index",
+    "run": "raydr search",
+    "evaluation": "raydr evaluate",
+}
+
+
 class Artifact:
     """A complete artefact, opened for reading."""
 
@@ -119,12 +133,10 @@ class Artifact:
         """
         folder = path if isinstance(path, Folder) else Folder(path)
         if not folder.exists(MANIFEST):
-            state = (
-                "is not complete (no manifest): run the command that makes it again"
-                if folder.exists()
-                else ("does not exist: make it first")
-            )
-            raise ArtifactError(f"the {kind} at {folder} {state}")
+            state = "is not complete (no manifest)" if folder.exists() else "does not exist"
+            command = _COMMANDS.get(kind)
+            what = f"{command} makes it" if command else "run the command that makes it"
+            raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
             manifest = Manifest.model_validate(folder.read_json(MANIFEST))
         except ValueError as error:

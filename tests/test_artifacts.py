@@ -144,3 +144,9 @@ def test_unwritable_places_are_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(ArtifactError, match=r"cannot make the folder .*file"):
         make(Folder(str(tmp_path / "file" / "run")))
+
+
+@pytest.mark.parametrize(("kind", "command"), [("model", "raydr train"), ("dataset", "raydr inject-noise")])
+def test_what_is_missing_is_said_with_the_command_that_makes_it(kind: str, command: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=f"the {kind} at .*here does not exist: .*{command}"):
+        Artifact.open(str(tmp_path / "here"), kind)

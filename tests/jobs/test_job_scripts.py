@@ -96,7 +96,7 @@ def test_every_stage_has_a_script_and_a_config(stage: str, run_script: Any, tmp_
     assert status == (0 if stage in ("prepare", "refresh") else 1), printed
     assert "the settings are valid" in printed
     if status:
-        assert "does not exist: make it first" in printed
+        assert "does not exist: raydr " in printed
     script = (JOBS / f"{stage}.py").read_text()
     assert f"ray job submit --working-dir . -- python jobs/{stage}.py --config jobs/{stage}.yaml" in script
 

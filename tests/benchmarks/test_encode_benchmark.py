@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from transformers import AutoModel
 from benchmarks import encode, shapes
 from benchmarks.shapes import Shape, forward_flops, save_checkpoint
 
+ROOT = Path(__file__).parents[2]
 SMALL = Shape(layers=2, width=16, heads=2, inner=24)
 
 
@@ -46,3 +48,10 @@ def test_the_benchmark_runs_where_only_torch_and_transformers_are(
     assert {f"raydr {dtype}" for dtype in figures["peaks"]} < figures["passages_per_second"].keys()
     assert all(0 < share < 1 for share in figures["utilisation"].values())
     assert ("× sentence-transformers float32" in capsys.readouterr().out) == theirs
+
+
+def test_the_core_is_measured_without_ray_faiss_and_mlflow() -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['ray', 'faiss', 'mlflow', 'sentence_transformers']))"
+    code = f"{blocked}; import benchmarks.encode, benchmarks.train_step, benchmarks.gradient_cache"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

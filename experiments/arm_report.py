@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -164,10 +165,13 @@ def draw(groups: Mapping[str, Sequence[str]], results: Sequence[ArmResult], path
         def draw_bands(axes: Axes) -> None:
             for name in arms:
                 color = COLORS[colours.index(name) % len(COLORS)]
-                curves_SE = np.array([values(run) for run in results if run.arm == name])
-                epochs = np.arange(1, curves_SE.shape[1] + 1)
-                axes.plot(epochs, curves_SE.mean(axis=0), label=name, color=color, marker="o", markersize=3)
-                low, high = curves_SE.min(axis=0), curves_SE.max(axis=0)
+                found = [values(run) for run in results if run.arm == name]
+                # With train.dev.patience one seed may end before another.
+                longest = max(len(one) for one in found)
+                curves_SE = np.array([one + [math.nan] * (longest - len(one)) for one in found])
+                epochs = np.arange(1, longest + 1)
+                axes.plot(epochs, np.nanmean(curves_SE, axis=0), label=name, color=color, marker="o", markersize=3)
+                low, high = np.nanmin(curves_SE, axis=0), np.nanmax(curves_SE, axis=0)
                 axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))

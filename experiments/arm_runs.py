@@ -12,6 +12,7 @@ from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
 from raydr.artifacts import fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
+from raydr.evaluation.metrics import parse_measures
 from raydr.stages.tasks import fetch
 from raydr.training.config import NEUTRAL
 
@@ -73,8 +74,8 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
     for seed in seeds:
         for arm in arms:
             file, model = out / f"{arm.stem(seed)}.json", model_folder(arm, seed, out)
-            if file.exists() and (model.exists() or not keep_models):
-                results.append(ArmResult(**json.loads(file.read_text(encoding="utf-8"))))
+            if (model.exists() or not keep_models) and (there := _result_of(file, arm)) is not None:
+                results.append(there)
                 continue
             run = ray.remote(num_cpus=1, num_gpus=1 if arm.config.train.use_gpu else 0)(run_arm)
             options = replace(arm.options, model_folder=str(model)) if keep_models else arm.options
@@ -92,3 +93,12 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
             bar.advance(1)
             say(f"{result.arm}, seed {result.seed}: {result.seconds:,.0f} s of training")
     return results
+
+
+def _result_of(file: Path, arm: Arm) -> ArmResult | None:
+    """What an earlier run has written, if it took all measures that are asked for."""
+    if not file.exists():
+        return None
+    result = ArmResult(**json.loads(file.read_text(encoding="utf-8")))
+    wanted = parse_measures(arm.config.evaluate.measures)
+    return result if all(measure in result.values["last"] for measure in wanted) else None

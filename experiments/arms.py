@@ -154,6 +154,8 @@ def run_arm(
         options: what else it does.
     """
     options = options or ArmOptions(clean_only=clean_only)
+    # Both states are reported, whichever the config would keep.
+    config = config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})})
     result = ArmResult(arm, seed)
     watcher = _Watcher(result, options.redraw_depth)
     prepared = prepare_arm(config, seed, data, options.clean_only, threads, watcher)
@@ -264,9 +266,9 @@ class _Watcher(EpochListener):
 
 
 def gap_closed(baseline: float, method: float, reference: float) -> float:
-    """The share of the way from a baseline to a reference that a method has come.
+    """The share of the way from a baseline up to a reference that a method has come; NaN where there is no way up.
 
-    >>> gap_closed(0.4, 0.55, 0.6)
-    0.75
+    >>> gap_closed(0.4, 0.55, 0.6), gap_closed(0.4, 0.35, 0.39)
+    (0.75, nan)
     """
-    return float(np.round((method - baseline) / (reference - baseline), 12)) if reference != baseline else float("nan")
+    return float(np.round((method - baseline) / (reference - baseline), 12)) if reference > baseline else float("nan")

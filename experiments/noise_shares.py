@@ -73,7 +73,14 @@ def with_share(config: RunConfig, share: float) -> RunConfig:
     if share == noise.share:
         return config
     changed = noise.model_copy(update={"share": share})
-    return config.model_copy(update={"inject_noise": changed, "workdir": f"{config.workdir}/share-{share:g}"})
+    # Co-teaching is told how many pairs are mismatched.
+    variants = {name: dict(change) for name, change in config.variants.items()}
+    for change in variants.values():
+        if change.get("coteaching"):
+            change["coteaching"] = change["coteaching"] | {"noise_rate": share}
+    return config.model_copy(
+        update={"inject_noise": changed, "variants": variants, "workdir": f"{config.workdir}/share-{share:g}"}
+    )
 
 
 def report(config: RunConfig, names: Sequence[str], results: Mapping[float, Sequence[ArmResult]], out: Path) -> None:

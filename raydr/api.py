@@ -140,7 +140,7 @@ def audit(
         split: by default the training split.
         model: of the working folder, whose scores are judged; by default ``judge.model`` if it is there, else the
             untrained encoder, which is saved.
-        overwrite: replace an audit and verdicts that were made differently.
+        overwrite: replace an audit, verdicts and an untrained encoder that were made differently.
     """
     with open_job(config, overwrite) as job:
         return job.audit(judges or [], split or config.data.train_split, model)

@@ -71,6 +71,8 @@ class Loss(Component):
     kind: ClassVar[str] = "loss"
     #: True if the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher.
     needs_teacher: ClassVar[bool] = False
+    #: True if the loss reads ``clean_Q``, what the detection of mismatched pairs has found.
+    reads_pair_flags: ClassVar[bool] = False
 
     @property
     def num_warmup_epochs(self) -> int:

@@ -68,5 +68,11 @@ class Distillation(Loss):
 
     needs_teacher = True
 
+    def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
+        return [
+            "distillation alone never reads the annotated positive, and the only teacher is an average of the model "
+            "itself: there is nothing to learn from; take npc, which adds it to the contrastive loss"
+        ]
+
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         return LossOutput(student_teacher_divergence(candidates, self.direction, self.temperature))

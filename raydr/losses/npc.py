@@ -44,6 +44,7 @@ class NPC(Loss):
     use_consistency: bool = True
 
     needs_teacher = True
+    reads_pair_flags = True
 
     @property
     def num_warmup_epochs(self) -> int:

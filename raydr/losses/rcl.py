@@ -44,7 +44,7 @@ class RCL(Loss):
     pushed away less.
 
     ``reduction="reference"`` is what the authors' code computes: ℓ_NCE(p⁺, q) / |C_q| − β·CCR, that is an effective
-    β of β·|C_q| on a loss scaled down by |C_q|.
+    β of β·|C_q| on a loss scaled down by |C_q|; from ``start_epoch`` on, before it both are plain NCE.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3; PAPERS.md §2, PEERS.md §7.1.
@@ -74,7 +74,9 @@ class RCL(Loss):
         log_probs_QC = log_softmax_QC(candidates.logits_QC())
         nce_Q = -gather_positive(log_probs_QC, candidates.positive_Q)
         ccr_Q, num_candidates_Q = mean_candidate_loss(log_probs_QC, candidates)
-        contrast_Q = nce_Q / num_candidates_Q if self.reduction == "reference" else nce_Q
+        # Before β the epochs are plain NCE for every loss, since trainings share them.
+        scaled = self.reduction == "reference" and epoch >= self.beta.start_epoch
+        contrast_Q = nce_Q / num_candidates_Q if scaled else nce_Q
         metrics = {
             "nce": nce_Q.detach().mean(),
             "ccr": ccr_Q.detach().mean(),

@@ -22,11 +22,17 @@ class SieveOptimizerConfig(OptimizerConfig):
     warmup_share: float = Field(default=0.0, ge=0, le=1)
 
 
+class SieveBetaSchedule(BetaSchedule):
+    """β that is on from the first epoch, since the retriever is trained already."""
+
+    start_epoch: int = Field(default=0, ge=0)
+
+
 class SieveConfig(Config):
     """How the throw-away model of the passage sieve is trained, from a copy of the retriever that is judged with."""
 
-    #: β of the robust contrastive loss; on from the first epoch, since the retriever is trained already.
-    beta: BetaSchedule = BetaSchedule(final=0.5, start_epoch=0)
+    #: β of the robust contrastive loss.
+    beta: SieveBetaSchedule = SieveBetaSchedule(final=0.5)
     num_epochs: int = Field(default=1, ge=1)
     #: Queries in one step; a query's candidates are its own negatives alone.
     batch_size: int = Field(default=16, ge=2)
@@ -35,6 +41,15 @@ class SieveConfig(Config):
     #: τ while training; the retriever's own if null. The judgment does not depend on it.
     scale: float | None = Field(default=None, gt=0)
     optimizer: SieveOptimizerConfig = SieveOptimizerConfig()
+
+    @model_validator(mode="after")
+    def _beta_is_on(self) -> SieveConfig:
+        if self.beta.start_epoch >= self.num_epochs:
+            raise ValueError(
+                f"beta.start_epoch is {self.beta.start_epoch} and num_epochs {self.num_epochs}: β would never be on; "
+                "set start_epoch lower"
+            )
+        return self
 
 
 class ClassifierConfig(Config):

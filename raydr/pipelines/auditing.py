@@ -25,7 +25,7 @@ def run_audit(job: Job, names: list[str], split: str, model: str = "") -> Artifa
     """Mine candidates if there are none, let all judges give their verdicts, and report them.
 
     Args:
-        job: the run. Its ``overwrite`` replaces the audit and the verdicts, not what they were made from.
+        job: the run. Its ``overwrite`` replaces the audit, the verdicts and the untrained encoder, not the candidates.
         names: judges by name; if empty those of the config, and if it has none :data:`JUDGES`.
         split: what is judged.
         model: of the working folder; by default ``judge.model`` if it is there, else the untrained encoder.
@@ -63,7 +63,7 @@ def _default_model(job: Job) -> str:
 def _model(job: Job, name: str) -> Folder:
     folder = job.workspace.model(name)
     if name == UNTRAINED:
-        replace(job, overwrite=False).untrained()
+        job.untrained()
     elif not folder.exists(MANIFEST):
         raise ArtifactError(f"there is no model {name!r} at {folder}: train it, or take --model {UNTRAINED}")
     return folder

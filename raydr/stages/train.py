@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from raydr.artifacts import Artifact, Building, Identity, begin, fingerprint_of
 from raydr.config import RunConfig
-from raydr.console import say, show_table
+from raydr.console import say, show_table, warn
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
@@ -18,6 +18,7 @@ from raydr.stages.train_progress import TrainingView, Watcher
 from raydr.stages.train_worker import train_worker, worker_arguments
 from raydr.stages.worker_group import checkpoint_folder, publish_files, run_worker_group, training_dtype
 from raydr.storage import Folder
+from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import NEUTRAL, TrainConfig
 
@@ -102,6 +103,9 @@ def train(
             say(f"model {output}: already trained with these settings, reused")
             return making
         say(f"training in {dtype}: {reason}")
+        # What goes on from a trained model follows settings that were shown before, or the sieve's own.
+        for advice in training_advice(config) if start is None else []:
+            warn(advice)
         with nullcontext(watcher) if watcher is not None else TrainingView(config.train.num_epochs) as watching:
             arguments = worker_arguments(
                 config,

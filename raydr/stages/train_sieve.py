@@ -53,11 +53,12 @@ def train_sieve(
     changes = {
         "loss": RCL(beta=settings.beta),
         "pair_detection": None,
+        "coteaching": None,
         "num_epochs": settings.num_epochs,
         "batch_size": settings.batch_size,
         "accumulation_steps": 1,
         "num_hard_negatives": num_candidates,
-        "sampler": Top(),
+        "sampler": Top(fill=False),
         "in_batch_negatives": False,
         "optimizer": OptimizerConfig.model_validate(settings.optimizer.model_dump()),
         "share_warmup": None,

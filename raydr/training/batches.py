@@ -20,6 +20,7 @@ from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import TrainConfig
+from raydr.training.random_passages import random_rows
 
 #: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
 #: milliseconds of starting kernels.
@@ -37,7 +38,7 @@ class Batch:
         passage_hash_P: int64, content hash of each passage.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
-        log_weight_P: float32, log weight of each passage for its own query (0 for positives).
+        log_weight_P: float32, log weight of each passage for its own query (0 for positives, −inf in empty places).
         log_draw_prob_P: float32, log-probability with which each negative was drawn (NaN if unknown), or None.
         num_filled: negatives drawn at random from the corpus because a candidate list was too short.
     """
@@ -145,7 +146,7 @@ class BatchMaker:
             passage_hash_P=torch.from_numpy(self.corpus.content_hashes(rows).view(np.int64).copy()),
             forbidden_QF=torch.from_numpy(padded),
             log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),
-            log_draw_prob_P=torch.from_numpy(log_probs) if any(draw.has_probs for draw in drawn) else None,
+            log_draw_prob_P=torch.from_numpy(log_probs) if all(draw.has_probs for draw in drawn) else None,
             num_filled=sum(draw.num_missing for draw in drawn),
         )
 
@@ -166,22 +167,14 @@ class BatchMaker:
         drawn = self.config.sampler.sample(known, num, rng)
         end = 1 + len(drawn.indices)
         rows[1:end] = examples.negatives[at][drawn.indices]
-        rows[end:] = self._random_rows(at, 1 + num - end, rng)
+        rows[end:] = random_rows(examples, self.corpus, at, 1 + num - end, rng)
         log_weights[1:end] = np.log(examples.weights[at][drawn.indices])
+        # A passage of weight 0 takes part in nothing.
+        log_weights[1 + num - drawn.num_absent :] = -np.inf
         log_probs[end:] = -np.log(len(self.corpus))
         if drawn.log_draw_prob is not None:
             log_probs[1:end] = drawn.log_draw_prob
-        return _Draw(rows, log_weights, log_probs, drawn.log_draw_prob is not None, drawn.num_missing)
-
-    def _random_rows(self, at: int, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Corpus rows drawn uniformly, none of them forbidden for the query."""
-        rows = np.zeros(0, dtype=np.int64)
-        forbidden = np.asarray(self.examples.forbidden[at], dtype=np.int64)
-        while len(rows) < num:
-            drawn = rng.integers(len(self.corpus), size=num - len(rows))
-            allowed = ~np.isin(self.corpus.content_hashes(drawn).view(np.int64), forbidden)
-            rows = np.concatenate([rows, drawn[allowed]])
-        return rows
+        return _Draw(rows, log_weights, log_probs, not np.isnan(log_probs[1:]).any(), drawn.num_missing)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from raydr.training.batches import epoch_order, positive_row, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.optimization import Optimization, seed_step
+from raydr.training.random_passages import random_rows
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,11 @@ def draw_pairs(
     for line, at in enumerate(query_rows.tolist()):
         rng = query_rng(seed, epoch, examples.query_ids[at], "classifier")
         hard = rng.permutation(np.asarray(examples.negatives[at]))[: config.num_hard_negatives]
-        filled = _random_rows(examples, corpus, at, width - 1 - len(hard), rng)
+        filled = random_rows(examples, corpus, at, width - 1 - len(hard), rng)
         rows[line] = [positive_row(examples, at, epoch, seed, "drawn"), *hard.tolist(), *filled.tolist()]
     labels = np.zeros(rows.shape, dtype=np.float32)
     labels[:, 0] = 1.0
     return LabelledPairs(np.repeat(query_rows, width), rows.ravel(), labels.ravel())
-
-
-def _random_rows(examples: Examples, corpus: Corpus, at: int, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    rows = np.zeros(0, dtype=np.int64)
-    forbidden = np.asarray(examples.forbidden[at], dtype=np.int64)
-    while len(rows) < num:
-        drawn = rng.integers(len(corpus), size=num - len(rows))
-        allowed = ~np.isin(corpus.content_hashes(drawn).view(np.int64), forbidden)
-        rows = np.concatenate([rows, drawn[allowed]])
-    return rows
 
 
 class CrossEncoderTrainer:

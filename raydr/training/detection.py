@@ -27,6 +27,8 @@ from raydr.training.config import PairDetectionConfig, TrainConfig
 
 #: Numbers of the random passages' vectors that are gathered at a time: 32 MiB.
 _GATHERED_FLOATS = 1 << 23
+#: Passages drawn besides where all that were drawn must not count.
+_MORE_RANDOM = 100
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,16 @@ class PairDetector:
             drawn = np.concatenate([hard, filled])
         else:
             drawn = self._random_columns(at, num, epoch, column)
-        hashes = self.corpus.content_hashes(pool[drawn]).view(np.int64)
-        return np.where(np.isin(hashes, self.examples.forbidden[at]), -1, drawn)
+        columns = np.where(self._allowed(at, pool[drawn]), drawn, -1)
+        if (columns < 0).all():
+            # A few random passages may all be the pair's own positive.
+            more = self._random_columns(at, num + _MORE_RANDOM, epoch, column)
+            found = more[self._allowed(at, pool[more])][:num]
+            columns = np.pad(found, (0, num - len(found)), constant_values=-1)
+        return columns
+
+    def _allowed(self, at: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return ~np.isin(self.corpus.content_hashes(rows).view(np.int64), self.examples.forbidden[at])
 
     def _random_columns(self, at: int, num: int, epoch: int, column: NDArray[np.int64]) -> NDArray[np.int64]:
         rng = query_rng(self.seed, epoch, self.examples.query_ids[at], "perplexity")

@@ -20,7 +20,7 @@ from raydr.losses.base import Candidates, LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch, BatchMaker
 from raydr.training.checkpoint import BEST, PEER, PENDING, EpochRow, Progress, load_progress, save_progress
-from raydr.training.collectives import broadcast_object, mean_over_ranks, rank
+from raydr.training.collectives import broadcast_object, mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
@@ -247,7 +247,8 @@ class Trainer:
         metrics = _mean_over_ranks(
             {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
         )
-        metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps
+        # A sum, where the others are means over micro-batches, steps and ranks.
+        metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps * self.config.accumulation_steps * num_ranks()
         progress = self.progress
         self.progress = progress.changed(
             epoch=progress.epoch + 1,

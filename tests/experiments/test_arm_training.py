@@ -143,3 +143,8 @@ def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> No
     positive, second = arm.encoder.score([make_sentence(0, 10)], texts, each, np.arange(2))
     assert scored.candidates.positives("test")[0] == pytest.approx(positive, abs=1e-5)
     assert scored.candidates.scores_M[1] == pytest.approx(second, abs=1e-5)
+
+
+def test_both_states_are_measured_whichever_the_config_keeps(data: ArmData, tiny_checkpoint: str) -> None:
+    results = [run_arm(config_with(tiny_checkpoint, keep=keep), "hard", 0, data) for keep in ("best", "last")]
+    assert results[0].values == results[1].values

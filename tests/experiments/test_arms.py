@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.arm_report import mean_over_seeds, report_arms
-from experiments.arm_runs import Arm, model_folder
+from experiments.arm_runs import Arm, _result_of, model_folder
 from experiments.arms import ArmData, ArmOptions, ArmResult
 from experiments.ccr_beta import with_beta
 from experiments.noise_shares import report as report_shares
@@ -58,6 +60,34 @@ def test_shares_have_their_own_folders() -> None:
     changed = with_share(run, 0.2)
     assert changed.inject_noise is not None
     assert (changed.inject_noise.share, changed.workdir) == (0.2, "w/share-0.2")
+
+
+def test_co_teaching_is_told_the_share() -> None:
+    variants = {"co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 3}}, "npc": {"loss": "npc"}}
+    run = config(inject_noise={"kind": "mismatched", "share": 0.5}, variants=variants)
+    assert with_share(run, 0.2).variants == {
+        "co-teaching": {"coteaching": {"noise_rate": 0.2, "ramp_epochs": 3}},
+        "npc": {"loss": "npc"},
+    }
+    assert run.variants == variants
+
+
+def test_an_earlier_result_is_taken_if_it_has_the_measures(tmp_path: Path) -> None:
+    file = tmp_path / "made.json"
+    made = result("nce", 1, 0.5)
+    made.values = {state: {"RR@10": {"q0": 1.0}} for state in ("last", "best")}
+    file.write_text(json.dumps(asdict(made)))
+    asked = {measure: config(evaluate={"measures": [measure]}) for measure in ("RR@10", "AP")}
+    assert _result_of(file, Arm("nce", asked["RR@10"], DATA)) is not None
+    assert _result_of(file, Arm("nce", asked["AP"], DATA)) is None
+    assert _result_of(tmp_path / "none.json", Arm("nce", asked["RR@10"], DATA)) is None
+
+
+def test_a_seed_that_ended_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> None:
+    results = [result("a", 1, 0.2), result("a", 2, 0.2), result("b", 1, 0.5)]
+    results[1].history = results[1].history[:1]
+    report_arms(config(), {"": ["a", "b"]}, results, tmp_path)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match="no inject_noise of kind mismatched"):
         with_share(config(), 0.2)
 

@@ -120,3 +120,13 @@ def test_advice():
     assert RCL(beta=BetaSchedule(final=1e-3)).check("dot") == []
     assert "start_epoch" in RCL(beta=BetaSchedule(final=0.5, start_epoch=0)).check("cosine")[0]
     assert NCE().check("dot") == []
+
+
+def test_before_beta_the_reference_reduction_is_plain_nce_too():
+    """Trainings share these epochs, whatever their loss does later."""
+    candidates = random_candidates()
+    schedule = BetaSchedule(final=0.5, start_epoch=1)
+    paper, reference = (RCL(beta=schedule, reduction=name) for name in ("paper", "reference"))
+    before = [loss.compute(candidates, 0).per_query_Q for loss in (paper, reference)]
+    assert torch.equal(*before)
+    assert not torch.allclose(*[loss.compute(candidates, 1).per_query_Q for loss in (paper, reference)])

@@ -155,3 +155,22 @@ def test_mixed_passes_on_what_its_hard_sampler_says():
     assert drawn.log_draw_prob.shape == (3,)
     short = Mixed(hard=Top(last_rank=2)).sample(CANDIDATES, 10, np.random.default_rng(0))
     assert (short.num_random, short.indices.size, short.num_missing) == (5, 2, 3)
+
+
+@pytest.mark.parametrize("sampler", [Softmax(), Softmax(with_replacement=True), SimANS(), Mixed(random_share=0)])
+def test_candidates_without_a_score_are_refused_by_what_reads_scores(sampler):
+    """They would never be drawn, or always the same ones."""
+    some = CandidateList(np.array([9.0, np.nan, 7.0, np.nan]), positive_score=8.0)
+    with pytest.raises(DataError, match="2 of 4 candidates of a query have no score"):
+        sampler.sample(some, 2, np.random.default_rng(0))
+
+
+def test_candidates_without_a_score_are_drawn_evenly_where_scores_play_no_part():
+    none = CandidateList(np.full(4, np.nan))
+    for sampler in (Uniform(), Top(), Softmax(smoothing=0.0), SimANS()):
+        assert len(set(sampler.sample(none, 4, np.random.default_rng(0)).indices.tolist())) == 4
+
+
+def test_top_leaves_places_empty_if_it_is_not_to_fill_them():
+    drawn = Top(fill=False).sample(CandidateList(np.array([3.0, 2.0])), 5, np.random.default_rng(0))
+    assert (drawn.indices.tolist(), drawn.num_missing, drawn.num_absent) == ([0, 1], 0, 3)

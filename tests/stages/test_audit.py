@@ -12,7 +12,7 @@ import pytest
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.data.schema import read_parquet
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.noise.audit_result import AuditResult
 from raydr.noise.detector import MixtureFit
 from raydr.pipelines.job import open_job
@@ -184,3 +184,14 @@ def test_the_page_of_the_run_collects_it(config: RunConfig, made: Artifact) -> N
     assert 'href="audits/untrained-train/report.html"' in page
     assert "npc-train-untrained" in page
     assert not re.search(r'src="(?!data:)', page)
+
+
+def test_other_inputs_of_the_untrained_encoder_are_refused_and_with_overwrite_made(config: RunConfig) -> None:
+    """Last here: it replaces what the others have read."""
+    raw = config.model_dump(mode="json")
+    raw["model"]["query"]["max_length"] += 1
+    changed = RunConfig.parse(raw)
+    with open_job(changed) as job, pytest.raises(FingerprintError, match=r"models/untrained was made differently"):
+        job.audit(["npc"], "train")
+    with open_job(changed, overwrite=True) as job:
+        assert job.audit(["npc"], "train").manifest.identity.kind == "audit"

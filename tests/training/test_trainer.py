@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
-from raydr.errors import ConfigError, TrainingError
+from raydr.data.examples import Ragged
+from raydr.errors import ConfigError, DataError, TrainingError
+from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
 
 TRAIN: dict[str, Any] = {
@@ -123,7 +127,61 @@ def test_short_candidate_lists_are_filled_at_random_and_counted(tiny_data, tiny_
     progress, _ = run_alone(
         tiny_data, model_config(tiny_checkpoint), TRAIN | {"num_epochs": 1, "num_hard_negatives": 7}
     )
-    assert progress.history[0].metrics["filled"] >= 40  # each list has at most 6
+    filled = progress.history[0].metrics["filled"]
+    assert filled >= 40  # each list has at most 6
+    in_pieces, _ = run_alone(
+        tiny_data,
+        model_config(tiny_checkpoint),
+        TRAIN | {"num_epochs": 1, "num_hard_negatives": 7, "accumulation_steps": 2},
+    )
+    assert in_pieces.history[0].metrics["filled"] == filled
+
+
+@pytest.mark.parametrize("loss", ["nce", {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}}])
+def test_a_list_that_is_not_filled_counts_its_own_candidates_alone(tiny_data, tiny_checkpoint, loss):
+    """The places of the seventh and later negatives, which no query has, change neither the loss nor the gradients."""
+    own = {"in_batch_negatives": False, "loss": loss, "sampler": {"name": "top", "fill": False}, "num_epochs": 1}
+    config = model_config(tiny_checkpoint, dropout=0.0)
+    exact, weights = run_alone(tiny_data, config, TRAIN | own | {"num_hard_negatives": 6})
+    wide, wide_weights = run_alone(tiny_data, config, TRAIN | own | {"num_hard_negatives": 9})
+    assert wide.history[0].metrics["filled"] == 0
+    assert wide.history[0].metrics["loss"] == pytest.approx(exact.history[0].metrics["loss"], rel=1e-5)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(wide_weights[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_draw_probabilities_are_known_where_every_list_is_empty(tiny_data, tiny_checkpoint):
+    """All negatives are random then, and their probability is known."""
+    sampler = {"sampler": {"name": "softmax", "with_replacement": True}, "loss": "corrected_nce"}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | sampler | {"in_batch_negatives": False})
+    batches = trainer.setup.batches
+    none = Ragged(np.empty(0, dtype=np.int64), np.zeros(len(batches.examples) + 1, dtype=np.int64))
+    no_scores = Ragged(np.empty(0, dtype=np.float32), none.offsets)
+    batches.examples = replace(batches.examples, negatives=none, scores=no_scores, weights=no_scores)
+    batch = batches.make(np.arange(2), 0)
+    assert batch.log_draw_prob_P is not None
+    group = len(batch.passage_hash_P) // 2
+    drawn = batch.log_draw_prob_P.view(2, group)[:, 1:]
+    assert torch.allclose(drawn, torch.full_like(drawn, -np.log(len(batches.corpus))))
+
+
+def test_a_query_that_everything_is_forbidden_for_is_named(tiny_data, tiny_checkpoint):
+    batches = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).setup.batches
+    corpus, examples = batches.corpus, batches.examples
+    everything = corpus.content_hashes(np.arange(len(corpus))).view(np.int64)
+    offsets = np.arange(len(examples) + 1, dtype=np.int64) * len(everything)
+    examples = replace(examples, forbidden=Ragged(np.tile(everything, len(examples)), offsets))
+    with pytest.raises(DataError, match=f"query {examples.query_ids[3]}: 2 random negatives are needed"):
+        random_rows(examples, corpus, 3, 2, np.random.default_rng(0))
+
+
+def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny_checkpoint):
+    """With one random passage a pair it is now and then the pair's own positive, which must not count."""
+    loss = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 1}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss)
+    detector = trainer.setup.detector
+    for epoch in range(20):
+        assert np.isfinite(detector.measure(trainer.model, epoch, torch.float32, 1.0)).all()
 
 
 def test_patience_ends_training(tiny_data, tiny_checkpoint):
@@ -137,7 +195,7 @@ def test_the_best_epoch_is_kept(tiny_data, tiny_checkpoint):
     train = TRAIN | {"num_epochs": 3, "optimizer": {"learning_rate": 1e-3, "schedule": "constant"}}
     kept, weights = run_alone(tiny_data, model_config(tiny_checkpoint), train)
     last, last_weights = run_alone(tiny_data, model_config(tiny_checkpoint), train | {"keep": "last"})
-    assert kept.history == last.history or [r.metrics["loss"] for r in kept.history]
+    assert [row.metrics["loss"] for row in kept.history] == [row.metrics["loss"] for row in last.history]
     same = all(torch.equal(weights[name], last_weights[name]) for name in weights)
     assert same == (kept.best_epoch == 2)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from raydr.component import Component
+from raydr.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
@@ -42,12 +43,14 @@ class Drawn:
         num_random: negatives that the caller is to draw uniformly from the corpus.
         num_missing: negatives asked for that neither the list nor ``num_random`` provides: the list is too short.
         log_draw_prob: float64, log q of each index, if drawn i.i.d. from a known q; else None.
+        num_absent: negatives asked for that are to stay away: the query has so many candidates less.
     """
 
     indices: IndexArray
     num_random: int = 0
     num_missing: int = 0
     log_draw_prob: FloatArray | None = None
+    num_absent: int = 0
 
 
 class Sampler(Component):
@@ -104,6 +107,20 @@ class RankedSampler(Sampler):
             return Drawn(np.empty(0, dtype=np.int64), num_missing=max(num, 0))
         indices, log_draw_prob = self.draw(scores, candidates.positive_score, num, rng)
         return Drawn(indices + start, num_missing=num - indices.size, log_draw_prob=log_draw_prob)
+
+
+def require_scores(sampler: str, scores: FloatArray) -> None:
+    """Refuse candidates that the miner gave no score: they would never be drawn, or always.
+
+    Raises:
+        DataError: a score is not a number.
+    """
+    missing = int((~np.isfinite(scores)).sum())
+    if missing:
+        raise DataError(
+            f"sampler {sampler}: {missing} of {scores.size} candidates of a query have no score (those of a source and "
+            "planted ones have none); take the sampler top or uniform, or mine with negatives.miner run"
+        )
 
 
 def draw_without_replacement(log_weights: FloatArray, num: int, rng: np.random.Generator) -> IndexArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -38,4 +39,4 @@ class Mixed(Sampler):
         # 1e-9: 0.29 · 100 is 28.999… in floating point, and 29 is meant.
         num_random = math.floor(self.random_share * num + 1e-9)
         drawn = self.hard.sample(candidates, num - num_random, rng)
-        return Drawn(drawn.indices, drawn.num_random + num_random, drawn.num_missing, drawn.log_draw_prob)
+        return replace(drawn, num_random=drawn.num_random + num_random)

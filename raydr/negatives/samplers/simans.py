@@ -8,7 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from raydr.errors import DataError
-from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler, draw_without_replacement
+from raydr.negatives.samplers.base import (
+    FloatArray,
+    IndexArray,
+    RankedSampler,
+    draw_without_replacement,
+    require_scores,
+)
 
 
 class SimANS(RankedSampler):
@@ -20,7 +26,8 @@ class SimANS(RankedSampler):
     Source: Zhou et al., SimANS (EMNLP Industry 2022); PAPERS.md §7, PEERS.md §7.3 (a 0.5, b 0; NQ b 1).
 
     Args:
-        a: sharpness of the peak, in units of 1 / score².
+        a: sharpness of the peak, in units of 1 / score². The published 0.5 is for inner products in the tens; cosines
+            lie within 1 of each other, where 0.5 · ``model.scale``² is as sharp.
         b: how far below the positive's score the peak lies.
         without_positive: what to do for a query whose positive has no score. ``uniform`` draws uniformly from the
             window (as the authors do), ``top`` takes the top, ``error`` stops.
@@ -40,6 +47,7 @@ class SimANS(RankedSampler):
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
     ) -> tuple[IndexArray, FloatArray | None]:
         if positive_score is not None:
+            require_scores(self.name, scores)
             log_weights = -self.a * (scores - positive_score + self.b) ** 2
             return draw_without_replacement(log_weights, num, rng), None
         if self.without_positive == "error":

@@ -7,7 +7,13 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler, draw_without_replacement
+from raydr.negatives.samplers.base import (
+    FloatArray,
+    IndexArray,
+    RankedSampler,
+    draw_without_replacement,
+    require_scores,
+)
 
 
 class Softmax(RankedSampler):
@@ -20,7 +26,8 @@ class Softmax(RankedSampler):
     Source: Zhang and Stratos (NAACL 2021), PAPERS.md §5, PEERS.md §7.2.
 
     Args:
-        smoothing: multiplier of the scores; 0 is uniform, large is close to the top.
+        smoothing: multiplier of the scores; 0 is uniform, large is close to the top. The scores of a dense run are
+            similarities without τ: ``model.scale`` here draws ∝ exp(τ · similarity), the model's own distribution.
         with_replacement: draw i.i.d. and return log q.
 
     >>> from raydr.negatives.samplers.base import CandidateList
@@ -36,7 +43,9 @@ class Softmax(RankedSampler):
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
     ) -> tuple[IndexArray, FloatArray | None]:
-        logits = self.smoothing * scores
+        if self.smoothing:
+            require_scores(self.name, scores)
+        logits = self.smoothing * scores if self.smoothing else np.zeros_like(scores)
         if not self.with_replacement:
             return draw_without_replacement(logits, num, rng), None
         shifted = logits - logits.max()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler
+from raydr.negatives.samplers.base import CandidateList, Drawn, FloatArray, IndexArray, RankedSampler
 
 
 class Top(RankedSampler):
     """The first ``num`` candidates of the rank window, the same in every epoch.
 
     Source: greedy top of Zhang and Stratos (NAACL 2021), PAPERS.md §5; top-n of the Korean paper, §6.
+
+    Args:
+        fill: whether a list that is too short is filled up with random passages; without it the query has fewer
+            negatives, as the passage sieve needs it.
 
     >>> from raydr.negatives.samplers.base import CandidateList
     >>> candidates = CandidateList(np.array([9.0, 8.0, 7.0, 6.0]))
@@ -21,6 +26,11 @@ class Top(RankedSampler):
     """
 
     name: Literal["top"] = "top"
+    fill: bool = True
+
+    def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
+        drawn = super().sample(candidates, num, rng)
+        return drawn if self.fill else replace(drawn, num_missing=0, num_absent=drawn.num_missing)
 
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator

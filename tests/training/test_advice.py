@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raydr.config import RunConfig
+from raydr.training.advice import training_advice
+
+RUN = {"miner": "run"}
+
+
+def advice(**sections: Any) -> list[str]:
+    return training_advice(RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}} | sections))
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"train": {"loss": "rcl"}, "model": {"similarity": "dot"}}, "unbounded similarity"),
+        ({"train": {"loss": "distillation"}}, "there is nothing to learn from"),
+        ({"train": {"pair_detection": {}}}, "does not read the flags"),
+        ({"train": {"sampler": "softmax"}, "negatives": RUN}, "set its smoothing to model.scale, 20"),
+        ({"train": {"sampler": {"name": "mixed"}}, "negatives": RUN}, "set its smoothing"),
+    ],
+)
+def test_unwise_settings_are_named(sections: dict[str, Any], said: str) -> None:
+    [one] = advice(**sections)
+    assert said in one
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"train": {"loss": "npc", "pair_detection": {}}},
+        {"train": {"coteaching": {}, "pair_detection": {}}},
+        {"train": {"sampler": {"name": "softmax", "smoothing": 20}}, "negatives": RUN},
+        {"train": {"sampler": "softmax"}, "negatives": RUN, "model": {"similarity": "dot", "scale": 1}},
+        {"train": {"sampler": "softmax"}, "negatives": {"miner": "bm25"}},
+    ],
+)
+def test_nothing_is_said_of_the_others(sections: dict[str, Any]) -> None:
+    assert advice(**sections) == []

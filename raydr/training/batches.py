@@ -41,6 +41,9 @@ class Batch:
         log_weight_P: float32, log weight of each passage for its own query (0 for positives, −inf in empty places).
         log_draw_prob_P: float32, log-probability with which each negative was drawn (NaN if unknown), or None.
         num_filled: negatives drawn at random from the corpus because a candidate list was too short.
+        weighted_hash_QW: int64, content hashes of the passages that a judge has down-weighted for each query, drawn
+            or not, padded with 0; None if no query has one.
+        weighted_log_QW: float32, their log weights, padded with 0.
     """
 
     query_rows: NDArray[np.int64]
@@ -51,6 +54,8 @@ class Batch:
     log_weight_P: Tensor
     log_draw_prob_P: Tensor | None
     num_filled: int
+    weighted_hash_QW: Tensor | None = None
+    weighted_log_QW: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
@@ -64,6 +69,8 @@ class Batch:
             move(self.log_weight_P, device),
             None if self.log_draw_prob_P is None else move(self.log_draw_prob_P, device),
             self.num_filled,
+            None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
+            None if self.weighted_log_QW is None else move(self.weighted_log_QW, device),
         )
 
 
@@ -139,6 +146,7 @@ class BatchMaker:
         width = max(len(hashes) for hashes in forbidden)
         padded = np.stack([np.pad(hashes, (0, width - len(hashes)), mode="edge") for hashes in forbidden])
         log_probs = np.concatenate([draw.log_probs for draw in drawn])
+        weighted_hash_QW, weighted_log_QW = self._down_weighted(query_rows)
         return Batch(
             query_rows=query_rows,
             queries=self._pad(query_tokens, "query"),
@@ -148,7 +156,24 @@ class BatchMaker:
             log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),
             log_draw_prob_P=torch.from_numpy(log_probs) if all(draw.has_probs for draw in drawn) else None,
             num_filled=sum(draw.num_missing for draw in drawn),
+            weighted_hash_QW=weighted_hash_QW,
+            weighted_log_QW=weighted_log_QW,
         )
+
+    def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
+        """Content hashes and log weights of all passages that weigh less than others for each query."""
+        examples = self.examples
+        found = [np.flatnonzero(np.asarray(examples.weights[int(at)]) != 1) for at in query_rows]
+        width = max(len(places) for places in found)
+        if not width:
+            return None, None
+        hashes = np.zeros((len(found), width), dtype=np.int64)
+        logs = np.zeros((len(found), width), dtype=np.float32)
+        for line, (at, places) in enumerate(zip(query_rows.tolist(), found, strict=True)):
+            rows = np.asarray(examples.negatives[at])[places]
+            hashes[line, : len(places)] = self.corpus.content_hashes(rows).view(np.int64)
+            logs[line, : len(places)] = np.log(np.asarray(examples.weights[at])[places])
+        return torch.from_numpy(hashes), torch.from_numpy(logs)
 
     def _pad(self, tokens: Tokens, side: Side) -> PaddedGroups:
         return pad_in_groups(tokens, self.tokenizers[side].pad_id, self.group_overhead, self.config.cache_tokens)

@@ -48,8 +48,8 @@ def score_candidates(
 
     own_P = batch.log_weight_P.view(num_queries, group)[:, 1:]
     log_weight_QC = None
-    if group > 1 and bool((own_P != 0).any()):
-        log_weight_QC = torch.zeros_like(scores_QC)
+    if group > 1 and (batch.weighted_log_QW is not None or bool((own_P != 0).any())):
+        log_weight_QC = _log_weights(batch, all_hashes_C, scores_QC)
         log_weight_QC[hard_QC] = own_P.reshape(-1)
     log_draw_prob_QC = None
     if batch.log_draw_prob_P is not None:
@@ -63,3 +63,14 @@ def score_candidates(
         log_weight_QC=log_weight_QC,
         log_draw_prob_QC=log_draw_prob_QC,
     )
+
+
+def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor:
+    """Log weights of the passages that a judge has down-weighted for a query, whoever brought them; 0 for others."""
+    log_weight_QC = torch.zeros_like(scores_QC)
+    if batch.weighted_hash_QW is not None and batch.weighted_log_QW is not None:
+        columns = zip(batch.weighted_hash_QW.unbind(dim=1), batch.weighted_log_QW.unbind(dim=1), strict=True)
+        for hash_Q, log_Q in columns:
+            same_QC = hash_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
+            log_weight_QC = torch.where(same_QC, log_Q.unsqueeze(1), log_weight_QC)
+    return log_weight_QC

@@ -110,6 +110,29 @@ def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data
     assert candidates.logits_QC()[0, 3] == float("-inf")
 
 
+@pytest.mark.invariant
+def test_a_down_weighted_passage_weighs_less_for_its_query_whoever_brought_it(tiny_data, tiny_checkpoint):
+    """Here the third query's positive is a candidate of weight 0.1 of the first query."""
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
+    batches, [batch] = trainer.setup.batches, next(iter(trainer.setup.batches.epoch(0)))
+    examples = batches.examples
+    first, third = int(batch.query_rows[0]), int(batch.query_rows[2])
+    rows, weights = examples.negatives.values.copy(), examples.weights.values.copy()
+    place = int(examples.negatives.offsets[first])
+    rows[place], weights[place] = int(examples.positives[third][0]), 0.1
+    batches.examples = replace(
+        examples,
+        negatives=Ragged(rows, examples.negatives.offsets),
+        weights=Ragged(weights, examples.weights.offsets),
+    )
+    candidates = trainer.candidates(trainer.learners[0], batches.make(batch.query_rows, 0))
+    column = int(candidates.positive_Q[2])
+    assert candidates.log_weight_QC[0, column].item() == pytest.approx(np.log(0.1))
+    assert candidates.log_weight_QC[2, column] == 0
+    others = candidates.log_weight_QC[1:]
+    assert not others.any()
+
+
 def test_not_finite_gradients_stop_training_and_name_the_queries(tiny_data, tiny_checkpoint):
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
     with torch.no_grad():

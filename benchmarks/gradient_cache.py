@@ -108,9 +108,9 @@ class Step:
             for side, texts in sides
         )
         rows = torch.arange(len(queries))
-        self.batch = Batch(
-            rows.numpy(), query_groups, passage_groups, rows, rows[:, None], torch.zeros(len(rows)), None, 0
-        ).to(torch.device(device))
+        hashes = rows + 1
+        batch = Batch(rows.numpy(), query_groups, passage_groups, hashes, hashes[:, None], None, 0)
+        self.batch = batch.to(torch.device(device))
 
     def __call__(self) -> None:
         candidates = self.learner.score(self.batch)

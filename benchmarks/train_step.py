@@ -172,7 +172,8 @@ class Step:
         padded = {
             side: pad_in_groups(found, self.tokenizers[side].pad_id, self.overhead) for side, found in tokens.items()
         }
-        return Batch(rows.numpy(), padded["query"], padded["passage"], rows, rows[:, None], torch.zeros(num), None, 0)
+        hashes = rows + 1
+        return Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], None, 0)
 
 
 def sentence_transformers_step(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
-from raydr.artifacts import fingerprint_of
+from raydr.artifacts import Artifact, fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.evaluation.metrics import parse_measures
@@ -31,7 +31,7 @@ class Arm:
         config: the run with the arm's training.
         data: what it trains on.
         options: what it does besides.
-        inputs: fingerprints of data that the config does not decide alone, such as judged ones.
+        inputs: fingerprints of the pairs, where the config does not decide alone which these are.
     """
 
     name: str
@@ -42,10 +42,14 @@ class Arm:
 
     def key(self, seed: int) -> str:
         """What tells the results of two settings apart; where results and models lie plays no part."""
-        settings = self.config.model_dump(mode="json", include=_SECTIONS, exclude=_NEUTRAL)
+        settings = self.config.fingerprint_settings(include=_SECTIONS, exclude=_NEUTRAL)
         # clean_only is not among them: it goes with the arm's name, which is in the file's.
         depth = self.options.redraw_depth
-        return fingerprint_of([settings, seed, *self.inputs, *([{"redraw_depth": depth}] if depth else [])])
+        mined = self.data.negatives
+        # How candidates were mined stands in sections that an arm does not depend on otherwise.
+        candidates = [] if mined is None else [Artifact.open(mined, "negatives").fingerprint]
+        redrawn = [{"redraw_depth": depth}] if depth else []
+        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn])
 
     def stem(self, seed: int) -> str:
         """What the files of its results are called."""
@@ -74,7 +78,7 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
     for seed in seeds:
         for arm in arms:
             file, model = out / f"{arm.stem(seed)}.json", model_folder(arm, seed, out)
-            if (model.exists() or not keep_models) and (there := _result_of(file, arm)) is not None:
+            if (model.exists() or not keep_models) and (there := read_result(file, arm)) is not None:
                 results.append(there)
                 continue
             run = ray.remote(num_cpus=1, num_gpus=1 if arm.config.train.use_gpu else 0)(run_arm)
@@ -95,7 +99,7 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
     return results
 
 
-def _result_of(file: Path, arm: Arm) -> ArmResult | None:
+def read_result(file: Path, arm: Arm) -> ArmResult | None:
     """What an earlier run has written, if it took all measures that are asked for."""
     if not file.exists():
         return None

@@ -22,6 +22,7 @@ from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
+from raydr.data.examples import SplitTables
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -34,8 +35,8 @@ from raydr.storage import Folder
 from raydr.training.checkpoint import Progress
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
-from raydr.training.dev import DevRetrieval, build_dev_set
-from raydr.training.run import SplitTables, TrainingInputs, build_setup
+from raydr.training.dev import DevRetrieval
+from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Listener, Trainer
 
 #: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
@@ -181,12 +182,12 @@ def _test(
     """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
     corpus, model = prepared.corpus, prepared.trainer.model
     everything = DevConfig(max_queries=10**9, random_passages=len(corpus))
-    dev_set = build_dev_set(*_tables(prepared.data, config.data.test_splits[0], None), corpus, everything, seed)
-    retrieval = DevRetrieval(dev_set, corpus, prepared.tokenizers, everything)
+    tables = _tables(prepared.data, config.data.test_splits[0], None)
+    retrieval = DevRetrieval(tables, corpus, prepared.tokenizers, everything, seed)
     model.load_state_dict(state)
     ranking = retrieval.rank_passages(model, prepared.dtype, config.search.top_k)
     assert ranking is not None
-    return score_queries(parse_measures(config.evaluate.measures), dev_set.qrels, ranking)
+    return score_queries(parse_measures(config.evaluate.measures), retrieval.dev.qrels, ranking)
 
 
 def _tables(data: Dataset, split: str, negatives: Folder | None) -> SplitTables:

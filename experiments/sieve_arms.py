@@ -64,8 +64,7 @@ def filtered_arms(config: RunConfig, data: ArmData, judged: dict[str, Artifact],
     prefix = f"hn{number}-"
     arms = [Arm(f"{prefix}{UNFILTERED}", changed, data)]
     for name, artifact in judged.items():
-        left = replace(data, negatives=artifact.folder)
-        arms.append(Arm(f"{prefix}{name}", changed, left, inputs=(artifact.fingerprint,)))
+        arms.append(Arm(f"{prefix}{name}", changed, replace(data, negatives=artifact.folder)))
     return [*arms, Arm(f"{prefix}{REFERENCE}", changed, data, ArmOptions(clean_only=True))]
 
 

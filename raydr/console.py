@@ -1,4 +1,4 @@
-"""What people see: messages, tables and progress bars, on standard error so that results can be piped."""
+"""What people see: messages, tables and progress bars on standard error, so that results can be piped."""
 
 from __future__ import annotations
 
@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
+#: Columns of a line that goes into a pipe or a file: it is not broken.
+_WHOLE_LINE = 100_000
+#: Control characters other than tab and newline: in a text they could clear the screen, or write over what is there.
+_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+def output() -> Console:
+    """Where texts that were asked for are printed: standard output, wrapped on a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WHOLE_LINE)
+
+
+def shown(text: str) -> str:
+    """Text from data as a terminal may have it.
+
+    >>> shown("a\\x1b[2Jb")
+    'a\N{REPLACEMENT CHARACTER}[2Jb'
+    """
+    return text.translate(_CONTROLS)
+
 
 def say(message: str) -> None:
     """One line about what is being done or decided, with its reason."""
@@ -47,7 +66,7 @@ def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) ->
         numeric = all(_is_number(row[at]) for row in listed)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(shown(cell)) for cell in row))
     console.print(table)
 
 
@@ -109,11 +128,12 @@ def progress_bar(description: str, total: float, unit: str) -> Iterator[Progress
 
 def show_hits(query: str, hits: Sequence[Hit]) -> None:
     """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
-    console.print(Text(query, style="bold"))
+    out = output()
+    out.print(Text(shown(query), style="bold"))
     for hit in hits:
         head = Text.assemble(
-            (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", hit.title
+            (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)
         )
-        console.print(head)
-        shown = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
-        console.print(Padding(Text(shown), (0, 0, 1, 5)))
+        out.print(head)
+        text = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
+        out.print(Padding(Text(shown(text)), (0, 0, 1, 5), expand=False))

@@ -10,7 +10,7 @@ from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.pipelines.quickstart import DEFAULT_CONFIG
 
-CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))]
+CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def run(
             "--judges",
             metavar="A,B",
             help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide); "
-            "those of the config, or the first three.",
+            "those of the config, or npc, consistency and margin.",
         ),
     ] = "",
     split: Split = "",

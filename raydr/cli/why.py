@@ -16,7 +16,7 @@ def run(
 ) -> None:
     """Show each negative of a query with its provenance and verdicts."""
     import raydr
-    from raydr.console import console
+    from raydr.console import output
     from raydr.reporting.query_story import print_story
 
-    print_story(raydr.why(load(config, set_), query_id), console)
+    print_story(raydr.why(load(config, set_), query_id), output())

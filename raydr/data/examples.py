@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus
 from raydr.errors import DataError
 
+#: Queries, judgments and negatives of one split.
+SplitTables = tuple[pa.Table, pa.Table, pa.Table]
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -39,7 +42,8 @@ class Examples:
     Args:
         query_ids: ids, sorted.
         texts: the query texts.
-        positives: corpus rows of each query's positives (relevance > 0), sorted by passage id.
+        positives: corpus rows of each query's positives: the judged ones (relevance > 0) sorted by passage id, then
+            those that a judge has relabelled.
         negatives: corpus rows of its candidate hard negatives in the order of the miner; dropped ones left out.
         scores: the miner's score of each candidate (NaN if it gave none).
         weights: weight of each candidate in the denominator.
@@ -76,18 +80,16 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
     """
     relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
     relabelled = negatives.filter(pc.equal(negatives["action"], "relabel"))
-    positive_ids = _group(
-        relevant["query_id"].to_pylist() + relabelled["query_id"].to_pylist(),
-        relevant["passage_id"].to_pylist() + relabelled["passage_id"].to_pylist(),
-    )
+    positive_ids = _group(relevant["query_id"].to_pylist(), relevant["passage_id"].to_pylist())
+    relabelled_ids = _group(relabelled["query_id"].to_pylist(), relabelled["passage_id"].to_pylist())
     texts_by_id = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
-    query_ids = sorted(query_id for query_id in texts_by_id if query_id in positive_ids)
+    query_ids = sorted(texts_by_id.keys() & (positive_ids.keys() | relabelled_ids.keys()))
     if not query_ids:
         raise DataError(f"none of the {len(texts_by_id)} training queries has a positive passage (relevance > 0)")
     noisy = set(relevant.filter(pc.is_valid(relevant["noise"]))["query_id"].to_pylist())
 
     position = {query_id: at for at, query_id in enumerate(query_ids)}
-    positives = _rows([sorted(set(positive_ids[query_id])) for query_id in query_ids], corpus)
+    positives = _rows([_judged_first(positive_ids, relabelled_ids, query_id) for query_id in query_ids], corpus)
     usable = negatives.filter(pc.is_in(negatives["query_id"], pa.array(query_ids, pa.string())))
     kept = usable.filter(pc.is_in(usable["action"], pa.array(["keep", "down_weight"])))
     dropped = usable.filter(pc.equal(usable["action"], "drop"))
@@ -115,6 +117,11 @@ def _group(keys: list[str], values: list[str]) -> dict[str, list[str]]:
     for key, value in zip(keys, values, strict=True):
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def _judged_first(judged: dict[str, list[str]], relabelled: dict[str, list[str]], query_id: str) -> list[str]:
+    own = set(judged.get(query_id, ()))
+    return [*sorted(own), *sorted(set(relabelled.get(query_id, ())) - own)]
 
 
 def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:

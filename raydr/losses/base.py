@@ -69,10 +69,13 @@ class Loss(Component):
 
     package: ClassVar[str] = "raydr.losses"
     kind: ClassVar[str] = "loss"
-    #: True if the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher.
-    needs_teacher: ClassVar[bool] = False
     #: True if the loss reads ``clean_Q``, what the detection of mismatched pairs has found.
     reads_pair_flags: ClassVar[bool] = False
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher."""
+        return False
 
     @property
     def num_warmup_epochs(self) -> int:

@@ -25,15 +25,22 @@ def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
     return (log_probs_QC.exp() * log_ratio_QC).sum(dim=1)
 
 
-def student_teacher_divergence(candidates: Candidates, direction: Direction, temperature: float = 1.0) -> Tensor:
+def student_teacher_divergence(
+    log_student_QC: Tensor, candidates: Candidates, direction: Direction, temperature: float = 1.0
+) -> Tensor:
     """KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
 
     Masks and weights apply to both alike; no gradient flows into the teacher.
+
+    Args:
+        log_student_QC: the student's log-softmax, at the temperature.
+        candidates: where the teacher's scores are.
+        direction: which distribution comes first.
+        temperature: divisor of the teacher's scores.
     """
     if candidates.teacher_scores_QC is None:
         raise ConfigError("a loss with a teacher got no teacher scores; keep a teacher in training, or use loss nce")
     teacher = replace(candidates, scores_QC=candidates.teacher_scores_QC.detach())
-    log_student_QC = log_softmax_QC(candidates.logits_QC() / temperature)
     log_teacher_QC = log_softmax_QC(teacher.logits_QC() / temperature)
     if direction == "student_teacher":
         return kl_divergence(log_student_QC, log_teacher_QC)
@@ -66,7 +73,9 @@ class Distillation(Loss):
     direction: Direction = "teacher_student"
     temperature: float = Field(default=1.0, gt=0.0)
 
-    needs_teacher = True
+    @property
+    def needs_teacher(self) -> bool:
+        return True
 
     def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
         return [
@@ -75,4 +84,5 @@ class Distillation(Loss):
         ]
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
-        return LossOutput(student_teacher_divergence(candidates, self.direction, self.temperature))
+        log_student_QC = log_softmax_QC(candidates.logits_QC() / self.temperature)
+        return LossOutput(student_teacher_divergence(log_student_QC, candidates, self.direction, self.temperature))

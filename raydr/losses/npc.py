@@ -43,15 +43,19 @@ class NPC(Loss):
     direction: Direction = "student_teacher"
     use_consistency: bool = True
 
-    needs_teacher = True
     reads_pair_flags = True
+
+    @property
+    def needs_teacher(self) -> bool:
+        return self.use_consistency and self.consistency_weight > 0
 
     @property
     def num_warmup_epochs(self) -> int:
         return self.warmup_epochs
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
-        nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
+        log_probs_QC = log_softmax_QC(candidates.logits_QC())
+        nce_Q = -gather_positive(log_probs_QC, candidates.positive_Q)
         metrics = {"nce": nce_Q.detach().mean()}
         if epoch < self.warmup_epochs:
             return LossOutput(nce_Q, metrics)
@@ -59,8 +63,8 @@ class NPC(Loss):
         if candidates.clean_Q is not None:
             loss_Q = loss_Q * candidates.clean_Q.to(nce_Q.dtype)
             metrics["clean_share"] = candidates.clean_Q.float().mean()
-        if self.use_consistency:
-            consistency_Q = student_teacher_divergence(candidates, self.direction)
+        if self.needs_teacher:
+            consistency_Q = student_teacher_divergence(log_probs_QC, candidates, self.direction)
             loss_Q = loss_Q + self.consistency_weight * consistency_Q
             metrics["consistency"] = consistency_Q.detach().mean()
         return LossOutput(loss_Q, metrics)

@@ -86,9 +86,10 @@ class RCL(Loss):
 
     def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
         advice = []
-        if similarity == "dot" and self.beta.final > LARGE_BETA_FOR_DOT:
+        largest = max(self.beta.final, self.beta.initial or 0.0)
+        if similarity == "dot" and largest > LARGE_BETA_FOR_DOT:
             advice.append(
-                f"beta {self.beta.final} with an unbounded similarity (dot): the loss has no lower bound and may "
+                f"beta {largest} with an unbounded similarity (dot): the loss has no lower bound and may "
                 "diverge; use cosine, or beta 1e-4 to 1e-3 in the last epochs"
             )
         if self.reduction == "reference" and self.beta.final > 0:

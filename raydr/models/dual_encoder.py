@@ -63,7 +63,7 @@ class DualEncoder(nn.Module):
 
     def forward(self, queries: PaddedGroups, passages: PaddedGroups) -> tuple[Tensor, Tensor]:
         """Vectors of the queries (Q, D) and of the passages (P, D), in one call as DDP needs it."""
-        return _encode_groups(self.tower("query"), queries), _encode_groups(self.tower("passage"), passages)
+        return self.tower("query").encode_groups(queries), self.tower("passage").encode_groups(passages)
 
     def save(self, folder: str | Path, tokenizers: dict[Side, TextTokenizer]) -> None:
         """Write weights (safetensors), tokenizers and config."""
@@ -83,12 +83,6 @@ class DualEncoder(nn.Module):
         """
         config = read_config(folder)
         return cls(config, _load_towers(folder, config))
-
-
-def _encode_groups(tower: Tower, texts: PaddedGroups) -> Tensor:
-    if not texts.groups:
-        return torch.zeros((0, tower.dim), device=next(tower.parameters()).device)
-    return torch.cat([tower(**group) for group in texts.groups])[texts.places_N]
 
 
 def read_config(folder: str | Path) -> ModelConfig:

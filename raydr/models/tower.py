@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError
 from raydr.models.attention import choose_attention
+from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig
 from raydr.models.packing import PackedTexts
@@ -25,6 +28,7 @@ class Tower(nn.Module):
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
         self.projection = nn.Linear(hidden, config.projection) if config.projection else None
         self.dim = config.projection or hidden
+        self.takes_embeddings = "inputs_embeds" in inspect.signature(backbone.forward).parameters
         # Models without segment embeddings (DistilBERT, ModernBERT) take no token types.
         self.uses_token_types = int(getattr(backbone.config, "type_vocab_size", 0) or 0) > 1
 
@@ -60,11 +64,32 @@ class Tower(nn.Module):
         choose_attention(self, torch.device(device).type, dtype)
         return self.to(device=device, dtype=dtype).eval()
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Vectors (N, dim) in float32 of N padded texts (N, L)."""
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, words_NLD: Tensor | None = None
+    ) -> Tensor:
+        """Vectors (N, dim) in float32 of N padded texts (N, L), whose word embeddings may be there already."""
         extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
-        hidden_NLD = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **extra).last_hidden_state
+        words = {"input_ids": input_ids} if words_NLD is None else {"inputs_embeds": words_NLD}
+        hidden_NLD = self.backbone(attention_mask=attention_mask, **words, **extra).last_hidden_state
         return self.pool(hidden_NLD, attention_mask)
+
+    def encode_groups(self, texts: PaddedGroups) -> Tensor:
+        """Vectors (N, dim) in float32 of the texts of a batch, in its order.
+
+        The gradient of a word embedding is as large as the vocabulary, whatever was looked up: where there will be
+        one, the words of all groups are looked up at once.
+        """
+        groups = texts.groups
+        if not groups:
+            return torch.zeros((0, self.dim), device=next(self.parameters()).device)
+        words: Sequence[Tensor | None] = [None] * len(groups)
+        if len(groups) > 1 and self.takes_embeddings and torch.is_grad_enabled():
+            ids = [group["input_ids"] for group in groups]
+            lookup = self.backbone.get_input_embeddings()  # type: ignore[operator]
+            words_TD = lookup(torch.cat([one.flatten() for one in ids])).split([one.numel() for one in ids])
+            words = [found.view(*one.shape, -1) for found, one in zip(words_TD, ids, strict=True)]
+        vectors = [self(**group, words_NLD=found) for group, found in zip(groups, words, strict=True)]
+        return torch.cat(vectors)[texts.places_N]
 
     def pool(self, hidden_NLD: Tensor, attention_mask: Tensor) -> Tensor:
         """Pooling, projection and normalisation of hidden states."""

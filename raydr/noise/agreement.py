@@ -89,8 +89,9 @@ class Agreement:
     both_flagged_JJ: IntArray
 
     @classmethod
-    def of(cls, verdicts: AlignedVerdicts) -> Agreement:
-        """
+    def of(cls, verdicts: AlignedVerdicts, among_M: BoolArray | None = None) -> Agreement:
+        """The counts among some of the passages, or all.
+
         >>> verdicts = [
         ...     pa.table({"query_id": ["q"] * 4, "passage_id": list("abcd"), "score": [0.0] * 4, "action": actions,
         ...               "truth": pa.nulls(4, pa.bool_())})
@@ -101,6 +102,8 @@ class Agreement:
         (0.5, [[1.0, 0.5], [1.0, 1.0]])
         """
         judged_JM, flagged_JM = verdicts.judged_JM.astype(np.int64), verdicts.flagged_JM.astype(np.int64)
+        if among_M is not None:
+            judged_JM, flagged_JM = judged_JM[:, among_M], flagged_JM[:, among_M]
         return cls(verdicts.judges, judged_JM @ judged_JM.T, flagged_JM @ judged_JM.T, flagged_JM @ flagged_JM.T)
 
     def __add__(self, other: Agreement) -> Agreement:

@@ -22,6 +22,7 @@ class PairFindings:
             threshold. None if the judge gives no probabilities.
         mixture_weight: of the mismatched component; None without a mixture.
         reason: why a detector kept all pairs; empty if it did not.
+        settings: of the judge, its name among them.
         detection: quality against the truth, the fields of :class:`raydr.noise.detection_report.DetectionReport`; None
             if the truth is not known.
     """
@@ -32,6 +33,7 @@ class PairFindings:
     mean_probability: float | None
     mixture_weight: float | None
     reason: str
+    settings: dict[str, Any]
     detection: dict[str, Any] | None
 
     @property
@@ -47,12 +49,13 @@ class NegativeFindings:
         judge: its name.
         all_queries: of all judged queries.
         trusted_queries: without those whose annotated pair is suspected; equal to ``all_queries`` if none was judged.
-        detection: as in :class:`PairFindings`.
+        settings, detection: as in :class:`PairFindings`; the quality is of all queries.
     """
 
     judge: str
     all_queries: FalseNegativeStatistics
     trusted_queries: FalseNegativeStatistics
+    settings: dict[str, Any]
     detection: dict[str, Any] | None
 
 
@@ -65,6 +68,7 @@ class AuditResult:
         pairs, negatives: one a judge.
         pair_agreement, negative_agreement: of the judges of pairs, and of negatives; None if there are none.
         suspected_by: the judge of pairs that says which queries are not trusted; empty if there is none.
+        num_known, num_known_trusted: false negatives that are known, in all queries and in the trusted ones.
     """
 
     split: str
@@ -74,6 +78,8 @@ class AuditResult:
     pair_agreement: Agreement | None
     negative_agreement: Agreement | None
     suspected_by: str
+    num_known: int
+    num_known_trusted: int
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -100,9 +106,7 @@ class AuditResult:
     def from_json(cls, raw: dict[str, Any]) -> AuditResult:
         """The inverse of :meth:`to_json`."""
         negatives = [
-            NegativeFindings(
-                one["judge"], _statistics(one["all_queries"]), _statistics(one["trusted_queries"]), one["detection"]
-            )
+            NegativeFindings(**one | {name: _statistics(one[name]) for name in ("all_queries", "trusted_queries")})
             for one in raw["negatives"]
         ]
         return cls(
@@ -113,6 +117,8 @@ class AuditResult:
             pair_agreement=_agreement(raw["pair_agreement"]),
             negative_agreement=_agreement(raw["negative_agreement"]),
             suspected_by=raw["suspected_by"],
+            num_known=raw["num_known"],
+            num_known_trusted=raw["num_known_trusted"],
         )
 
 

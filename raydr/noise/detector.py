@@ -21,8 +21,9 @@ from raydr.errors import DataError
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: Perplexities below this count as this before a logarithm is taken: far beyond doubt, and no outliers at −inf.
-SMALLEST_PERPLEXITY = 1e-12
+#: Perplexities below this count as this before a logarithm is taken, so that 0 has one. A larger bound would pile up
+#: the surest pairs at one place, which a mixture takes for a component: with dot products, margins of −40 are ordinary.
+SMALLEST_PERPLEXITY = 1e-300
 #: Increasing functions of the perplexity on which a mixture may be fitted, see :class:`MixtureFit`.
 Axis = Literal["perplexity", "log", "margin"]
 

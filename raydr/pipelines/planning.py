@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydr.artifacts import Artifact
-from raydr.capacity import ON_DEMAND
+from raydr.capacity import is_on_demand
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
@@ -49,7 +49,8 @@ def run_plan(job: Job, refresh: bool) -> RunPlan:
             f"the data set at {job.dataset} has no split {config.data.train_split!r}; it has {', '.join(num_queries)}"
         )
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
-    capacity = {name: math.inf if has >= ON_DEMAND else has for name, has in cluster_capacity().items()}
+    there = cluster_capacity()
+    capacity = dict.fromkeys(there, math.inf) if is_on_demand(there) else there
     rates = try_model(config, job.corpus, job.dataset, sizes)
     if refresh:
         rounds = plan_refresh(config, job.workspace.refresh, data.artifact, corpus)

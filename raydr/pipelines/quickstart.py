@@ -23,8 +23,7 @@ def run_main_job(job: Job) -> None:
     if config.inject_noise is not None:
         job.inject_noise()
     if config.negatives is not None and config.train.num_hard_negatives:
-        for split in (config.data.train_split, config.data.dev_split):
-            job.mine(split)
+        job.mine(config.data.train_split)
     trained = [TRAINED, *config.variants]
     for name in trained:
         job.train(name)

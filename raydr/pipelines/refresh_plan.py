@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
+from raydr.errors import ConfigError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
@@ -132,6 +133,11 @@ class _Planner:
         train_split = config.data.train_split
         mined = judged = pairs = statistics = None
         verdicts: list[Step] = []
+        if not config.train.num_hard_negatives and (names := self._judge_names(number)):
+            raise ConfigError(
+                f"refresh.judges: with train.num_hard_negatives 0 nothing is mined, so {', '.join(names)} would judge "
+                "nothing; set it to 1 or more, or leave the judges out"
+            )
         if config.train.num_hard_negatives:
             mined = self._mine(config, number, last)
             negatives_verdicts, pairs_verdicts = self._verdicts(config, number, last, mined)
@@ -170,7 +176,7 @@ class _Planner:
     def _mine(self, config: RunConfig, number: int, last: Round | None) -> Step:
         assert config.negatives is not None
         split, miner = config.data.train_split, config.negatives.miner
-        settings: dict[str, Any] = {"split": split, "round": number, **config.negatives.model_dump()}
+        settings: dict[str, Any] = {"split": split, "round": number, **config.negatives.fingerprint_settings()}
         needs: dict[str, Step] = {}
         if miner == "bm25":
             needs["run"] = self._bm25_run(config, split)
@@ -200,7 +206,7 @@ class _Planner:
             0,
             "bm25",
             "bm25",
-            config.bm25.model_dump(),
+            config.bm25.fingerprint_settings(),
             {},
             partial(make.bm25, config, self.corpus.folder),
             work=self.book.num_passages(),
@@ -220,13 +226,15 @@ class _Planner:
     def _verdicts(
         self, config: RunConfig, number: int, last: Round | None, mined: Step
     ) -> tuple[list[Step], list[Step]]:
-        changes = self.settings.rounds.get(number)
-        names = self.settings.judges if changes is None or changes.judges is None else changes.judges
         found: dict[str, list[Step]] = {"negatives": [], "pairs": []}
-        for name in names:
+        for name in self._judge_names(number):
             judge = config.judge.judge(name)
             found[judge.subject].append(self._judge(config, number, last, mined, judge))
         return found["negatives"], found["pairs"]
+
+    def _judge_names(self, number: int) -> Sequence[str]:
+        changes = self.settings.rounds.get(number)
+        return self.settings.judges if changes is None or changes.judges is None else changes.judges
 
     def _judge(self, config: RunConfig, number: int, last: Round | None, mined: Step, judge: Judge) -> Step:
         split, needs = config.data.train_split, {}
@@ -235,7 +243,7 @@ class _Planner:
         model = self._judges_model(config, number, last, mined, judge)
         if model is not None:
             needs["model"] = model
-        settings = {"split": split, "judge": judge.model_dump(mode="json"), "seed": config.seed, **encoding(config)}
+        settings = {"split": split, "judge": judge.fingerprint_settings(), "seed": config.seed, **encoding(config)}
         return self._add(
             number,
             f"judge-{judge.name}",
@@ -267,7 +275,7 @@ class _Planner:
                 "sieve-model",
                 "model",
                 {
-                    "sieve": config.judge.sieve.model_dump(mode="json"),
+                    "sieve": config.judge.sieve.fingerprint_settings(),
                     "depth": config.negatives.depth,
                     "train": make.training_settings(config),
                 },
@@ -289,7 +297,7 @@ class _Planner:
             "classifier",
             "cross_encoder",
             {
-                **settings.model_dump(mode="json", exclude={"model": {"checkpoint"}}),
+                **settings.fingerprint_settings(exclude={"model": {"checkpoint"}}),
                 "checkpoint": _checkpoint(settings.model),
                 "split": config.data.train_split,
                 "seed": config.seed,
@@ -399,7 +407,7 @@ class _Planner:
 
 def _untrained_key(config: RunConfig) -> dict[str, Any]:
     return {
-        "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
+        "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
         "checkpoint": checkpoint_fingerprint(config.model),
         "seed": config.seed,
     }
@@ -410,4 +418,4 @@ def _checkpoint(model: CrossEncoderConfig) -> str:
 
 
 def _evaluated_answers(config: RunConfig) -> dict[str, Any]:
-    return config.evaluate.model_dump(include={"answer_match", "answer_query_prefixes"})
+    return config.evaluate.fingerprint_settings(include={"answer_match", "answer_query_prefixes"})

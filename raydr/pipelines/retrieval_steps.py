@@ -19,7 +19,7 @@ from raydr.pipelines.steps import Resources, Step
 from raydr.storage import Folder
 
 #: Settings of ``encode``, ``search`` and ``index`` that results depend on.
-_ENCODING = {"dtype", "token_budget", "device"}
+_ENCODING = {"dtype", "token_budget", "device", "batching"}
 _SEARCHING = {"top_k", "nprobe", "ef_search", "refine_factor", "batch_queries"}
 _INDEXING = {"factory", "shard_rows", "train_rows"}
 
@@ -83,7 +83,7 @@ class StepBook:
         index = self.add(
             f"{place}/{prefix}index",
             "index",
-            config.index.model_dump(include=_INDEXING),
+            config.index.fingerprint_settings(include=_INDEXING),
             {"passages": passages},
             partial(stage_calls.index, config, growing),
             {"CPU": float(config.index.cpus_per_task)},
@@ -113,7 +113,7 @@ class StepBook:
         return self.add(
             f"{place}/run-{split}",
             "run",
-            {"split": split, **config.search.model_dump(include=_SEARCHING)},
+            {"split": split, **config.search.fingerprint_settings(include=_SEARCHING)},
             {"index": index, "queries": queries},
             partial(stage_calls.search, config, place),
             # By default the search actors take all CPUs.
@@ -129,7 +129,7 @@ class StepBook:
         return self.add(
             label,
             "evaluation",
-            {"split": split, "seed": config.seed, **config.evaluate.model_dump()},
+            {"split": split, "seed": config.seed, **config.evaluate.fingerprint_settings()},
             dict(runs),
             partial(stage_calls.evaluate, config, split, self.dataset.folder, self.corpus.folder, tables),
             work=self.num_queries(split),
@@ -157,8 +157,7 @@ class StepBook:
 
 def encoding(config: RunConfig) -> dict[str, Any]:
     """The settings that vectors and scores depend on."""
-    settings = config.encode.model_dump(include=_ENCODING)
-    return settings | ({"batching": config.encode.batching} if config.encode.batching != "padded" else {})
+    return config.encode.fingerprint_settings(include=_ENCODING)
 
 
 def encoders(config: RunConfig) -> Resources:

@@ -13,7 +13,6 @@ from typing import Any
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
-from raydr.models.config import ModelConfig
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
 from raydr.pipelines import stage_calls as make
@@ -96,7 +95,7 @@ class Upstream:
 
     def _mine(self, config: RunConfig, steps: dict[str, Step]) -> Step:
         assert config.negatives is not None
-        split, settings = config.data.train_split, config.negatives.model_dump()
+        split, settings = config.data.train_split, config.negatives.fingerprint_settings()
         if self.run is not None:
             settings["run"] = Artifact.open(self.run, "run").fingerprint
 
@@ -116,7 +115,7 @@ class Upstream:
             )
         split = config.data.train_split
         needs = {"negatives": mined} if judge.subject == "negatives" and mined is not None else {}
-        settings: dict[str, Any] = {"split": split, "judge": judge.model_dump(mode="json"), "seed": config.seed}
+        settings: dict[str, Any] = {"split": split, "judge": judge.fingerprint_settings(), "seed": config.seed}
         own = self._own_model(config, judge, mined, steps)
         asked = None
         if own is not None:
@@ -141,7 +140,7 @@ class Upstream:
             assert self.model is not None
             retriever = self.model
             settings = {
-                "sieve": config.judge.sieve.model_dump(mode="json"),
+                "sieve": config.judge.sieve.fingerprint_settings(),
                 "depth": config.negatives.depth if config.negatives is not None else None,
                 "train": training,
                 "retriever": Artifact.open(retriever, "model").fingerprint,
@@ -159,13 +158,13 @@ class Upstream:
                 steps,
                 "classifier",
                 "cross_encoder",
-                {"classifier": config.judge.classifier.model_dump(mode="json"), "seed": config.seed},
+                {"classifier": config.judge.classifier.fingerprint_settings(), "seed": config.seed},
                 {"negatives": mined},
                 partial(make.train_classifier, config, self.dataset, self.corpus),
             )
         if judge.reads == "guide":
             guided = config.model_copy(update={"model": config.judge.guide})
-            settings = {"guide": ModelConfig.model_dump(config.judge.guide, mode="json"), "seed": config.seed}
+            settings = {"guide": config.judge.guide.fingerprint_settings(), "seed": config.seed}
             return self._add(steps, "guide", "model", settings, {}, partial(make.untrained, guided))
         return None
 

@@ -240,12 +240,12 @@ def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Arti
         config={
             "objective": "refresh",
             **training_key(config),
-            "refresh": config.refresh.model_dump(mode="json", exclude={"keep_vectors", "arms"}),
-            "negatives": config.negatives.model_dump(mode="json") if config.negatives is not None else None,
+            "refresh": config.refresh.fingerprint_settings(exclude={"keep_vectors", "arms"}),
+            "negatives": config.negatives.fingerprint_settings() if config.negatives is not None else None,
             "measure": plan.measure,
             "space": settings.space,
-            "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
-            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
+            "search": settings.search.fingerprint_settings() | {"num_trials": plan.total},
+            "scheduler": settings.scheduler.fingerprint_settings() | {"grace_epochs": plan.schedule.grace_epochs},
         },
         inputs={
             "dataset": dataset.fingerprint,

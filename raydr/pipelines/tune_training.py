@@ -219,11 +219,11 @@ def _identity(plan: TunePlan, job: Job, upstream: Upstream, dtype: str) -> Ident
         version=VERSION,
         config={
             **key,
-            "negatives": config.negatives.model_dump(mode="json") if config.negatives is not None else None,
-            "judge": config.judge.model_dump(mode="json") if plan.judged else None,
+            "negatives": config.negatives.fingerprint_settings() if config.negatives is not None else None,
+            "judge": config.judge.fingerprint_settings() if plan.judged else None,
             "space": settings.space,
-            "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
-            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
+            "search": settings.search.fingerprint_settings() | {"num_trials": plan.total},
+            "scheduler": settings.scheduler.fingerprint_settings() | {"grace_epochs": plan.schedule.grace_epochs},
         },
         inputs=inputs,
     )

@@ -18,11 +18,11 @@ from raydr.planning.config import DeviceFigures
 from raydr.planning.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
 
 if TYPE_CHECKING:
+    from raydr.data.examples import SplitTables
     from raydr.models.tokens import Tokens
     from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
-    from raydr.training.run import SplitTables
 
 #: Batches and steps before the clock starts: kernels are chosen and memory is found in them.
 _WARM_UP = 2

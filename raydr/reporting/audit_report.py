@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from raydr.artifacts import flatten
 from raydr.noise.agreement import Agreement
 from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings
+from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
 from raydr.reporting.html import ABSENT, Page
 from raydr.reporting.noise_plots import count_bars, matrix_picture, reliability_diagram
@@ -18,6 +20,21 @@ RANKS = (10, 20, 40)
 #: Longest bar chart of ranks.
 _MAX_BARS = 200
 _MAX_TEXT = 3000
+
+PAIRS_CAPTION = "what the judges take for mismatched pairs: estimates of their share, as good as the judge"
+PAIRS_LEGEND = (
+    "mean probability: of a pair being mismatched, an estimate of the share without a threshold. mixture weight: of "
+    "the higher of the two groups of perplexities. calibration error: how far probabilities are from the true shares. "
+    "average precision: area under precision by recall."
+)
+NEGATIVES_LEGEND = (
+    "mean, max: flagged candidates of a query that has some. flagged in top 10: share of the flagged ones that the "
+    "miner has among its best 10. A sieve's share is no estimate of how many false negatives there are."
+)
+KNOWN_LEGEND = (
+    "Candidates that are not known to be false negatives count as wrongly flagged, which some of them are not: the "
+    "precision is a lower bound."
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,7 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
         "mean",
         "max",
     ]
-    columns += [f"in top {rank}" for rank in RANKS]
+    columns += [f"flagged in top {rank}" for rank in RANKS]
     rows = []
     for one in result.negatives:
         found = one.trusted_queries
@@ -194,7 +211,9 @@ def _pair_section(
     page: Page, result: AuditResult, pictures: AuditPictures, offenders: Mapping[str, Sequence[ShownOffender]]
 ) -> None:
     page.heading("Mismatched pairs")
-    page.table("estimated share of mismatched pairs", *pair_rows(result))
+    page.table(PAIRS_CAPTION, *pair_rows(result))
+    page.note(PAIRS_LEGEND)
+    _rules(page, result.pairs)
     for one in result.pairs:
         if one.reason:
             page.note(f"{one.judge} keeps all pairs: {one.reason}")
@@ -205,7 +224,7 @@ def _pair_section(
         page.picture(png, caption)
     _overlap(page, result.pair_agreement)
     for pair in result.pairs:
-        _offender_section(page, pair.judge, "pairs", offenders.get(pair.judge, ()))
+        _offender_section(page, pair, "pairs", offenders.get(pair.judge, ()))
 
 
 def _negative_section(
@@ -218,23 +237,35 @@ def _negative_section(
             "named: next to a mismatched positive nearly every candidate looks like a positive."
         )
     page.table("what the judges take for false negatives", *negative_rows(result))
-    page.note(
-        "mean: flagged candidates of a query that has some. A sieve drops what scores above a query's mean, about "
-        "half of the candidates by construction: its share is no estimate of how many false negatives there are."
-    )
+    page.note(NEGATIVES_LEGEND)
+    _rules(page, result.negatives)
     columns, rows = quality_rows(result.negatives)
     if rows:
         page.table(
-            "quality against the false negatives that are known (planted, or replaced by a mismatched passage); others "
-            "count as wrongly flagged, which some of them are not",
+            "quality against the false negatives that are known (planted, or replaced by a mismatched passage), over "
+            "all queries",
             columns,
             rows,
         )
+        page.note(KNOWN_LEGEND)
+        if result.suspected_by:
+            page.note(
+                f"{result.num_known_trusted:,} of the {result.num_known:,} known ones are in queries that "
+                f"{result.suspected_by} does not suspect."
+            )
     for png, caption in pictures.negatives.values():
         page.picture(png, caption)
     _overlap(page, result.negative_agreement)
     for one in result.negatives:
-        _offender_section(page, one.judge, "negatives", offenders.get(one.judge, ()))
+        _offender_section(page, one, "negatives", offenders.get(one.judge, ()))
+
+
+def _rules(page: Page, findings: Sequence[PairFindings | NegativeFindings]) -> None:
+    """What each judge flags, what its scores are, and its settings."""
+    for one in findings:
+        judge = judge_class(one.settings)
+        settings = ", ".join(f"{name} {value}" for name, value in flatten(one.settings).items() if name != "name")
+        page.note(f"{one.judge} flags {judge.flags}; its score is the {judge.score_name}. Settings: {settings}.")
 
 
 def _overlap(page: Page, agreement: Agreement | None) -> None:
@@ -248,13 +279,16 @@ def _overlap(page: Page, agreement: Agreement | None) -> None:
     page.table(caption, ["judge", *agreement.judges], rows)
 
 
-def _offender_section(page: Page, judge: str, kind: str, offenders: Sequence[ShownOffender]) -> None:
+def _offender_section(
+    page: Page, found: PairFindings | NegativeFindings, kind: str, offenders: Sequence[ShownOffender]
+) -> None:
+    judge, score_name = found.judge, judge_class(found.settings).score_name
     page.heading(f"Most suspicious {kind} by {judge}")
     if not offenders:
         page.note(f"{judge} flags none.")
     for number, shown in enumerate(offenders, start=1):
         one = shown.offender
-        facts = [f"score {one.score:.4g}, {one.action}"]
+        facts = [f"{score_name} {one.score:.4g}, {one.action}"]
         if one.flagged_by:
             facts.append(f"flagged by {', '.join(one.flagged_by)} too")
         if one.not_flagged_by:

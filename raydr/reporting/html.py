@@ -19,7 +19,8 @@ table { border-collapse: collapse; min-width: 30rem; margin: .8rem 0; font-varia
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 td.number, th.number { text-align: right; }
-img { max-width: 100%; background: white; }
+figure { margin: 1rem 0; overflow-x: auto; }
+img { max-width: 100%; min-width: min(36rem, 200%); background: white; }
 figcaption, .note { color: #777; font-size: .9rem; }
 code { font-size: .9em; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1rem; }

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from raydr.console import shown
 from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
 #: Characters of a passage that are shown.
@@ -15,15 +16,17 @@ _STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "
 
 def print_story(story: QueryStory, console: Console) -> None:
     """Print the query, its positives and each negative with provenance, verdicts and text."""
-    console.print(Text.assemble((story.text, "bold"), f"  (query {story.query_id}, split {story.split})"))
+    console.print(Text.assemble((shown(story.text), "bold"), f"  (query {story.query_id}, split {story.split})"))
     if story.answers:
-        console.print(f"answers: {' | '.join(story.answers)}", markup=False)
+        console.print(Text(shown(f"answers: {' | '.join(story.answers)}")))
     console.print(Text(f"\n{_count(len(story.positives), 'positive')}", style="bold underline"))
     for passage in story.positives:
         _print_passage(passage, console)
     console.print(Text(f"{_count(len(story.negatives), 'candidate negative')}", style="bold underline"))
     for passage in story.negatives:
         _print_passage(passage, console)
+    if story.of_other_data:
+        console.print(Text(f"left out, made of other data: {', '.join(story.of_other_data)}", style="yellow"))
 
 
 def _count(number: int, what: str) -> str:
@@ -31,17 +34,17 @@ def _count(number: int, what: str) -> str:
 
 
 def _print_passage(passage: ExplainedPassage, console: Console) -> None:
-    head = Text.assemble((passage.passage_id, "dim"), "  ", (passage.title, "bold"))
+    head = Text.assemble((passage.passage_id, "dim"), "  ", (shown(passage.title), "bold"))
     if passage.noise is not None:
         instead = f", in place of {passage.original_passage_id}" if passage.original_passage_id else ""
         head.append(f"  [{passage.noise} on purpose{instead}]", style="yellow")
     console.print(head)
     for line in _provenance_lines(passage.provenance):
-        console.print(Padding(line, (0, 0, 0, 4)))
+        console.print(Padding(line, (0, 0, 0, 4), expand=False))
     for verdict in passage.verdicts:
-        console.print(Padding(_verdict_line(verdict), (0, 0, 0, 4)))
-    shown = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
-    console.print(Padding(Text(shown), (0, 0, 1, 4)))
+        console.print(Padding(_verdict_line(verdict), (0, 0, 0, 4), expand=False))
+    text = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
+    console.print(Padding(Text(shown(text)), (0, 0, 1, 4), expand=False))
 
 
 def _provenance_lines(places: tuple[Provenance, ...]) -> list[Text]:
@@ -65,7 +68,7 @@ def _verdict_line(verdict: GivenVerdict) -> Text:
     line = Text.assemble((verdict.judge, "bold"), " says ", (verdict.action, _STYLES[verdict.action]))
     if verdict.action == "down_weight":
         line.append(f" {verdict.weight:g}")
-    line.append(f", score {verdict.score:.4f}")
+    line.append(f", {verdict.score_name} {verdict.score:.4f}")
     if verdict.truth is not None:
         line.append(f"; in truth {'noise' if verdict.truth else 'no noise that was planted'}")
     return line.append(f"  ({verdict.artifact})", style="dim")

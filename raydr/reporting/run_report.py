@@ -9,7 +9,14 @@ from typing import Any
 from raydr.noise.audit_result import AuditResult
 from raydr.planning.plan import RunPlan, compare
 from raydr.planning.stage_times import StageTime
-from raydr.reporting.audit_report import negative_rows, pair_rows
+from raydr.reporting.audit_report import (
+    KNOWN_LEGEND,
+    NEGATIVES_LEGEND,
+    PAIRS_CAPTION,
+    PAIRS_LEGEND,
+    negative_rows,
+    pair_rows,
+)
 from raydr.reporting.evaluation_report import (
     MEANINGS,
     EvaluationResult,
@@ -99,6 +106,7 @@ class RunStory:
         audits: in the order of their names.
         verdicts: artefact name and ``info`` of its manifest.
         plan: if one was made.
+        pages: other pages of the working folder: what they show, and their addresses.
     """
 
     name: str
@@ -107,14 +115,17 @@ class RunStory:
     audits: Sequence[AuditStory]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
     plan: PlanStory | None = None
+    pages: Sequence[tuple[str, str]] = ()
 
 
 def run_page(story: RunStory) -> str:
     """The self-contained HTML page; its links lead to the pages of the single artefacts."""
     page = Page(f"Run {story.name}")
     trained = [model for model in story.models if model.history]
-    if not (story.models or story.evaluations or story.audits or story.verdicts):
+    if not (story.models or story.evaluations or story.audits or story.verdicts or story.pages):
         page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
+    for title, address in story.pages:
+        page.link(title, address)
     for result, address in story.evaluations:
         _evaluation_section(page, result, address)
     if trained:
@@ -127,6 +138,7 @@ def run_page(story: RunStory) -> str:
     if story.verdicts:
         page.heading("Verdicts")
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
+        page.note(KNOWN_LEGEND)
     if story.plan is not None:
         page.heading("Plan and what it took")
         plan = story.plan.plan
@@ -213,10 +225,12 @@ def _audit_section(page: Page, audit: AuditStory) -> None:
     result = audit.result
     page.heading(f"Audit of {result.split} with model {result.model}")
     if result.pairs:
-        page.table("estimated share of mismatched pairs", *pair_rows(result))
+        page.table(PAIRS_CAPTION, *pair_rows(result))
+        page.note(PAIRS_LEGEND)
     if result.negatives:
         note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
         page.table(f"what the judges take for false negatives{note}", *negative_rows(result))
+        page.note(NEGATIVES_LEGEND)
     for png, caption in audit.pictures:
         page.picture(png, caption)
     page.link("the page of this audit, with the worst offenders", audit.address)

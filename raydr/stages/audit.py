@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from raydr.artifacts import Artifact, Building, Identity, Part, begin
+from raydr.artifacts import MANIFEST, Artifact, Building, Identity, Part, begin
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.data.dataset import Dataset
@@ -42,6 +42,8 @@ NUM_OFFENDERS = 10
 #: The sample whose scores are drawn: queries, and passages of each at most.
 SAMPLE_SIZE = {"num_queries": 500, "num_candidates": 15, "num_random": 15}
 _UNIT_SCORES = 2_000
+#: 2: says by what rule each judge flags, and counts agreement in the trusted queries.
+VERSION = 2
 
 
 def audit(
@@ -67,7 +69,7 @@ def audit(
         verdicts: one ``verdicts`` artefact a judge, of pairs or of negatives.
         output: where the ``audit`` artefact goes.
         negatives: the candidates that were judged; needed if there are verdicts on negatives.
-        overwrite: replace what is at ``output``.
+        overwrite: make it again if it is there already; one that was made of other verdicts is replaced anyway.
 
     Raises:
         ConfigError: there are no verdicts, or no negatives to verdicts on negatives.
@@ -80,6 +82,7 @@ def audit(
     scoring = plan_scoring(config, model, is_cross_encoder=False)
     identity = Identity(
         kind="audit",
+        version=VERSION,
         config={
             "split": split,
             "model": model_name,
@@ -94,7 +97,10 @@ def audit(
         | {f"verdicts.{name}": one.fingerprint for name, one in opened.items()},
     )
     inputs = AuditInputs(split, dataset, corpus, negatives, {name: one.folder for name, one in opened.items()})
-    with begin(output, identity, overwrite) as state:
+    replaced = output.exists(MANIFEST) and Artifact.open(output, "audit").fingerprint != identity.fingerprint
+    if replaced and not overwrite:
+        say(f"audit {output}: takes the place of the one that was made of other verdicts")
+    with begin(output, identity, overwrite or replaced) as state:
         if isinstance(state, Artifact):
             say(f"audit {output}: already there with the same fingerprint, reused")
             show(load_result(state), state)
@@ -234,6 +240,8 @@ def _count(
         pair_agreement=_total_agreement(pairs),
         negative_agreement=_total_agreement(negatives),
         suspected_by=pair_judges[0] if pair_judges else "",
+        num_known=sum(found.num_known for found in negatives),
+        num_known_trusted=sum(found.num_known_trusted for found in negatives),
     )
     return result, offenders
 
@@ -253,6 +261,7 @@ def _pair_findings(judge: str, verdicts: Artifact) -> PairFindings:
         mean_probability=None,
         mixture_weight=fit["weights"][1] if fit else None,
         reason=detector.get("reason", ""),
+        settings=verdicts.manifest.identity.config["judge"],
         detection=info.get("detection"),
     )
 
@@ -262,7 +271,8 @@ def _negative_findings(judge: str, verdicts: Artifact, parts: list[PartFindings]
     for found in parts:
         everywhere += found.all_queries[judge]
         trusted += found.trusted_queries[judge]
-    return NegativeFindings(judge, everywhere, trusted, verdicts.info.get("detection"))
+    settings = verdicts.manifest.identity.config["judge"]
+    return NegativeFindings(judge, everywhere, trusted, settings, verdicts.info.get("detection"))
 
 
 def _total_agreement(parts: list[PartFindings]) -> Agreement | None:

@@ -29,6 +29,7 @@ class PartFindings:
         offenders: the worst ones, by judge.
         all_queries: of judges of negatives: false negatives by judge.
         trusted_queries: the same without the queries whose annotated pair is suspected.
+        num_known, num_known_trusted: known false negatives, in all queries and in the trusted ones.
         record: of the part that was written, as :func:`raydr.stages.units.write_unit` returns it; None if none was.
     """
 
@@ -36,6 +37,8 @@ class PartFindings:
     offenders: dict[str, list[Offender]]
     all_queries: dict[str, FalseNegativeStatistics]
     trusted_queries: dict[str, FalseNegativeStatistics]
+    num_known: int = 0
+    num_known_trusted: int = 0
     record: dict[str, Any] | None = None
 
 
@@ -77,8 +80,8 @@ def audit_negatives(
 ) -> PartFindings:
     """Agreement, false negatives and worst offenders of one part of the verdicts on candidates.
 
-    Queries whose annotated pair is suspected are not searched for offenders: next to a mismatched positive all
-    candidates look like positives.
+    Queries whose annotated pair is suspected are not searched for offenders, and agreement is not counted there: next
+    to a mismatched positive all candidates look like positives.
 
     Args:
         judges: names of the judges.
@@ -105,11 +108,14 @@ def audit_negatives(
             found[judge] = FalseNegativeStatistics.count(query_M[among_M], rank_M[among_M], flagged_M[among_M])
         tables.append(_by_query(judge, query_ids, query_M, rank_M, judged_M, flagged_M, suspected_Q))
     table = pa.concat_tables(tables)
+    known_M = np.array([truth is True for truth in aligned.truth_M], dtype=np.bool_)
     return PartFindings(
-        Agreement.of(aligned),
+        Agreement.of(aligned, trusted_M),
         {judge: worst_offenders(aligned, judge, num_offenders, trusted_M) for judge in judges},
         everywhere,
         trusted,
+        int(known_M.sum()),
+        int((known_M & trusted_M).sum()),
         write_unit(output, written, len(table), lambda path: write_parquet(table, path)),
     )
 

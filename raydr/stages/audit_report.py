@@ -18,6 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.noise.audit_result import AuditResult, PairFindings
 from raydr.noise.detector import MixtureFit
+from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.offenders import Offender
 from raydr.reporting.audit_report import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
 from raydr.reporting.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
@@ -63,7 +64,12 @@ def write_report(
         The records of the parts that were written, and the main figures.
     """
     detections = {one.judge: _detection(inputs, one) for one in result.pairs}
-    result = replace(result, pairs=[_with_probability(one, detections[one.judge]) for one in result.pairs])
+    result = replace(
+        result,
+        pairs=[
+            replace(one, mean_probability=_mean_probability(inputs, one, detections[one.judge])) for one in result.pairs
+        ],
+    )
     pictures = figures_of(result)
     histograms = {
         f"perplexity_{name}.png": (
@@ -120,8 +126,15 @@ def _detection(inputs: AuditInputs, found: PairFindings) -> _Detection | None:
     return _Detection(pairs, None if probability is None else float(probability.mean()))
 
 
-def _with_probability(found: PairFindings, detection: _Detection | None) -> PairFindings:
-    return found if detection is None else replace(found, mean_probability=detection.mean_probability)
+def _mean_probability(inputs: AuditInputs, found: PairFindings, detection: _Detection | None) -> float | None:
+    if detection is not None:
+        return detection.mean_probability
+    if found.settings["name"] != PairClassifier().name:
+        return None
+    artifact = Artifact.open(inputs.verdicts[found.judge], "verdicts")
+    names = artifact.parts(f"verdicts/{inputs.split}")
+    scores = np.concatenate([read_parquet(artifact.local(name), ["score"])["score"].to_numpy() for name in names])
+    return float(scores.mean()) if len(scores) else None
 
 
 def _scores(output: Folder, names: Sequence[str]) -> tuple[bytes, str]:

@@ -45,7 +45,7 @@ def bm25(config: RunConfig, corpus: Folder, output: Folder, overwrite: bool = Fa
     import ray
 
     opened = Corpus.open(corpus)
-    identity = Identity(kind="bm25", config=config.bm25.model_dump(), inputs={"corpus": opened.fingerprint})
+    identity = Identity(kind="bm25", config=config.bm25.fingerprint_settings(), inputs={"corpus": opened.fingerprint})
     with begin(output, identity, overwrite) as state:
         if isinstance(state, Artifact):
             say(f"bm25 {output}: already there with the same fingerprint, reused")

@@ -9,7 +9,7 @@ from raydr.models.config import ModelConfig
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from raydr.training.run import SplitTables
+    from raydr.data.examples import SplitTables
     from raydr.training.trainer import State
 
 
@@ -44,7 +44,7 @@ class DevActor:
         from raydr.models.attention import choose_attention
         from raydr.models.dual_encoder import DualEncoder, build_tokenizers
         from raydr.models.precision import torch_dtype
-        from raydr.training.dev import DevRetrieval, build_dev_set
+        from raydr.training.dev import DevRetrieval
 
         device = torch.device("cuda" if job.config.use_gpu else "cpu")
         if device.type == "cpu":
@@ -53,8 +53,7 @@ class DevActor:
         self.dtype = torch_dtype(job.dtype)
         self.model = DualEncoder.from_config(job.model, job.seed).to(device)
         choose_attention(self.model, device.type, self.dtype)
-        dev_set = build_dev_set(*job.dev, corpus, job.config.dev, job.seed)
-        self.dev = DevRetrieval(dev_set, corpus, build_tokenizers(job.model), job.config.dev)
+        self.dev = DevRetrieval(job.dev, corpus, build_tokenizers(job.model), job.config.dev, job.seed)
 
     def ready(self) -> bool:
         """Answers once the actor runs."""

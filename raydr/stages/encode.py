@@ -240,10 +240,10 @@ def _encode(
     num_actors = plan_actors(settings)
     dtype, reason = encoder_dtype(settings, device)
     token_budget = settings.batch_tokens(device)
-    packed = {"batching": settings.batching} if settings.batching != "padded" else {}
+    batching = settings.fingerprint_settings(include={"batching"})
     identity = Identity(
         kind="embeddings",
-        config={"side": side, **of, "dtype": dtype, "token_budget": token_budget, "encoder": encoder, **packed},
+        config={"side": side, **of, "dtype": dtype, "token_budget": token_budget, "encoder": encoder, **batching},
         inputs={"model": model_fingerprint, source_kind: texts.fingerprint},
     )
     with begin(output, identity, overwrite) as building:

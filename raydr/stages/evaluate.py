@@ -95,7 +95,7 @@ def evaluate(
     opened = {system: Run.open(run) for system, run in runs.items()}
     identity = Identity(
         kind="evaluation",
-        config={"split": split, "seed": config.seed, "systems": list(runs), **settings.model_dump()},
+        config={"split": split, "seed": config.seed, "systems": list(runs), **settings.fingerprint_settings()},
         inputs={"dataset": data.fingerprint, "corpus": Corpus.open(corpus).fingerprint}
         | {f"run:{system}": run.fingerprint for system, run in opened.items()},
     )

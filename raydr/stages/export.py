@@ -49,7 +49,7 @@ def export(
     inputs = {"corpus": exported.corpus.fingerprint, "dataset": exported.dataset.fingerprint}
     if exported.negatives is not None:
         inputs["negatives"] = exported.negatives.fingerprint
-    identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)
+    identity = Identity(kind="export", config=writer.fingerprint_settings(), inputs=inputs)
     with begin(output, identity, overwrite) as state:
         if isinstance(state, Artifact):
             say(f"export {output}: already there with the same fingerprint, reused")

@@ -104,7 +104,7 @@ def judge(
 def _identity(
     config: RunConfig, split: str, data: Dataset, judge: Judge, negatives: Folder | None, scoring: Scoring | None
 ) -> Identity:
-    settings: dict[str, Any] = {"split": split, "judge": judge.model_dump(mode="json")}
+    settings: dict[str, Any] = {"split": split, "judge": judge.fingerprint_settings()}
     inputs = {"dataset": data.fingerprint, "corpus": data.corpus_fingerprint}
     if negatives is not None:
         inputs["negatives"] = Artifact.open(negatives, "negatives").fingerprint

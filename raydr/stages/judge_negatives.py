@@ -63,9 +63,31 @@ class Candidates:
 
     def only(self, keep_Q: np.ndarray) -> Candidates:
         """The candidates of some of the queries."""
-        sizes = np.diff(self.offsets)[keep_Q]
+        return self._those(keep_Q[self.query_M], keep_Q)
+
+    def undecided(self) -> Candidates:
+        """Those that no earlier judge has dropped or relabelled, each once; queries that have none are left out."""
+        ids = [self.table["query_id"].to_pylist(), self.table["passage_id"].to_pylist()]
+        used_M = pc.is_in(self.table["action"], pa.array(["keep", "down_weight"])).to_numpy()
+        seen: set[tuple[str, str]] = set()
+        keep_M = np.zeros(len(self.table), dtype=np.bool_)
+        for at, pair in enumerate(zip(*ids, strict=True)):
+            keep_M[at] = used_M[at] and pair not in seen
+            seen.add(pair)
+        return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
+
+    def relabelled(self) -> dict[str, list[str]]:
+        """By query, the passages that an earlier judge has made positives."""
+        found = self.table.filter(pc.equal(self.table["action"], "relabel"))
+        by_query: dict[str, list[str]] = defaultdict(list)
+        for query_id, passage_id in zip(found["query_id"].to_pylist(), found["passage_id"].to_pylist(), strict=True):
+            by_query[query_id].append(passage_id)
+        return by_query
+
+    def _those(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
+        sizes = np.bincount(self.query_M[keep_M], minlength=len(self.query_ids))[keep_Q]
         return Candidates(
-            self.table.filter(pa.array(keep_Q[self.query_M])),
+            self.table.filter(pa.array(keep_M)),
             [query_id for query_id, kept in zip(self.query_ids, keep_Q, strict=True) if kept],
             np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         )
@@ -99,13 +121,13 @@ class JudgeNegatives:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         unit = unit_of(batch)
         found = candidates_of(read_arrow(self.negatives.local(unit.part)), unit.start, unit.end)
-        table = self._judge(found)
+        table = self._judge(found.undecided(), found.relabelled())
         name = self.job.name_of(unit)
         return write_unit(self.job.output, name, table.num_rows, lambda path: write_parquet(table, path))
 
-    def _judge(self, found: Candidates) -> pa.Table:
+    def _judge(self, found: Candidates, relabelled: dict[str, list[str]]) -> pa.Table:
         mined = self.scorer is None
-        scores_M, positive_Q = _mined_scores(found, self.job.judge.name) if mined else self._score(found)
+        scores_M, positive_Q = _mined_scores(found, self.job.judge.name) if mined else self._score(found, relabelled)
         if positive_Q is not None:
             # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
             known_Q = np.isfinite(positive_Q)
@@ -120,12 +142,14 @@ class JudgeNegatives:
             self._truth(found),
         )
 
-    def _score(self, found: Candidates) -> tuple[FloatArray, FloatArray | None]:
+    def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> tuple[FloatArray, FloatArray | None]:
         """The model's scores of the candidates and, for dual encoders, of each query's best scored positive."""
         scoring, scorer = self.job.scoring, self.scorer
         assert scoring is not None
         assert scorer is not None
         positives = {} if scoring.is_cross_encoder else positives_of(self.data, self.job.split, found.query_ids)
+        if not scoring.is_cross_encoder:
+            positives = {one: [*positives.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
         owners = [at for at, query_id in enumerate(found.query_ids) for _ in positives.get(query_id, [])]
         positive_ids = [one for query_id in found.query_ids for one in positives.get(query_id, [])]
         passage_ids = found.table["passage_id"].to_pylist() + positive_ids

@@ -49,7 +49,7 @@ def count_negatives(
     settings = config.evaluate
     identity = Identity(
         kind=KIND,
-        config={"split": split, **settings.model_dump(include={"answer_match", "answer_query_prefixes"})},
+        config={"split": split, **settings.fingerprint_settings(include={"answer_match", "answer_query_prefixes"})},
         inputs={"dataset": data.fingerprint, "negatives": candidates.fingerprint},
     )
     with begin(output, identity) as state:

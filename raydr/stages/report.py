@@ -48,12 +48,20 @@ def report(config: RunConfig, root: Folder, dataset: Folder) -> str:
         evaluations.append((evaluate.load_result(evaluated), f"evaluation/{name}/{evaluate.REPORT}"))
     audits = [_audit_story(name, Artifact.open(root / "audits" / name, "audit")) for name in finished(root, "audits")]
     verdicts = [(name, Artifact.open(root / "verdicts" / name, "verdicts").info) for name in finished(root, "verdicts")]
-    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root)))
+    others = _other_pages(root)
+    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root), others))
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
-    counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts}
+    counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts, "pages": others}
     show_summary("report", {name: f"{len(found)}" for name, found in counts.items()} | {"at": root.path(PAGE)})
     return PAGE
+
+
+def _other_pages(root: Folder) -> list[tuple[str, str]]:
+    """What has a page of its own, and where: the refresh and the searches."""
+    refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
+    searches = [(f"the search {name}", f"tune/{name}/{PAGE}") for name in finished(root, "tune")]
+    return refresh + searches
 
 
 def _plan_story(root: Folder) -> PlanStory | None:

@@ -128,8 +128,8 @@ def train(
 def training_key(config: RunConfig) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
     return {
-        "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
-        "train": config.train.model_dump(mode="json", exclude=NEUTRAL),
+        "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
+        "train": config.train.fingerprint_settings(exclude=NEUTRAL),
         "splits": [config.data.train_split, config.data.dev_split],
         "seed": config.seed,
     }
@@ -197,7 +197,7 @@ def save_untrained(config: RunConfig, output: Folder, overwrite: bool = False) -
         kind="model",
         version=VERSION,
         config={
-            "model": config.model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"}),
+            "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
             "seed": config.seed,
             "trained": False,
         },

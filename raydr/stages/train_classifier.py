@@ -78,7 +78,7 @@ def train_classifier(
         identity = Identity(
             kind="cross_encoder",
             version=VERSION,
-            config={"model": settings.model.model_dump(mode="json", exclude={"checkpoint"}), "trained": False},
+            config={"model": settings.model.fingerprint_settings(exclude={"checkpoint"}), "trained": False},
             inputs={"checkpoint": checkpoint},
         )
     else:
@@ -88,7 +88,7 @@ def train_classifier(
             kind="cross_encoder",
             version=VERSION,
             config={
-                **settings.model_dump(mode="json", exclude=excluded),
+                **settings.fingerprint_settings(exclude=excluded),
                 "dtype": dtype,
                 "split": config.data.train_split,
                 "seed": config.seed,

@@ -75,6 +75,7 @@ def train_worker(arguments: dict[str, Any], member: Member | None = None) -> dic
 def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) -> dict[str, Any]:
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
+    from raydr.training.coteaching import require_dropout
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
 
@@ -85,13 +86,16 @@ def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) 
     data = Dataset.open(arguments["dataset"])
     tokenizers = build_tokenizers(origin)
     model = DualEncoder.from_config(origin, config.seed).to(member.device)
+    if config.train.coteaching is not None:
+        require_dropout(model)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = config.model
     has_dev = config.data.dev_split in data.splits
     inputs = TrainingInputs(
         corpus=Corpus.open(arguments["corpus"]),
         train=_tables(data, config.data.train_split, arguments["negatives"]),
-        dev=_tables(data, config.data.dev_split, arguments["negatives"]) if has_dev else None,
+        # What was mined is of the training split alone.
+        dev=_tables(data, config.data.dev_split, None) if has_dev else None,
     )
     dtype = torch_dtype(arguments["dtype"])
     beside = None

@@ -13,20 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import MANIFEST, Artifact, Manifest
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
+from raydr.noise.judges.base import judge_class
 from raydr.storage import Folder
-from raydr.workspace import finished
 
 
 @dataclass(frozen=True)
 class GivenVerdict:
-    """What one judge said of one passage; ``artifact`` names where."""
+    """What one judge said of one passage; ``score_name`` says what its score is, ``artifact`` names where."""
 
     judge: str
+    score_name: str
     score: float
     action: str
     weight: float
@@ -74,7 +75,10 @@ class ExplainedPassage:
 
 @dataclass(frozen=True)
 class QueryStory:
-    """One query with its positives and its negatives, these in the order of their best rank."""
+    """One query with its positives and its negatives, these in the order of their best rank.
+
+    ``of_other_data`` names the artefacts that were left out, since they were made of another data set.
+    """
 
     query_id: str
     split: str
@@ -82,13 +86,14 @@ class QueryStory:
     answers: tuple[str, ...]
     positives: tuple[ExplainedPassage, ...]
     negatives: tuple[ExplainedPassage, ...]
+    of_other_data: tuple[str, ...] = ()
 
 
 def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) -> QueryStory:
     """Collect what the artefacts in a working folder say of one query.
 
     Args:
-        root: the working folder; all that lies in its ``negatives`` and ``verdicts`` is read.
+        root: the working folder; the candidates and verdicts in it and in the rounds of its refresh are read.
         dataset: the data set that has the query.
         corpus: the passages.
         query_id: the query.
@@ -100,10 +105,11 @@ def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) 
     split, query = _find(data, query_id)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     found: dict[str, list[Provenance]] = defaultdict(list)
-    for name, row in _candidates(root, data, split, query_id):
+    artifacts, others = _artifacts(root, data)
+    for name, row in _candidates(artifacts, data, split, query_id):
         fields = {key: value for key, value in row.items() if key not in ("query_id", "passage_id")}
         found[row["passage_id"]].append(Provenance(artifact=name, **fields))
-    verdicts = _verdicts(root, split, query_id)
+    verdicts = _verdicts(artifacts, split, query_id)
     positive_ids = [row["passage_id"] for row in judged]
     negative_ids = sorted(found, key=lambda one: (min(place.rank for place in found[one]), one))
     texts = passages.texts(passages.rows_of([*positive_ids, *negative_ids]))
@@ -125,7 +131,8 @@ def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) 
         ExplainedPassage(one, titles[one], contents[one], tuple(verdicts.get(one, ())), tuple(found[one]))
         for one in negative_ids
     ]
-    return QueryStory(query_id, split, query["text"], tuple(query["answers"] or ()), tuple(positives), tuple(negatives))
+    answers = tuple(query["answers"] or ())
+    return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
 
 def _find(data: Dataset, query_id: str) -> tuple[str, dict[str, Any]]:
@@ -143,28 +150,50 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _artifacts(root: Folder, kind: str) -> list[tuple[str, Artifact]]:
-    """The finished artefacts of a kind in the working folder, by name."""
-    return [(f"{kind}/{name}", Artifact.open(root / kind / name, kind)) for name in finished(root, kind)]
+def _artifacts(root: Folder, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
+    """By kind the finished candidates and verdicts of a data set, with their names, and the names of those of others.
+
+    To a data set belong its copies without the pairs that judges have dropped.
+    """
+    by_kind: dict[str, list[tuple[str, Artifact]]] = {"negatives": [], "verdicts": [], "dataset": []}
+    for folder in ("negatives", "verdicts", "refresh"):
+        for name in sorted(file for file in root.files(folder) if file.endswith(f"/{MANIFEST}")):
+            place = name.removesuffix(f"/{MANIFEST}")
+            kind = Manifest.model_validate(root.read_json(name)).identity.kind
+            if kind in by_kind:
+                by_kind[kind].append((place, Artifact.open(root / place, kind)))
+    ours = {data.fingerprint}
+    ours |= {one.fingerprint for _, one in by_kind.pop("dataset") if one.manifest.identity.inputs["dataset"] in ours}
+    found = {
+        kind: [(name, one) for name, one in those if one.manifest.identity.inputs["dataset"] in ours]
+        for kind, those in by_kind.items()
+    }
+    taken = {name for those in found.values() for name, _ in those}
+    return found, [name for those in by_kind.values() for name, _ in those if name not in taken]
 
 
-def _candidates(root: Folder, data: Dataset, split: str, query_id: str) -> list[tuple[str, dict[str, Any]]]:
+def _candidates(
+    artifacts: dict[str, list[tuple[str, Artifact]]], data: Dataset, split: str, query_id: str
+) -> list[tuple[str, dict[str, Any]]]:
     own = [("dataset", row) for row in _rows(data.negatives(split), query_id)]
     mined = [
         (name, row)
-        for name, artifact in _artifacts(root, "negatives")
+        for name, artifact in artifacts["negatives"]
         for part in artifact.parts(f"negatives/{split}")
         for row in _rows(read_arrow(artifact.local(part)), query_id)
     ]
     return own + mined
 
 
-def _verdicts(root: Folder, split: str, query_id: str) -> dict[str, list[GivenVerdict]]:
+def _verdicts(
+    artifacts: dict[str, list[tuple[str, Artifact]]], split: str, query_id: str
+) -> dict[str, list[GivenVerdict]]:
     given: dict[str, list[GivenVerdict]] = defaultdict(list)
-    for name, artifact in _artifacts(root, "verdicts"):
+    for name, artifact in artifacts["verdicts"]:
+        score_name = judge_class(artifact.manifest.identity.config["judge"]).score_name
         for part in artifact.parts(f"verdicts/{split}"):
             table = pq.read_table(artifact.local(part), filters=[("query_id", "==", query_id)], partitioning=None)
             for row in table.to_pylist():
                 fields = {key: value for key, value in row.items() if key not in ("query_id", "passage_id")}
-                given[row["passage_id"]].append(GivenVerdict(artifact=name, **fields))
+                given[row["passage_id"]].append(GivenVerdict(artifact=name, score_name=score_name, **fields))
     return given

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from raydr.config import RunConfig
+from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.mixed import Mixed
+from raydr.negatives.samplers.simans import SimANS
 from raydr.negatives.samplers.softmax import Softmax
 
 
@@ -22,11 +24,28 @@ def training_advice(config: RunConfig) -> list[str]:
             f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read the "
             "flags: take npc, or leave the detection out"
         )
+    if train.loss.num_warmup_epochs >= train.num_epochs:
+        advice.append(
+            f"the loss {train.loss.name} begins after {train.loss.num_warmup_epochs} epochs of plain NCE, and "
+            f"train.num_epochs is {train.num_epochs}: it never begins; train longer, or begin earlier"
+        )
     hard = train.sampler.hard if isinstance(train.sampler, Mixed) else train.sampler
     mined = config.negatives is not None and config.negatives.miner == "run"
-    if mined and isinstance(hard, Softmax) and model.similarity == "cosine" and hard.smoothing == 1 < model.scale:
+    if mined and model.similarity == "cosine" and model.scale > 1 and _nearly_uniform(hard):
         advice.append(
-            "the sampler softmax reads the run's scores, cosines, which lie so close together that it draws nearly "
-            f"uniformly; for the model's own distribution set its smoothing to model.scale, {model.scale:g}"
+            f"the sampler {hard.name} reads the run's scores, cosines, which lie so close together that it draws "
+            f"nearly uniformly; for the model's own distribution set {_sharper(hard, model.scale)}"
         )
     return advice
+
+
+def _nearly_uniform(sampler: Sampler) -> bool:
+    if isinstance(sampler, Softmax):
+        return sampler.smoothing == 1
+    return isinstance(sampler, SimANS) and sampler.a <= 1
+
+
+def _sharper(sampler: Sampler, scale: float) -> str:
+    if isinstance(sampler, SimANS):
+        return f"its a to {sampler.a:g} · model.scale², {sampler.a * scale**2:g}"
+    return f"its smoothing to model.scale, {scale:g}"

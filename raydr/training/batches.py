@@ -26,6 +26,9 @@ from raydr.training.random_passages import random_rows
 #: milliseconds of starting kernels.
 GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
+#: Content hash of an empty place: its query has so many negatives less, and nobody else has it as a candidate.
+ABSENT = 0
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -35,10 +38,9 @@ class Batch:
         query_rows: positions of the queries in the examples.
         queries: query tokens.
         passages: tokens of b·(1+n) passages: positive, then its negatives, query after query.
-        passage_hash_P: int64, content hash of each passage.
+        passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
-        log_weight_P: float32, log weight of each passage for its own query (0 for positives, −inf in empty places).
         log_draw_prob_P: float32, log-probability with which each negative was drawn (NaN if unknown), or None.
         num_filled: negatives drawn at random from the corpus because a candidate list was too short.
         weighted_hash_QW: int64, content hashes of the passages that a judge has down-weighted for each query, drawn
@@ -51,7 +53,6 @@ class Batch:
     passages: PaddedGroups
     passage_hash_P: Tensor
     forbidden_QF: Tensor
-    log_weight_P: Tensor
     log_draw_prob_P: Tensor | None
     num_filled: int
     weighted_hash_QW: Tensor | None = None
@@ -66,7 +67,6 @@ class Batch:
             self.passages.to(device),
             move(self.passage_hash_P, device),
             move(self.forbidden_QF, device),
-            move(self.log_weight_P, device),
             None if self.log_draw_prob_P is None else move(self.log_draw_prob_P, device),
             self.num_filled,
             None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
@@ -139,6 +139,8 @@ class BatchMaker:
         examples = self.examples
         drawn = [self._draw(int(at), epoch) for at in query_rows]
         rows = np.concatenate([draw.rows for draw in drawn])
+        hashes = self.corpus.content_hashes(rows).view(np.int64).copy()
+        hashes[np.concatenate([draw.absent for draw in drawn])] = ABSENT
         texts = self.corpus.texts(rows)
         query_tokens = self.tokenizers["query"](None, [examples.texts[at] for at in query_rows])
         passage_tokens = self.tokenizers["passage"](texts.titles, texts.texts)
@@ -151,9 +153,8 @@ class BatchMaker:
             query_rows=query_rows,
             queries=self._pad(query_tokens, "query"),
             passages=self._pad(passage_tokens, "passage"),
-            passage_hash_P=torch.from_numpy(self.corpus.content_hashes(rows).view(np.int64).copy()),
+            passage_hash_P=torch.from_numpy(hashes),
             forbidden_QF=torch.from_numpy(padded),
-            log_weight_P=torch.from_numpy(np.concatenate([draw.log_weights for draw in drawn])),
             log_draw_prob_P=torch.from_numpy(log_probs) if all(draw.has_probs for draw in drawn) else None,
             num_filled=sum(draw.num_missing for draw in drawn),
             weighted_hash_QW=weighted_hash_QW,
@@ -182,32 +183,32 @@ class BatchMaker:
         examples, num = self.examples, self.config.num_hard_negatives
         query_id = examples.query_ids[at]
         rows = np.full(1 + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
-        log_weights = np.zeros(1 + num, np.float32)
+        absent = np.zeros(1 + num, np.bool_)
         log_probs = np.full(1 + num, np.nan, np.float32)
         if not num:
-            return _Draw(rows, log_weights, log_probs, has_probs=False, num_missing=0)
+            return _Draw(rows, absent, log_probs, has_probs=False, num_missing=0)
         rng = query_rng(self.seed, epoch, query_id, "negatives")
         positive_score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
         drawn = self.config.sampler.sample(known, num, rng)
         end = 1 + len(drawn.indices)
         rows[1:end] = examples.negatives[at][drawn.indices]
-        rows[end:] = random_rows(examples, self.corpus, at, 1 + num - end, rng)
-        log_weights[1:end] = np.log(examples.weights[at][drawn.indices])
-        # A passage of weight 0 takes part in nothing.
-        log_weights[1 + num - drawn.num_absent :] = -np.inf
+        last = 1 + num - drawn.num_absent
+        rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
+        # Something has to be encoded in empty places: they hold the positive.
+        absent[last:] = True
         log_probs[end:] = -np.log(len(self.corpus))
         if drawn.log_draw_prob is not None:
             log_probs[1:end] = drawn.log_draw_prob
-        return _Draw(rows, log_weights, log_probs, not np.isnan(log_probs[1:]).any(), drawn.num_missing)
+        return _Draw(rows, absent, log_probs, not np.isnan(log_probs[1:]).any(), drawn.num_missing)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages: corpus rows (positive first), log weights, log draw probabilities."""
+    """One query's passages: corpus rows (positive first), which places are empty, log draw probabilities."""
 
     rows: NDArray[np.int64]
-    log_weights: NDArray[np.float32]
+    absent: NDArray[np.bool_]
     log_probs: NDArray[np.float32]
     has_probs: bool
     num_missing: int

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from raydr.errors import ConfigError
 from raydr.noise.coteaching import select_small_loss
 from raydr.training.collectives import gather, num_ranks, rank
+
+
+def require_dropout(network: nn.Module) -> None:
+    """Refuse networks that start alike and would stay so: only dropout tells two copies of a checkpoint apart.
+
+    Raises:
+        ConfigError: the network has no dropout.
+    """
+    rates = [
+        rate
+        for module in network.modules()
+        for rate in (module.p if isinstance(module, nn.Dropout) else None, getattr(module, "attention_dropout", None))
+        if isinstance(rate, float)
+    ]
+    if not any(rates):
+        raise ConfigError(
+            "train.coteaching: the checkpoint has no dropout, so its two copies would stay alike; set model.dropout"
+        )
 
 
 def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
+from raydr.errors import ConfigError
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
@@ -84,6 +85,12 @@ class PairDetector:
         train: TrainConfig,
         seed: int,
     ) -> None:
+        several = int((np.diff(examples.positives.offsets) > 1).sum())
+        if config.repeat == "once" and train.positive != "first" and several:
+            raise ConfigError(
+                f"train.pair_detection.repeat is once, and {several} training queries have several positives: what was "
+                "measured on one would be applied to the others; set train.positive to first, or repeat to each_epoch"
+            )
         self.examples = examples
         self.corpus = corpus
         self.tokenizers = tokenizers

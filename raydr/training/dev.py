@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raydr.data.corpus import Corpus
+from raydr.data.examples import SplitTables
 from raydr.data.subset import choose_queries
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
@@ -55,10 +56,20 @@ def build_dev_set(
 
 
 class DevRetrieval:
-    """Measures the model on a dev set; each rank encodes a share, rank 0 scores."""
+    """Measures the model on a dev set; each rank encodes a share, rank 0 scores.
 
-    def __init__(self, dev: DevSet, corpus: Corpus, tokenizers: dict[Side, TextTokenizer], config: DevConfig) -> None:
-        self.dev = dev
+    Args:
+        tables: queries, judgments and candidates of the split.
+        corpus: all passages.
+        tokenizers: one a side.
+        config: how many queries and passages.
+        seed: chooses them.
+    """
+
+    def __init__(
+        self, tables: SplitTables, corpus: Corpus, tokenizers: dict[Side, TextTokenizer], config: DevConfig, seed: int
+    ) -> None:
+        dev = self.dev = build_dev_set(*tables, corpus, config, seed)
         self.config = config
         self.pad_ids = {side: tokenizer.pad_id for side, tokenizer in tokenizers.items()}
         mine = slice(rank(), None, num_ranks())

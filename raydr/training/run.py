@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
 import torch
 from torch import nn
 
 from raydr.data.corpus import Corpus
-from raydr.data.examples import load_examples
+from raydr.data.examples import SplitTables, load_examples
 from raydr.models.attention import choose_attention
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
@@ -20,11 +19,8 @@ from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairDetector
-from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.dev import DevRetrieval
 from raydr.training.trainer import BesideValidator, Listener, Setup
-
-#: Queries, judgments and negatives of one split.
-SplitTables = tuple[pa.Table, pa.Table, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -69,8 +65,7 @@ def build_setup(
     batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead)
     dev = None
     if inputs.dev is not None:
-        dev_set = build_dev_set(*inputs.dev, corpus, config.dev, seed)
-        dev = DevRetrieval(dev_set, corpus, tokenizers, config.dev)
+        dev = DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed)
     detector = None
     if config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from raydr.losses.base import Candidates
-from raydr.training.batches import Batch
+from raydr.training.batches import ABSENT, Batch
 from raydr.training.collectives import gather, gather_with_grad, rank
 
 
@@ -25,8 +25,8 @@ def score_candidates(
         in_batch_negatives: if False, only a query's own hard negatives count.
 
     Returns:
-        The candidates with known positives, passages identical to one, and dropped passages excluded for each
-        query, in-batch and cross-rank ones included.
+        The candidates with known positives, passages identical to one, dropped passages and empty places
+        excluded for each query, in-batch and cross-rank ones included.
     """
     num_queries = query_QD.shape[0]
     group = passage_PD.shape[0] // num_queries
@@ -39,18 +39,13 @@ def score_candidates(
     column_C = torch.arange(num_candidates, device=query_QD.device)
     offset_QC = column_C.unsqueeze(0) - first_Q.unsqueeze(1)
     hard_QC = (offset_QC > 0) & (offset_QC < group)
-    excluded_QC = torch.zeros_like(hard_QC)
+    excluded_QC = (all_hashes_C == ABSENT).expand_as(hard_QC).clone()
     for forbidden_Q in batch.forbidden_QF.unbind(dim=1):
         excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
     if not in_batch_negatives:
         excluded_QC |= ~hard_QC
     excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
 
-    own_P = batch.log_weight_P.view(num_queries, group)[:, 1:]
-    log_weight_QC = None
-    if group > 1 and (batch.weighted_log_QW is not None or bool((own_P != 0).any())):
-        log_weight_QC = _log_weights(batch, all_hashes_C, scores_QC)
-        log_weight_QC[hard_QC] = own_P.reshape(-1)
     log_draw_prob_QC = None
     if batch.log_draw_prob_P is not None:
         log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
@@ -60,17 +55,18 @@ def score_candidates(
         positive_Q=first_Q,
         excluded_QC=excluded_QC,
         hard_QC=hard_QC,
-        log_weight_QC=log_weight_QC,
+        log_weight_QC=_log_weights(batch, all_hashes_C, scores_QC),
         log_draw_prob_QC=log_draw_prob_QC,
     )
 
 
-def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor:
+def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor | None:
     """Log weights of the passages that a judge has down-weighted for a query, whoever brought them; 0 for others."""
+    if batch.weighted_hash_QW is None or batch.weighted_log_QW is None:
+        return None
     log_weight_QC = torch.zeros_like(scores_QC)
-    if batch.weighted_hash_QW is not None and batch.weighted_log_QW is not None:
-        columns = zip(batch.weighted_hash_QW.unbind(dim=1), batch.weighted_log_QW.unbind(dim=1), strict=True)
-        for hash_Q, log_Q in columns:
-            same_QC = hash_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
-            log_weight_QC = torch.where(same_QC, log_Q.unsqueeze(1), log_weight_QC)
+    columns = zip(batch.weighted_hash_QW.unbind(dim=1), batch.weighted_log_QW.unbind(dim=1), strict=True)
+    for hash_Q, log_Q in columns:
+        same_QC = hash_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
+        log_weight_QC = torch.where(same_QC, log_Q.unsqueeze(1), log_weight_QC)
     return log_weight_QC

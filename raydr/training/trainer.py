@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -100,6 +101,8 @@ class Trainer:
             Learner(network, setup.wrap(network), self.config, setup.dtype, total, self.clock) for network in networks
         ]
         self.progress = Progress()
+        #: The flags of ``progress`` as they were last used, and as an array.
+        self._clean: tuple[list[bool], NDArray[np.bool_]] | None = None
         self.best: State | None = None
         #: Weights of the learners after ``progress.pending_epoch``, and whether they are being measured beside.
         self.pending: list[State] = []
@@ -202,7 +205,9 @@ class Trainer:
         candidates = learner.score(batch)
         if self.progress.clean is None:
             return candidates
-        clean_Q = torch.from_numpy(np.asarray(self.progress.clean)[batch.query_rows]).to(self.device)
+        if self._clean is None or self._clean[0] is not self.progress.clean:
+            self._clean = self.progress.clean, np.asarray(self.progress.clean)
+        clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
         return replace(candidates, clean_Q=clean_Q)
 
     def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:

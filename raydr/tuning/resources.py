@@ -45,15 +45,15 @@ class Split:
         each = f"in one process of {' and '.join(amounts)}" if self.alone else (
             f"with {self.num_workers} Ray Train workers of {' and '.join(amounts)}"
         )  # fmt: skip
-        trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
+        trials = _at_a_time(self.concurrency)
         if is_on_demand(self.capacity):
-            return f"{trials} at a time, each {each}, on a cluster that grows on demand"
+            return f"{trials}, each {each}, on a cluster that grows on demand"
         used = [
             f"{self.concurrency * self.num_workers * amount:g} of {self.capacity.get(kind, 0):g} {kind}"
             for kind, amount in (("CPU", self.cpus), ("GPU", self.gpus))
             if amount
         ]
-        return f"{trials} at a time, each {each}: {', '.join(used)} in use"
+        return f"{trials}, each {each}: {', '.join(used)} in use"
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,16 @@ class Shares:
         >>> Shares(1, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}).describe()
         '1 trial at a time, on a cluster that grows on demand'
         """
+        trials = _at_a_time(self.concurrency)
         if is_on_demand(self.capacity):
-            trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
-            return f"{trials} at a time, on a cluster that grows on demand"
+            return f"{trials}, on a cluster that grows on demand"
         amounts = " and ".join(f"{self.each.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU") if self.each.get(kind))
-        if self.concurrency == 1:
-            return f"1 trial at a time, with {amounts} for its steps"
-        return f"{self.concurrency} trials at a time, each with {amounts} for its steps"
+        each = "with" if self.concurrency == 1 else "each with"
+        return f"{trials}, {each} {amounts} for its steps"
+
+
+def _at_a_time(concurrency: int) -> str:
+    return "1 trial at a time" if concurrency == 1 else f"{concurrency} trials at a time"
 
 
 def share_resources(

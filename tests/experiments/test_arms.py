@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from experiments.arm_report import mean_over_seeds, report_arms
-from experiments.arm_runs import Arm, _result_of, model_folder
+from experiments.arm_runs import Arm, model_folder, read_result
 from experiments.arms import ArmData, ArmOptions, ArmResult
 from experiments.ccr_beta import with_beta
 from experiments.noise_shares import report as report_shares
@@ -21,6 +20,7 @@ from experiments.noisy_pairs import arm_names
 from experiments.passage_kinds import kinds_picture, kinds_table
 from experiments.perplexity_panels import Perplexities, panels, table
 from experiments.sieve_arms import filtered_arms
+from raydr.artifacts import Artifact, Identity, begin
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.storage import Folder
@@ -78,9 +78,9 @@ def test_an_earlier_result_is_taken_if_it_has_the_measures(tmp_path: Path) -> No
     made.values = {state: {"RR@10": {"q0": 1.0}} for state in ("last", "best")}
     file.write_text(json.dumps(asdict(made)))
     asked = {measure: config(evaluate={"measures": [measure]}) for measure in ("RR@10", "AP")}
-    assert _result_of(file, Arm("nce", asked["RR@10"], DATA)) is not None
-    assert _result_of(file, Arm("nce", asked["AP"], DATA)) is None
-    assert _result_of(tmp_path / "none.json", Arm("nce", asked["RR@10"], DATA)) is None
+    assert read_result(file, Arm("nce", asked["RR@10"], DATA)) is not None
+    assert read_result(file, Arm("nce", asked["AP"], DATA)) is None
+    assert read_result(tmp_path / "none.json", Arm("nce", asked["RR@10"], DATA)) is None
 
 
 def test_a_seed_that_ended_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> None:
@@ -140,11 +140,25 @@ def test_shares_are_reported_one_by_one(tmp_path: Path) -> None:
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_filtered_arms_lie_between_all_and_clean() -> None:
+def negatives_artifact(folder: Path, source: str) -> Artifact:
+    with begin(str(folder), Identity(kind="negatives", config={"source": source})) as making:
+        assert not isinstance(making, Artifact)
+        return making.finish()
+
+
+def test_an_arms_key_depends_on_its_candidates(tmp_path: Path) -> None:
+    keys = {Arm("nce", config(), DATA).key(0)}
+    for name, source in (("a", "bm25"), ("b", "bm25"), ("c", "dense")):
+        mined = negatives_artifact(tmp_path / name, source)
+        keys.add(Arm("nce", config(), replace(DATA, negatives=mined.folder)).key(0))
+    assert len(keys) == 3
+
+
+def test_filtered_arms_lie_between_all_and_clean(tmp_path: Path) -> None:
     run = config(train={"num_hard_negatives": 1})
-    judged = Folder("judged")
-    artifact = SimpleNamespace(folder=judged, fingerprint="f")
-    arms = filtered_arms(run, DATA, {"sieve": artifact}, 5)  # type: ignore[dict-item]
+    artifact = negatives_artifact(tmp_path / "judged", "sieve")
+    judged = artifact.folder
+    arms = filtered_arms(run, DATA, {"sieve": artifact}, 5)
     assert [arm.name for arm in arms] == ["hn5-all", "hn5-sieve", "hn5-clean"]
     assert {arm.config.train.num_hard_negatives for arm in arms} == {5}
     assert [arm.data.negatives for arm in arms] == [None, judged, None]

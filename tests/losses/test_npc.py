@@ -64,3 +64,9 @@ def test_gradient_is_finite_and_flagged_pairs_ignore_their_positive(direction):
     other_Q = torch.stack([row.nonzero().flatten()[0] for row in allowed_QC])
     moved = replace(candidates, positive_Q=torch.where(candidates.clean_Q, candidates.positive_Q, other_Q))
     torch.testing.assert_close(gradient(candidates, loss.compute(moved, 0).per_query_Q), gradient_QC)
+
+
+def test_without_consistency_there_is_no_teacher_to_pay_for():
+    assert NPC().needs_teacher
+    assert not NPC(use_consistency=False).needs_teacher
+    assert not NPC(consistency_weight=0).needs_teacher

@@ -167,8 +167,10 @@ def test_candidates_without_a_score_are_refused_by_what_reads_scores(sampler):
 
 def test_candidates_without_a_score_are_drawn_evenly_where_scores_play_no_part():
     none = CandidateList(np.full(4, np.nan))
-    for sampler in (Uniform(), Top(), Softmax(smoothing=0.0), SimANS()):
+    for sampler in (Uniform(), Top(), Softmax(smoothing=0.0)):
         assert len(set(sampler.sample(none, 4, np.random.default_rng(0)).indices.tolist())) == 4
+    with pytest.raises(DataError, match="4 of 4 candidates of a query have no score"):
+        SimANS().sample(none, 2, np.random.default_rng(0))
 
 
 def test_top_leaves_places_empty_if_it_is_not_to_fill_them():

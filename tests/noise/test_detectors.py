@@ -29,7 +29,8 @@ def precision_recall(flagged_N, noisy_N):
 
 
 def test_all_are_found_by_name():
-    assert list(Detector.choices()) == ["calibrated", "gaussian"]
+    found = Detector.choices()
+    assert (found["calibrated"], found["gaussian"]) == (CalibratedDetector, GaussianDetector)
 
 
 @each_detector
@@ -52,6 +53,17 @@ def test_calibrated_fit_is_precise_where_the_papers_flags_too_many(share):
     assert recall > 0.95
     if share <= 0.2:
         assert precision_recall(~GaussianDetector().detect(perplexities_N).clean, noisy_N)[0] < 0.9
+
+
+@pytest.mark.parametrize("clean", [(-24.0, 5.0), (-36.0, 8.0)])
+def test_calibrated_fit_knows_how_sure_the_surest_pairs_are(clean):
+    """With dot products such margins are ordinary; cut off at a bound they would look like a group of their own."""
+    alone_N, _ = noisy_perplexities(0.0, clean=clean)
+    assert CalibratedDetector().detect(alone_N).clean.mean() > 0.99
+    perplexities_N, noisy_N = noisy_perplexities(0.2, clean=clean)
+    precision, recall = precision_recall(~CalibratedDetector().detect(perplexities_N).clean, noisy_N)
+    assert precision > 0.95
+    assert recall > 0.95
 
 
 @each_detector

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from small_runs import small_run
 
+import raydr
 from raydr.artifacts import Artifact, only_writer
 from raydr.config import RunConfig
+from raydr.data.dataset import Dataset
 from raydr.errors import BusyError, ConfigError
 from raydr.pipelines.job import open_job
 from raydr.pipelines.refresh import plan_only, run_refresh
@@ -111,6 +113,11 @@ def test_a_split_without_queries_is_refused(planned):
         planned(refresh={"num_rounds": 1, "evaluate_splits": ["nix"]})
 
 
+def test_judges_that_nothing_is_mined_for_are_refused(planned):
+    with pytest.raises(ConfigError, match="nothing is mined, so npc would judge nothing"):
+        planned(train={"num_hard_negatives": 0}, refresh={"num_rounds": 1, "judges": ["npc"]})
+
+
 @pytest.mark.ray
 def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys):
     arms = {"plain": {}, "judged": {"rounds": {2: {"judges": ["margin"]}}}}
@@ -138,6 +145,16 @@ def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_
     assert judged.verdicts["margin"]["drop"] > 0
     assert judged.negatives["used"] == judged.negatives["candidates"] - judged.verdicts["margin"]["drop"]
     check_the_record(first.folder, first.rounds)
+    dataset = Dataset.open(job.dataset)
+    story = raydr.why(config, dataset.queries("train")["query_id"][0].as_py())
+    rounds = {
+        place.artifact.split("/")[1] for one in story.negatives for place in one.provenance if "/" in place.artifact
+    }
+    assert rounds == {"round-1", "round-2"}
+    assert {one.judge for passage in story.negatives for one in passage.verdicts} == {"margin"}
+    assert story.of_other_data == ()
+    assert raydr.report(config)
+    assert "refresh/report.html" in (tmp_path / "report.html").read_text()
     assert not plan_only(config).arms[0].rounds[0].vectors[0].folder.exists()
     [comparisons] = (Path(first.folder.root) / "comparison").glob("dev-*/comparisons.json")
     comparison = json.loads(comparisons.read_text())

@@ -80,7 +80,10 @@ def test_shares_are_those_of_the_verdicts(config: RunConfig, made: Artifact) -> 
     # Each planted s.. sits at rank 2.
     planted = [row for row in trusted if row["passage_id"].startswith("s")]
     assert found.trusted_queries.flagged_by_rank[2] >= len(planted) > 0
-    assert result.negative_agreement.both_JJ.tolist() == [[NUM_QUERIES * DEPTH] * 2] * 2
+    assert result.negative_agreement.both_JJ.tolist() == [[(NUM_QUERIES - len(suspected)) * DEPTH] * 2] * 2
+    known = [row for row in negatives if row["truth"]]
+    assert result.num_known == len(known)
+    assert result.num_known_trusted == sum(row["query_id"] not in suspected for row in known) > 0
     assert made.info["false_negative_share.margin"] == found.trusted_queries.share_flagged
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,29 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
 
 @pytest.mark.ray
 @pytest.mark.invariant
+def test_a_later_judge_judges_what_is_left_and_counts_relabelled_passages_as_positives(
+    inputs: JudgeInputs, tmp_path: Path
+) -> None:
+    """Of the first part all was dropped; in the second each query's near copy of its positive was relabelled."""
+    first = [row | {"action": "drop", "weight": 0.0} for at in range(12) for row in negatives_of(at)]
+    second = [
+        row | ({"action": "relabel", "weight": 0.0} if row["passage_id"].startswith("s") else {})
+        for at in range(12, NUM_QUERIES)
+        for row in negatives_of(at)
+    ]
+    judged = make_negatives(tmp_path / "judged", Dataset.open(inputs.dataset).fingerprint, [first, second])
+    made = run(replace(inputs, negatives=judged), Margin(mode="absolute", margin=0.0), tmp_path / "margin")
+    given = {(row["query_id"], row["passage_id"]): row["score"] for row in verdicts_of(made).to_pylist()}
+    left = [(row["query_id"], row["passage_id"]) for row in second if "action" not in row]
+    assert given.keys() == set(left)
+    # The pair of q15 is mismatched: its best positive is the relabelled passage.
+    mine = [pair for pair in left if pair[0] == "q15"]
+    scores = reference_scores(inputs, [*mine, ("q15", "s15"), ("q15", "p02")])
+    assert scores["q15", "s15"] > scores["q15", "p02"]
+    for pair in mine:
+        assert given[pair] == pytest.approx(scores[pair] - scores["q15", "s15"], abs=1e-4)
+
+
 def test_an_interrupted_judging_makes_the_missing_part_again(inputs: JudgeInputs, tmp_path: Path) -> None:
     rule = Margin(mode="absolute", margin=1.5)
     made = run(inputs, rule, tmp_path / "verdicts", model=False)

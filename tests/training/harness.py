@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -18,11 +19,25 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.noise.detector import Detection, Detector, FloatArray, MixtureFit
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairFlags
 from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Trainer
+
+
+class AboveMedian(Detector):
+    """Flags half of the pairs, so that a test of what flags do has some: on tiny data mixtures find one group."""
+
+    name: Literal["above_median"] = "above_median"
+
+    def fit(self, perplexities_N: FloatArray) -> MixtureFit:
+        raise AssertionError("there is nothing to fit")
+
+    def detect(self, perplexities_N: FloatArray) -> Detection:
+        clean_N = perplexities_N <= np.median(perplexities_N)
+        return Detection(clean_N, np.zeros(len(clean_N)), self.threshold, None)
 
 
 @dataclass
@@ -65,7 +80,13 @@ def make_trainer(
     setup = build_setup(
         config, 0, student, build_tokenizers(model), inputs, torch.float32, recorder or Recorder(), wrap
     )
-    return Trainer(setup)
+    trainer = Trainer(setup)
+    with torch.no_grad():
+        # Without dropout the two networks of co-teaching would be one.
+        for learner in trainer.learners[1:]:
+            for at, parameter in enumerate(learner.model.parameters()):
+                parameter.mul_(1.2 if at % 2 else 0.8)
+    return trainer
 
 
 def run_alone(

@@ -22,6 +22,20 @@ def advice(**sections: Any) -> list[str]:
         ({"train": {"pair_detection": {}}}, "does not read the flags"),
         ({"train": {"sampler": "softmax"}, "negatives": RUN}, "set its smoothing to model.scale, 20"),
         ({"train": {"sampler": {"name": "mixed"}}, "negatives": RUN}, "set its smoothing"),
+        ({"train": {"sampler": "simans"}, "negatives": RUN}, "set its a to 0.5 · model.scale², 200"),
+        ({"train": {"loss": "npc", "num_epochs": 1}}, "begins after 1 epochs of plain NCE, and train.num_epochs is 1"),
+        (
+            {
+                "train": {
+                    "loss": {
+                        "name": "rcl",
+                        "beta": {"initial": 0.9, "final": 0.001, "start_epoch": 1, "ramp_epochs": 1},
+                    }
+                }
+            }
+            | {"model": {"similarity": "dot"}},
+            "beta 0.9 with an unbounded similarity",
+        ),
     ],
 )
 def test_unwise_settings_are_named(sections: dict[str, Any], said: str) -> None:

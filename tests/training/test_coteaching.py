@@ -12,8 +12,9 @@ from training.harness import make_trainer, model_config, run_alone
 
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
+from raydr.models.dual_encoder import DualEncoder
 from raydr.training.config import TrainConfig
-from raydr.training.coteaching import exchange
+from raydr.training.coteaching import exchange, require_dropout
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,
@@ -63,10 +64,11 @@ def test_the_network_that_is_better_on_dev_is_the_result(tiny_data, tiny_checkpo
 
 
 def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
-    settings = {"coteaching": {"ramp_epochs": 1}, "pair_detection": {"num_random": 20, "detector": "calibrated"}}
+    settings = {"coteaching": {"ramp_epochs": 1}, "pair_detection": {"num_random": 20, "detector": "above_median"}}
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, dropout=0.1), TRAIN | settings)
     progress = trainer.run()
     flagged = progress.detections[-1]["share_flagged"]
+    assert flagged == 0.5
     assert progress.history[-1].metrics["keep_share"] == pytest.approx(1 - flagged)
 
 
@@ -81,6 +83,13 @@ def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         TrainConfig.model_validate(settings)
+
+
+def test_a_network_without_dropout_is_refused(tiny_checkpoint):
+    """Whoever set it: the config, or the checkpoint."""
+    require_dropout(DualEncoder.from_config(model_config(tiny_checkpoint, dropout=0.1)))
+    with pytest.raises(ConfigError, match=r"the checkpoint has no dropout.*set model\.dropout"):
+        require_dropout(DualEncoder.from_config(model_config(tiny_checkpoint, dropout=0.0)))
 
 
 def test_two_networks_that_would_stay_alike_are_refused():

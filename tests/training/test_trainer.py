@@ -12,6 +12,7 @@ from training.harness import Recorder, make_trainer, model_config, run_alone, ru
 
 from raydr.data.examples import Ragged
 from raydr.errors import ConfigError, DataError, TrainingError
+from raydr.training.detection import PairDetector
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
 
@@ -24,7 +25,20 @@ TRAIN: dict[str, Any] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "nce": {},
     "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5}}},
-    "npc": {"loss": {"name": "npc", "warmup_epochs": 1}, "pair_detection": {"num_random": 20}},
+    "npc": {
+        "loss": {"name": "npc", "warmup_epochs": 1},
+        "pair_detection": {"num_random": 20, "detector": "above_median"},
+        "num_epochs": 3,
+    },
+    "npc, detected once": {
+        "loss": {"name": "npc", "warmup_epochs": 1},
+        "pair_detection": {"num_random": 20, "detector": "above_median", "repeat": "once"},
+        "num_epochs": 3,
+    },
+    "npc, against hard negatives": {
+        "loss": {"name": "npc", "warmup_epochs": 1},
+        "pair_detection": {"num_random": 20, "detector": "above_median", "against": "hard"},
+    },
     "accumulated": {"accumulation_steps": 2},
     "own negatives": {"in_batch_negatives": False},
     "co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 1}},
@@ -47,6 +61,7 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
     alone, weights = run_alone(tiny_data, config, train)
     together, shared = run_with_ranks(2, tmp_path, tiny_data, config, train)
     assert together.clean == alone.clean
+    assert "npc" not in variant or sum(alone.clean) == len(alone.clean) / 2
     for one, two in zip(alone.history, together.history, strict=True):
         assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
         assert two.metrics["dev RR@10"] == pytest.approx(one.metrics["dev RR@10"], abs=1e-6)
@@ -55,7 +70,7 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("variant", ["nce", "npc", "co-teaching"])
+@pytest.mark.parametrize("variant", ["nce", "npc", "npc, detected once", "co-teaching"])
 @pytest.mark.parametrize("stop", [3, 5, 7])
 def test_resumed_equals_uninterrupted(variant, stop, tiny_data, tiny_checkpoint, tmp_path):
     train = TRAIN | VARIANTS[variant] | {"checkpoint_steps": 1}
@@ -160,10 +175,11 @@ def test_short_candidate_lists_are_filled_at_random_and_counted(tiny_data, tiny_
     assert in_pieces.history[0].metrics["filled"] == filled
 
 
+@pytest.mark.parametrize("in_batch", [False, True])
 @pytest.mark.parametrize("loss", ["nce", {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}}])
-def test_a_list_that_is_not_filled_counts_its_own_candidates_alone(tiny_data, tiny_checkpoint, loss):
+def test_a_place_without_a_passage_is_nobodys_candidate(tiny_data, tiny_checkpoint, loss, in_batch):
     """The places of the seventh and later negatives, which no query has, change neither the loss nor the gradients."""
-    own = {"in_batch_negatives": False, "loss": loss, "sampler": {"name": "top", "fill": False}, "num_epochs": 1}
+    own = {"in_batch_negatives": in_batch, "loss": loss, "sampler": {"name": "top", "fill": False}, "num_epochs": 1}
     config = model_config(tiny_checkpoint, dropout=0.0)
     exact, weights = run_alone(tiny_data, config, TRAIN | own | {"num_hard_negatives": 6})
     wide, wide_weights = run_alone(tiny_data, config, TRAIN | own | {"num_hard_negatives": 9})
@@ -236,3 +252,15 @@ def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
         assert all(seconds >= 0 for seconds in parts.values())
         assert sum(parts.values()) - parts["data"] <= metrics["seconds"]
     assert not any("seconds/" in name for name in trainer.progress.history[0].metrics)
+
+
+def test_flags_of_one_positive_are_not_applied_to_another(tiny_data, tiny_checkpoint):
+    train = TRAIN | VARIANTS["npc, detected once"]
+    setup = make_trainer(tiny_data, model_config(tiny_checkpoint), train).setup
+    examples, config = setup.batches.examples, setup.config
+    second = Ragged(np.repeat(examples.positives.values, 2), 2 * examples.positives.offsets)
+    several = replace(examples, positives=second)
+    arguments = (several, setup.batches.corpus, setup.batches.tokenizers, config.pair_detection)
+    with pytest.raises(ConfigError, match="40 training queries have several positives.*set train.positive to first"):
+        PairDetector(*arguments, config, 0)
+    PairDetector(*arguments, config.model_copy(update={"positive": "first"}), 0)

@@ -46,8 +46,9 @@ class SimANS(RankedSampler):
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
     ) -> tuple[IndexArray, FloatArray | None]:
-        if positive_score is not None:
+        if positive_score is not None or not np.isfinite(scores).any():
             require_scores(self.name, scores)
+        if positive_score is not None:
             log_weights = -self.a * (scores - positive_score + self.b) ** 2
             return draw_without_replacement(log_weights, num, rng), None
         if self.without_positive == "error":

@@ -43,9 +43,10 @@ class Softmax(RankedSampler):
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
     ) -> tuple[IndexArray, FloatArray | None]:
+        logits = np.zeros_like(scores)
         if self.smoothing:
             require_scores(self.name, scores)
-        logits = self.smoothing * scores if self.smoothing else np.zeros_like(scores)
+            logits = self.smoothing * scores
         if not self.with_replacement:
             return draw_without_replacement(logits, num, rng), None
         shifted = logits - logits.max()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Top(RankedSampler):
     >>> Top(first_rank=2).sample(candidates, num=2, rng=np.random.default_rng(0)).indices.tolist()
     [1, 2]
     """
+
+    added_later: ClassVar[Mapping[str, Any]] = {"fill": True}
 
     name: Literal["top"] = "top"
     fill: bool = True

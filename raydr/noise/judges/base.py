@@ -8,6 +8,7 @@ array, those of query i at ``offsets[i]:offsets[i + 1]``, so that whole shards a
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -114,10 +115,21 @@ class Judge(Component):
     #: What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
     #: or scale * similarity of the retriever with a random sample of passages.
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
+    #: What it flags, for people: the end of the sentence "flags ...".
+    flags: ClassVar[str]
+    #: What the score of its verdicts is.
+    score_name: ClassVar[str]
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         """Verdicts on the candidates of a batch of queries; each query is judged by its own scores only."""
+
+
+def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
+    """The class of the judge that an artefact's settings describe."""
+    found = Judge.choices()[settings["name"]]
+    assert issubclass(found, Judge)
+    return found
 
 
 class SuspicionJudge(Judge):

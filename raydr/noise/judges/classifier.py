@@ -46,6 +46,9 @@ class Classifier(Judge):
 
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
 
+    flags: ClassVar[str] = "candidates that a cross-encoder takes for relevant"
+    score_name: ClassVar[str] = "probability of relevance"
+
     name: Literal["classifier"] = "classifier"
     positive_above: float = Field(default=0.9, ge=0.0, le=1.0)
     negative_below: float | None = Field(default=None, ge=0.0, le=1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,9 @@ class Consistency(SampleJudge):
     >>> judge.judge(ScoredCandidates.of_one([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
     ['drop']
     """
+
+    flags: ClassVar[str] = "pairs whose passage is not among the best of a random sample: the larger it is, the more"
+    score_name: ClassVar[str] = "rank in the sample"
 
     name: Literal["consistency"] = "consistency"
     top_k: int = Field(default=2, ge=1)

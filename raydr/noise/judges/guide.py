@@ -24,6 +24,9 @@ class Guide(MarginRule):
 
     reads: ClassVar[Literal["guide"]] = "guide"
 
+    flags: ClassVar[str] = "candidates that another model finds nearer than the annotated passage less a margin"
+    score_name: ClassVar[str] = "guide's similarity above the limit"
+
     name: Literal["guide"] = "guide"
     mode: MarginMode = "absolute"
     margin: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import model_validator
@@ -58,6 +58,9 @@ class Margin(MarginRule):
     >>> judge.judge(ScoredCandidates.of_one([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()
     ['drop', 'drop', 'keep']
     """
+
+    flags: ClassVar[str] = "candidates whose similarity is above the annotated passage's less a margin"
+    score_name: ClassVar[str] = "similarity above the limit"
 
     name: Literal["margin"] = "margin"
     mode: MarginMode = "relative"

@@ -38,6 +38,9 @@ class NPC(SplitJudge):
 
     sample: ClassVar[Literal["positives"]] = "positives"
 
+    flags: ClassVar[str] = "pairs whose perplexity among random passages belongs to the higher of two groups"
+    score_name: ClassVar[str] = "perplexity"
+
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = CalibratedDetector()
     num_random: int = Field(default=255, ge=1)

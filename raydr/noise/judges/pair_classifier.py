@@ -31,6 +31,9 @@ class PairClassifier(Judge):
     subject: ClassVar[Literal["pairs"]] = "pairs"
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
 
+    flags: ClassVar[str] = "pairs that a cross-encoder takes for irrelevant"
+    score_name: ClassVar[str] = "probability of a mismatch"
+
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -30,6 +30,9 @@ class Sieve(SuspicionJudge):
     >>> Sieve().judge(ScoredCandidates.of_one([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
     ['drop', 'keep', 'keep']
     """
+
+    flags: ClassVar[str] = "candidates above a threshold among the query's own, about half by construction"
+    score_name: ClassVar[str] = "score above the query's threshold"
 
     name: Literal["sieve"] = "sieve"
     rule: Literal["mean", "mean_std", "quantile"] = "mean"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: In place of a judge's name: drop the pairs that were made noisy on purpose.
 TRUTH = "truth"
-#: Names of models in the working folder that judges make for themselves.
+#: Models in the working folder that judges make for themselves; the sieve's has its candidates' source behind it.
 SIEVE, GUIDE = "sieve", "guide"
 #: In place of a miner: the cross-encoder that is trained against random passages alone.
 RANDOM = "random"
@@ -126,6 +126,7 @@ def _model(job: Job, judge: Judge, split: str, source: str, model: str) -> Folde
         if split != training_split:
             raise ConfigError(f"the sieve judges the split that it is trained on, {training_split!r}, not {split!r}")
         candidates = place.negatives(f"{source}-{split}")
-        output = place.model(SIEVE if model == config.judge.model else f"{SIEVE}-{model}")
+        name = f"{SIEVE}-{source}"
+        output = place.model(name if model == config.judge.model else f"{name}-{model}")
         return train_sieve(config, job.dataset, job.corpus, current, candidates, output, job.overwrite).folder
     return current

@@ -133,19 +133,15 @@ class _Planner:
         train_split = config.data.train_split
         mined = judged = pairs = statistics = None
         verdicts: list[Step] = []
-        if not config.train.num_hard_negatives and (names := self._judge_names(number)):
-            raise ConfigError(
-                f"refresh.judges: with train.num_hard_negatives 0 nothing is mined, so {', '.join(names)} would judge "
-                "nothing; set it to 1 or more, or leave the judges out"
-            )
         if config.train.num_hard_negatives:
             mined = self._mine(config, number, last)
-            negatives_verdicts, pairs_verdicts = self._verdicts(config, number, last, mined)
-            verdicts = negatives_verdicts + pairs_verdicts
+        negatives_verdicts, pairs_verdicts = self._verdicts(config, number, last, mined)
+        verdicts = negatives_verdicts + pairs_verdicts
+        if pairs_verdicts:
+            pairs = self._filter_pairs(config, number, pairs_verdicts)
+        if mined is not None:
             if negatives_verdicts:
                 judged = self._put_together(config, number, mined, negatives_verdicts)
-            if pairs_verdicts:
-                pairs = self._filter_pairs(config, number, pairs_verdicts)
             statistics = self._add(
                 number,
                 "statistics",
@@ -224,11 +220,16 @@ class _Planner:
     # -- judges
 
     def _verdicts(
-        self, config: RunConfig, number: int, last: Round | None, mined: Step
+        self, config: RunConfig, number: int, last: Round | None, mined: Step | None
     ) -> tuple[list[Step], list[Step]]:
         found: dict[str, list[Step]] = {"negatives": [], "pairs": []}
         for name in self._judge_names(number):
             judge = config.judge.judge(name)
+            if mined is None and judge.subject == "negatives":
+                raise ConfigError(
+                    f"refresh.judges: {name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
+                    "mined; set it to 1 or more, or leave the judge out"
+                )
             found[judge.subject].append(self._judge(config, number, last, mined, judge))
         return found["negatives"], found["pairs"]
 
@@ -236,10 +237,12 @@ class _Planner:
         changes = self.settings.rounds.get(number)
         return self.settings.judges if changes is None or changes.judges is None else changes.judges
 
-    def _judge(self, config: RunConfig, number: int, last: Round | None, mined: Step, judge: Judge) -> Step:
+    def _judge(self, config: RunConfig, number: int, last: Round | None, mined: Step | None, judge: Judge) -> Step:
         split, needs = config.data.train_split, {}
-        if judge.subject == "negatives":
+        work = self.book.num_queries(split)
+        if mined is not None and judge.subject == "negatives":
             needs["negatives"] = mined
+            work = f"{mined.work}, {config.negatives.depth if config.negatives else 0} candidates each"
         model = self._judges_model(config, number, last, mined, judge)
         if model is not None:
             needs["model"] = model
@@ -252,13 +255,11 @@ class _Planner:
             needs,
             partial(make.judge, config, split, self.dataset.folder, self.corpus.folder, judge),
             demand=encoders(config),
-            work=f"{mined.work}, {config.negatives.depth if config.negatives else 0} candidates each"
-            if judge.subject == "negatives"
-            else self.book.num_queries(split),
+            work=work,
         )
 
     def _judges_model(
-        self, config: RunConfig, number: int, last: Round | None, mined: Step, judge: Judge
+        self, config: RunConfig, number: int, last: Round | None, mined: Step | None, judge: Judge
     ) -> Step | None:
         if judge.reads == "cross_encoder":
             return self._classifier(config, number, mined)
@@ -270,6 +271,7 @@ class _Planner:
         current = last.model if last is not None else self._untrained(config)
         if isinstance(judge, Sieve):
             assert config.negatives is not None
+            assert mined is not None
             return self._add(
                 number,
                 "sieve-model",
@@ -288,10 +290,18 @@ class _Planner:
             return None
         return current
 
-    def _classifier(self, config: RunConfig, number: int, mined: Step) -> Step:
+    def _classifier(self, config: RunConfig, number: int, mined: Step | None) -> Step:
         if self.settings.classifier == "once" and self.classifier is not None:
             return self.classifier
         settings = config.judge.classifier
+        needs: dict[str, Step] = {}
+        if settings.num_hard_negatives:
+            if mined is None:
+                raise ConfigError(
+                    f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives}, and with "
+                    "train.num_hard_negatives 0 nothing is mined: set the first to 0, or the second to 1 or more"
+                )
+            needs["negatives"] = mined
         self.classifier = self._add(
             number,
             "classifier",
@@ -302,7 +312,7 @@ class _Planner:
                 "split": config.data.train_split,
                 "seed": config.seed,
             },
-            {"negatives": mined},
+            needs,
             partial(make.train_classifier, config, self.dataset.folder, self.corpus.folder),
             demand=trainers(config),
             work=f"{self.book.num_queries(config.data.train_split)} x {settings.num_epochs} epochs",

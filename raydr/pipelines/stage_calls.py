@@ -75,7 +75,7 @@ def train_classifier(
 ) -> Artifact:
     from raydr.stages.train_classifier import train_classifier as fit
 
-    return fit(config, dataset, corpus, inputs["negatives"], output)
+    return fit(config, dataset, corpus, inputs.get("negatives"), output)
 
 
 def train_sieve(

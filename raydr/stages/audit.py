@@ -107,8 +107,8 @@ def audit(
             return state
         scores = _score(config, inputs, scoring, state)
         result, offenders = _count(inputs, opened, model_name, state)
-        numbers = _write(inputs, result, offenders, scores, state)
-        info = {"split": split, "model": model_name, "judges": list(opened), **numbers}
+        found = _write(inputs, result, offenders, scores, state)
+        info = {"split": split, "model": model_name, "judges": list(opened), **found}
         made = state.finish(info, run_config=config.model_dump(mode="json"))
     show(load_result(made), made)
     return made
@@ -288,15 +288,15 @@ def _write(
     offenders: dict[str, list[Offender]],
     scores: list[str],
     state: Building,
-) -> dict[str, float]:
-    """Let one task draw and write everything; returns the main figures."""
+) -> dict[str, Any]:
+    """Let one task draw and write everything; returns the main figures and the pictures' captions."""
     import ray
 
     task = ray.remote(num_cpus=1)(write_report)
     provenance = list(state.identity.inputs.items())
-    parts, numbers = fetch(task.remote(inputs, result, offenders, scores, provenance, state.folder))
+    parts, facts = fetch(task.remote(inputs, result, offenders, scores, provenance, state.folder))
     state.done.update({name: Part.model_validate(part) for name, part in parts.items()})
-    found: dict[str, float] = numbers
+    found: dict[str, Any] = facts
     return found
 
 

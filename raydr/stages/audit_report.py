@@ -28,6 +28,8 @@ from raydr.stages.judge_negatives import positives_of, query_texts
 from raydr.storage import Folder, write_part
 
 SUMMARY, REPORT, OFFENDERS = "summary.json", "report.html", "offenders.parquet"
+#: Folder of the pictures.
+PLOTS = "plots"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def write_report(
     scores: list[str],
     provenance: list[tuple[str, str]],
     output: Folder,
-) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Draw and write everything.
 
     Args:
@@ -61,7 +63,7 @@ def write_report(
         output: the folder of the audit.
 
     Returns:
-        The records of the parts that were written, and the main figures.
+        The records of the parts that were written, and the main figures with the pictures' captions.
     """
     detections = {one.judge: _detection(inputs, one) for one in result.pairs}
     result = replace(
@@ -81,15 +83,16 @@ def write_report(
     }
     pictures = AuditPictures(histograms | pictures.pairs, pictures.negatives, {"scores.png": _scores(output, scores)})
     shown = _shown(inputs, result, offenders, detections)
+    captions = {f"{PLOTS}/{name}": caption for name, (_, caption) in pictures.all.items()}
     contents = {
         SUMMARY: (json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n").encode(),
         REPORT: audit_page(result, pictures, shown, provenance).encode(),
-        **{f"plots/{name}": png for name, (png, _) in pictures.all.items()},
+        **{f"{PLOTS}/{name}": png for name, (png, _) in pictures.all.items()},
     }
     parts = {name: write_part(output, name, 0, _writer(content)) for name, content in contents.items()}
     table = _offender_table(shown)
     parts[OFFENDERS] = write_part(output, OFFENDERS, len(table), lambda path: write_parquet(table, path))
-    return parts, result.numbers
+    return parts, {**result.numbers, "captions": captions}
 
 
 @dataclass(frozen=True)

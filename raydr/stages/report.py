@@ -113,8 +113,9 @@ def _noisy_queries(model: Artifact, dataset: Folder) -> object | None:
 
 
 def _audit_story(name: str, artifact: Artifact) -> AuditStory:
-    captions = {
-        name: name.removeprefix("plots/").removesuffix(".png").replace("_", " ") for name in artifact.parts("plots")
-    }
-    pictures = tuple((Path(artifact.local(part)).read_bytes(), caption) for part, caption in captions.items())
+    # Audits of earlier versions have kept no captions; their pictures have titles.
+    captions = artifact.info.get("captions", {})
+    pictures = tuple(
+        (Path(artifact.local(part)).read_bytes(), captions.get(part, "")) for part in artifact.parts(audit_report.PLOTS)
+    )
     return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

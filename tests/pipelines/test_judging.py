@@ -49,7 +49,7 @@ def test_sieve_classifier_and_npc_together(inputs: JudgeInputs) -> None:
     assert sieve.info["verdicts"] == NUM_QUERIES * DEPTH
     assert 0 < sieve.info["keep"] < NUM_QUERIES * DEPTH
     # The sieve's model is a copy that was trained on the candidates alone; the retriever is as it was.
-    model = Artifact.open(place.model("sieve"), "model")
+    model = Artifact.open(place.model("sieve-bm25"), "model")
     assert sieve.manifest.identity.inputs["model"] == model.fingerprint
     trained = model.manifest.run_config["train"]
     assert trained["loss"] == {
@@ -58,7 +58,7 @@ def test_sieve_classifier_and_npc_together(inputs: JudgeInputs) -> None:
         "reduction": "paper",
     }
     assert (trained["in_batch_negatives"], trained["num_hard_negatives"]) == (False, DEPTH)
-    weights = [DualEncoder.load(place.model(name).root).state_dict() for name in ("untrained", "sieve")]
+    weights = [DualEncoder.load(place.model(name).root).state_dict() for name in ("untrained", "sieve-bm25")]
     assert any(not torch.equal(value, weights[1][key]) for key, value in weights[0].items())
     assert Dataset(dataset).fingerprint != Dataset.open(inputs.dataset).fingerprint
     assert dataset.folder.url.endswith("dataset-npc")

@@ -114,8 +114,28 @@ def test_a_split_without_queries_is_refused(planned):
 
 
 def test_judges_that_nothing_is_mined_for_are_refused(planned):
-    with pytest.raises(ConfigError, match="nothing is mined, so npc would judge nothing"):
-        planned(train={"num_hard_negatives": 0}, refresh={"num_rounds": 1, "judges": ["npc"]})
+    nothing_mined: dict[str, Any] = {"train": {"num_hard_negatives": 0}}
+    with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):
+        planned(**nothing_mined, refresh={"num_rounds": 1, "judges": ["npc", "margin"]})
+    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1, and with"):
+        planned(
+            **nothing_mined,
+            refresh={"num_rounds": 1, "judges": ["pair_classifier"]},
+            judge={"classifier": {"num_hard_negatives": 1}},
+        )
+
+
+def test_pairs_are_judged_where_nothing_is_mined(planned):
+    plan = planned(
+        train={"num_hard_negatives": 0},
+        refresh={"num_rounds": 2, "judges": ["npc", "pair_classifier"]},
+        judge={"classifier": {"num_hard_negatives": 0}},
+    )
+    assert not [label for label in labels(plan) if "mine" in label]
+    for one in plan.arms[0].rounds:
+        assert [step.label.partition("/")[2] for step in one.verdicts] == ["judge-npc", "judge-pair_classifier"]
+        pairs = one.model.needs["pairs"]
+        assert set(pairs.needs.values()) == set(one.verdicts)
 
 
 @pytest.mark.ray

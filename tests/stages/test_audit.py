@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -186,6 +187,11 @@ def test_the_page_of_the_run_collects_it(config: RunConfig, made: Artifact) -> N
     assert "Audit of train with model untrained" in page
     assert 'href="audits/untrained-train/report.html"' in page
     assert "npc-train-untrained" in page
+    latest = Artifact.open(made.folder, "audit")
+    captions = latest.info["captions"]
+    assert set(captions) == set(latest.parts("plots"))
+    for caption in captions.values():
+        assert f"<figcaption>{html.escape(caption)}</figcaption>" in page
     assert not re.search(r'src="(?!data:)', page)
 
 

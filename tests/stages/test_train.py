@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from raydr.artifacts import Artifact, Identity
 from raydr.config import RunConfig
 from raydr.errors import ArtifactError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
+from raydr.reporting.noise_plots import parse_fit
 from raydr.stages.train import save_untrained, train, warmup_folder
 from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.storage import Folder
@@ -117,7 +119,14 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
     flags = artifact.parts("detection")
     assert len(flags) == 7
-    assert pq.read_table(artifact.local(flags[0])).num_rows == 40
+    for name, found in zip(flags, artifact.info["detections"], strict=True):
+        table = pq.read_table(artifact.local(name))
+        assert len(set(table["query_id"].to_pylist())) == 40
+        assert name == f"detection/epoch-{found['epoch'] + 1:03d}.parquet"
+        assert table["clean"].to_pylist().count(False) == pytest.approx(40 * found["share_flagged"])
+        fit = parse_fit(found["fit"])
+        if fit is not None and fit.bimodal:
+            np.testing.assert_allclose(table["log_posterior"], fit.log_posterior(table["perplexity"].to_numpy()))
     assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
 
 

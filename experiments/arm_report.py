@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.arms import ArmResult, gap_closed
+from experiments.arms import DETECTORS, ArmResult, gap_closed
 from experiments.tables import Table, write_markdown
 from raydr.config import RunConfig
 from raydr.console import say
@@ -126,14 +126,16 @@ def retrieval_table(
 
 def detection_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table:
     """How well each arm's model tells its mismatched pairs after each epoch: NPC's detectors on every arm."""
-    figures = [("paper", "auroc"), *((fit, key) for fit in ("paper", "calibrated") for key in ("precision", "recall"))]
+    fits = [fit for fit in DETECTORS if any(fit in one for result in results for one in result.detections)]
+    figures = [("paper", "auroc"), *((fit, key) for fit in fits for key in ("precision", "recall"))]
     rows = []
     for name in names:
         runs = [result for result in results if result.arm == name]
         for epoch in range(max(len(run.detections) for run in runs)):
             found = [run.detections[epoch] for run in runs if epoch < len(run.detections)]
             if "auroc" in found[0]["paper"]:
-                cells = [_mean([one[fit][key] for one in found]) for fit, key in figures]
+                # Results of before a detector was there do not have it.
+                cells = [_mean([one[fit][key] for one in found]) if fit in found[0] else "" for fit, key in figures]
                 rows.append([name, str(epoch + 1), *cells])
     columns = ["arm", "epoch", "AUROC", *(f"{key} ({fit})" for fit, key in figures[1:])]
     return Table("Mismatched training pairs, detected after each epoch, mean over the seeds", columns, rows)

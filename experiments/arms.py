@@ -28,7 +28,9 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import TextTokenizer
+from raydr.noise.anchored import AnchoredDetector
 from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.detector import Detector
 from raydr.noise.mixture import GaussianDetector
 from raydr.stages.judge_negatives import known_false_negatives
 from raydr.storage import Folder
@@ -40,7 +42,11 @@ from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Listener, Trainer
 
 #: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
-DETECTORS = {"paper": GaussianDetector(), "calibrated": CalibratedDetector(min_separation=1)}
+DETECTORS: dict[str, Detector] = {
+    "paper": GaussianDetector(),
+    "calibrated": CalibratedDetector(min_separation=1),
+    "anchored": AnchoredDetector(),
+}
 
 
 @dataclass(frozen=True)
@@ -249,7 +255,9 @@ class _Watcher(EpochListener):
         self.result.detections.append(
             {
                 name: describe_detection(
-                    PairFlags(measured, detector.detect(measured)), progress.epoch, examples.is_noise
+                    PairFlags(measured, detector.detect(measured.pairs_N, measured.random_N)),
+                    progress.epoch,
+                    examples.is_noise,
                 )
                 for name, detector in DETECTORS.items()
             }

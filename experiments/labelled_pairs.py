@@ -2,7 +2,7 @@
 
 All labelled pairs are taken as if right. Each is a query of its own; the other snippets of its question never count
 against it. Measured are code length alone, the perplexity under MiniLM as it comes, and the perplexity after each epoch
-of plain NCE and of NPC on these pairs; the paper's and the calibrated detector say which pairs they would drop.
+of plain NCE and of NPC on these pairs; each detector says which pairs it would drop.
 
     python -m experiments.labelled_pairs --data DATA/staqc-sql-labelled --out work/experiments/labelled_pairs
 """
@@ -30,10 +30,12 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
+from raydr.noise.anchored import AnchoredDetector
 from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detector import Detector
 from raydr.noise.mixture import GaussianDetector
+from raydr.noise.perplexity import Perplexities
 from raydr.pipelines.job import open_job
 from raydr.reporting.figure import COLORS, legend, png
 from raydr.training.checkpoint import Progress
@@ -45,11 +47,12 @@ from raydr.training.trainer import Trainer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: The last one takes the two components whatever their distance: here they overlap.
+#: The third takes the two components whatever their distance: here they overlap.
 DETECTORS: dict[str, Detector] = {
     "paper": GaussianDetector(),
     "calibrated": CalibratedDetector(),
     "calibrated, any distance": CalibratedDetector(min_separation=0.0),
+    "anchored": AnchoredDetector(),
 }
 LENGTH = "code length"
 NUM_SAMPLES = 1000
@@ -93,9 +96,7 @@ class EpochWatcher(EpochListener):
         self.measure(progress.epoch)
 
 
-def perplexities_by_epoch(
-    config: RunConfig, pairs: Pairs, train: bool, seed: int, threads: int
-) -> list[NDArray[np.float64]]:
+def perplexities_by_epoch(config: RunConfig, pairs: Pairs, train: bool, seed: int, threads: int) -> list[Perplexities]:
     """Perplexity of every pair under the checkpoint, and after each epoch of training."""
     torch.set_num_threads(threads)
     opened = Dataset.open(f"{config.workdir}/dataset")
@@ -104,7 +105,7 @@ def perplexities_by_epoch(
     model = DualEncoder.from_config(config.model, seed)
     tokenizers = build_tokenizers(config.model)
     dtype = torch_dtype(resolve_dtype(config.train.dtype, "cpu")[0])
-    measured: list[NDArray[np.float64]] = []
+    measured: list[Perplexities] = []
 
     def measure(epoch: int) -> None:
         measured.append(detector.measure(model, epoch, dtype, config.model.scale))
@@ -133,11 +134,25 @@ class Finding:
     detectors: dict[str, dict[str, Any]]
 
 
-def examine(pairs: Pairs, method: str, epoch: int | None, suspicion: NDArray[np.float64]) -> Finding:
-    """AUROC with a bootstrap interval over questions; what each detector flags, if it is a perplexity."""
+def examine(
+    pairs: Pairs,
+    method: str,
+    epoch: int | None,
+    suspicion: NDArray[np.float64],
+    random_pairs: NDArray[np.float64] | None = None,
+) -> Finding:
+    """AUROC with a bootstrap interval over questions; what each detector flags, if it is a perplexity.
+
+    Args:
+        pairs: with the verdicts.
+        method: how they were suspected.
+        epoch: of the training; None for what is no perplexity.
+        suspicion: of each pair.
+        random_pairs: perplexities of random pairs.
+    """
     found: dict[str, dict[str, Any]] = {}
     for name, detector in DETECTORS.items() if epoch is not None else ():
-        detection = detector.detect(suspicion)
+        detection = detector.detect(suspicion, random_pairs)
         flagged = ~detection.clean
         report = report_detection(pairs.wrong, flagged, suspicion)
         found[name] = {
@@ -235,7 +250,7 @@ def main() -> None:
     }
     for method, (loss, layers, train) in trainings.items():
         measured = perplexities_by_epoch(config_of(loss, layers), pairs, train, arguments.seed, arguments.threads)
-        findings += [examine(pairs, method, epoch, values) for epoch, values in enumerate(measured)]
+        findings += [examine(pairs, method, epoch, one.pairs_N, one.random_N) for epoch, one in enumerate(measured)]
         say(f"{method}: AUROC " + ", ".join(f"{one.auroc:.3f}" for one in findings if one.method == method))
     seconds = time.monotonic() - started
     columns = ["method", "epoch", "AUROC [95 %]", *(f"precision / recall: {name}" for name in DETECTORS)]

@@ -21,6 +21,7 @@ from experiments.tables import Table, write_markdown
 from raydr.config import RunConfig
 from raydr.console import say
 from raydr.noise.detection_report import report_detection
+from raydr.noise.perplexity import Perplexities
 from raydr.pipelines.job import open_job
 from raydr.reporting.noise_plots import DetectedPairs, detection_panel
 from raydr.stages.tasks import results
@@ -30,23 +31,33 @@ from raydr.training.detection import PairDetector
 
 
 @dataclass(frozen=True)
-class Perplexities:
-    """Of all training pairs, before training and after each epoch.
+class States:
+    """Perplexities of all training pairs, before training and after each epoch.
 
     Args:
         values_EN: one row a state: before training, after the first epoch, ...
+        random_EN: of random pairs, one a query.
         mismatched_N: the truth.
     """
 
     values_EN: NDArray[np.float64]
+    random_EN: NDArray[np.float64]
     mismatched_N: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One state: what is drawn, and the perplexities of random pairs."""
+
+    pairs: DetectedPairs
+    random_N: NDArray[np.float64]
 
 
 class _Meter(EpochListener):
     """Measures every pair after each epoch, all against the same random passages."""
 
     def __init__(self) -> None:
-        self.values: list[NDArray[np.float64]] = []
+        self.measured: list[Perplexities] = []
 
     def follow(self, arm: PreparedArm, settings: PairDetectionConfig) -> None:
         """Measure an arm that has not begun, and then each of its epochs."""
@@ -61,7 +72,7 @@ class _Meter(EpochListener):
 
     def _measure(self) -> None:
         model = self.setup.model
-        self.values.append(self.detector.measure(model, 0, self.setup.dtype, model.config.scale))
+        self.measured.append(self.detector.measure(model, 0, self.setup.dtype, model.config.scale))
 
 
 def measure_arm(config: RunConfig, seed: int, data: ArmData, file: str) -> str:
@@ -72,18 +83,23 @@ def measure_arm(config: RunConfig, seed: int, data: ArmData, file: str) -> str:
     arm.trainer.run()
     temporary = Path(file).with_suffix(".part")
     with temporary.open("wb") as stream:
-        np.savez(stream, values_EN=np.stack(meter.values), mismatched_N=arm.trainer.setup.batches.examples.is_noise)
+        np.savez(
+            stream,
+            values_EN=np.stack([one.pairs_N for one in meter.measured]),
+            random_EN=np.stack([one.random_N for one in meter.measured]),
+            mismatched_N=arm.trainer.setup.batches.examples.is_noise,
+        )
     temporary.rename(file)
     return file
 
 
-def load(file: Path) -> Perplexities:
+def load(file: Path) -> States:
     """What :func:`measure_arm` wrote."""
     with np.load(file, allow_pickle=False) as arrays:
-        return Perplexities(arrays["values_EN"], arrays["mismatched_N"])
+        return States(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
 
 
-def panels(plain: Perplexities, corrected: Perplexities, warmup_epochs: int, method: str) -> dict[str, DetectedPairs]:
+def panels(plain: States, corrected: States, warmup_epochs: int, method: str) -> dict[str, Panel]:
     """The four states of the figure, by title."""
     chosen = {
         "before training": (plain, 0),
@@ -92,21 +108,25 @@ def panels(plain: Perplexities, corrected: Perplexities, warmup_epochs: int, met
         f"{method.upper()}, after the last epoch": (corrected, -1),
     }
     return {
-        title: DetectedPairs(found.values_EN[row], np.ones(len(found.mismatched_N), bool), None, found.mismatched_N)
+        title: Panel(
+            DetectedPairs(found.values_EN[row], np.ones(len(found.mismatched_N), bool), None, found.mismatched_N),
+            found.random_EN[row],
+        )
         for title, (found, row) in chosen.items()
     }
 
 
-def table(states: dict[str, DetectedPairs]) -> Table:
+def table(states: dict[str, Panel]) -> Table:
     """How far apart the two kinds of pairs are, and what the detectors make of it."""
     rows = []
-    for title, pairs in states.items():
-        truth_N = pairs.truth_N
+    for title, panel in states.items():
+        pairs, truth_N = panel.pairs, panel.pairs.truth_N
         assert truth_N is not None
         medians = [f"{np.median(pairs.perplexities_N[truth_N == wrong]):.2f}" for wrong in (False, True)]
         cells = []
         for detector in DETECTORS.values():
-            found = report_detection(truth_N, ~detector.detect(pairs.perplexities_N).clean, pairs.perplexities_N)
+            clean_N = detector.detect(pairs.perplexities_N, panel.random_N).clean
+            found = report_detection(truth_N, ~clean_N, pairs.perplexities_N)
             nothing = found.precision is None
             cells.append("keeps all" if nothing else f"{found.precision:.2f} / {found.recall:.2f}")
         auroc = report_detection(truth_N, np.zeros_like(truth_N), pairs.perplexities_N).auroc
@@ -129,24 +149,26 @@ def main() -> None:
         data = make_data(job)
         arms = [Arm(name, config.variant(name), data) for name in (BASELINE, arguments.method)]
         files = {arm.name: out / f"{arm.name}-{arm.key(config.seed)}.npz" for arm in arms}
-        _measure_missing(arms, files, config.seed)
+        measure_missing(arms, files, config.seed)
     plain, corrected = load(files[BASELINE]), load(files[arguments.method])
     warmup = config.variant(arguments.method).train.loss.num_warmup_epochs
     states = panels(plain, corrected, warmup, arguments.method)
     summary = table(states)
     summary.show()
     write_markdown([summary], out / "results.md")
-    (out / "panels.png").write_bytes(detection_panel(list(states.items()), "Perplexity of the training pairs", 2))
+    drawn = [(title, panel.pairs) for title, panel in states.items()]
+    (out / "panels.png").write_bytes(detection_panel(drawn, "Perplexity of the training pairs", 2))
     written: dict[str, Any] = {
         "config": config.model_dump(mode="json"),
-        "perplexities": {title: pairs.perplexities_N.tolist() for title, pairs in states.items()},
+        "perplexities": {title: panel.pairs.perplexities_N.tolist() for title, panel in states.items()},
         "mismatched": plain.mismatched_N.tolist(),
     }
     (out / "results.json").write_text(json.dumps(written) + "\n", encoding="utf-8")
     say(f"results: {out}/results.md, results.json, panels.png")
 
 
-def _measure_missing(arms: list[Arm], files: dict[str, Path], seed: int) -> None:
+def measure_missing(arms: list[Arm], files: dict[str, Path], seed: int) -> None:
+    """Run :func:`measure_arm` as a Ray task for each arm, by name, whose file is not there."""
     import ray
 
     waiting = []

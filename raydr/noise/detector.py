@@ -120,6 +120,8 @@ class Detector(Component):
 
     package: ClassVar[str] = "raydr.noise"
     kind: ClassVar[str] = "detector"
+    #: Whether it compares with the perplexities of random pairs.
+    reads_random_pairs: ClassVar[bool] = False
 
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
     min_clean_weight: float = Field(default=0.1, ge=0.0, le=0.5)
@@ -127,21 +129,25 @@ class Detector(Component):
     min_separation: float = Field(default=1.0, ge=0.0)
 
     @abstractmethod
-    def fit(self, perplexities_N: FloatArray) -> MixtureFit:
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
         """The mixture of finite, not all equal perplexities; the same for any order of them."""
 
-    def detect(self, perplexities_N: FloatArray) -> Detection:
+    def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
         """Fit, and flag the pairs that belong to the high component.
 
         Args:
             perplexities_N: one value a training pair, see :func:`raydr.noise.perplexity.perplexities`.
+            random_N: the same of random pairs, see :func:`raydr.noise.perplexity.random_pair_perplexities`; NaN where
+                there is none. Not every detector reads them.
+
+        Raises:
+            DataError: perplexities are negative or not finite, or the detector needs random pairs and has too few.
         """
-        perplexities_N = np.asarray(perplexities_N, dtype=np.float64)
-        if perplexities_N.ndim != 1 or not np.isfinite(perplexities_N).all() or (perplexities_N < 0).any():
-            raise DataError("perplexities must be finite, not negative and of shape (N,)")
+        perplexities_N = _checked(perplexities_N)
+        random_R = None if random_N is None else _checked(random_N[~np.isnan(random_N)])
         if np.unique(perplexities_N).size < 10:
             return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities")
-        fit = self.fit(perplexities_N)
+        fit = self.fit(perplexities_N, random_R)
         if not fit.bimodal:
             return self._keep_all(perplexities_N, fit, fit.reason)
         log_posterior_N = fit.log_posterior(perplexities_N)
@@ -165,6 +171,13 @@ class Detector(Component):
     def _keep_all(self, perplexities_N: FloatArray, fit: MixtureFit | None, reason: str) -> Detection:
         clean_N = np.ones(perplexities_N.shape, dtype=np.bool_)
         return Detection(clean_N, np.zeros(perplexities_N.shape), self.threshold, fit, reason)
+
+
+def _checked(perplexities_N: FloatArray) -> FloatArray:
+    perplexities_N = np.asarray(perplexities_N, dtype=np.float64)
+    if perplexities_N.ndim != 1 or not np.isfinite(perplexities_N).all() or (perplexities_N < 0).any():
+        raise DataError("perplexities must be finite, not negative and of shape (N,)")
+    return perplexities_N
 
 
 def to_axis(perplexities_N: FloatArray, axis: Axis) -> FloatArray:

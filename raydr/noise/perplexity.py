@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from raydr.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Perplexities:
+    """Of N training pairs, and of N random ones beside them.
+
+    Args:
+        pairs_N: of each query with its annotated positive.
+        random_N: of each query with a random passage; NaN where there are too few, see
+            :func:`random_pair_perplexities`.
+    """
+
+    pairs_N: FloatArray
+    random_N: FloatArray
 
 
 def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
@@ -48,3 +64,33 @@ def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLi
         raise DataError(f"pair {int(empty_N.argmax())} has no random passage that counts; draw more random passages")
     total_N: FloatArray = np.logaddexp.reduce(random_NM, axis=1)
     return np.logaddexp(0.0, total_N - positive_N)
+
+
+def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:
+    """Perplexity of N queries with a random passage each: what a mismatched pair looks like to this retriever.
+
+    One of a query's random passages takes the positive's place, the others stay:
+    PPL = log(1 + e^{logsumexp(the others) − s}) = logsumexp(all) − s.
+
+    Args:
+        random_scores_NM: as for :func:`perplexities`; −inf where a passage must not count.
+        column_N: which one, counted round among those that count.
+
+    Returns:
+        float64, shape (N,), NaN for a query for which fewer than two passages count.
+
+    >>> random_pair_perplexities([[-np.inf, 2.0, 2.0], [1.0, -np.inf, -np.inf]], [0, 0]).round(3).tolist()
+    [0.693, nan]
+    """
+    random_NM = np.asarray(random_scores_NM, dtype=np.float64)
+    counts_NM = random_NM > -np.inf
+    num_N = counts_NM.sum(axis=1)
+    # A stable sort puts the columns that count first, in their order.
+    order_NM = np.argsort(~counts_NM, axis=1, kind="stable")
+    chosen_N = order_NM[np.arange(len(random_NM)), np.asarray(column_N) % np.maximum(num_N, 1)]
+    found_N = np.full(len(random_NM), np.nan)
+    row_R = np.flatnonzero(num_N > 1)
+    total_R = np.logaddexp.reduce(random_NM[row_R], axis=1)
+    # Rounding may take it below 0 where the passage outscores all others by far.
+    found_N[row_R] = np.maximum(total_R - random_NM[row_R, chosen_N[row_R]], 0.0)
+    return found_N

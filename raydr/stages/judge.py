@@ -3,9 +3,10 @@
 Artefact ``verdicts``::
 
     verdicts/SPLIT/part-*.parquet   verdicts(query_id, passage_id, judge, score, action, weight, truth)
-    measures/SPLIT/part-*.parquet   (query_id, passage_id, measure, truth), of judges that decide on all at once
-    detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc`` the
-                                    perplexity, the log posterior, and the probability of being mismatched (left out
+    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, ...), of judges that decide on all at once: for
+                                    ``npc`` the perplexity, and that of a random pair
+    detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc``
+                                    the same, the log posterior, and the probability of being mismatched (left out
                                     where no mixture was found); its fit and threshold are in the manifest
 
 ``truth`` says whether a candidate is a known false negative: planted, or the positive that a mismatched one has
@@ -113,6 +114,8 @@ def _identity(
         inputs["model"] = scoring.fingerprint
     if isinstance(judge, SampleJudge):
         settings["seed"] = config.seed
+    if isinstance(judge, SplitJudge):
+        settings["measures"] = list(judge.measures)
     return Identity(kind="verdicts", version=VERSION, config=settings, inputs=inputs)
 
 

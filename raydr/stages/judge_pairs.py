@@ -114,7 +114,7 @@ class JudgePairs(PairsWorker):
             columns = {
                 "query_id": pa.array(query_ids, pa.string()),
                 "passage_id": pa.array(passage_ids, pa.string()),
-                "measure": pa.array(_concatenate(found)),
+                **{name: pa.array(_concatenate([one[name] for one in found])) for name in judge.measures},
                 "truth": pa.array(truth, pa.bool_()),
             }
             return pa.table(columns)
@@ -169,7 +169,9 @@ def decide_pairs(
         The parts with verdicts and with the judge's columns, and what the decision rests on.
     """
     tables = [read_parquet(output.localize(name)) for name in names]
-    decision = judge.decide(_concatenate([table["measure"].to_numpy() for table in tables]))
+    decision = judge.decide(
+        {name: _concatenate([table[name].to_numpy() for table in tables]) for name in judge.measures}
+    )
     verdicts = decision.verdicts
     columns = dict(decision.columns)
     if decision.probability is not None:

@@ -204,7 +204,8 @@ class WorkerListener:
         table = pa.table(
             {
                 "query_id": self.query_ids,
-                "perplexity": flags.perplexities,
+                "perplexity": flags.perplexities.pairs_N,
+                "random_pair": flags.perplexities.random_N,
                 "log_posterior": flags.detection.log_posterior,
                 "clean": flags.clean,
             }

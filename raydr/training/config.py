@@ -65,6 +65,14 @@ class PairDetectionConfig(Config):
     #: Measure against the query's hard negatives instead of random passages (an ablation of the paper).
     against: Literal["random", "hard"] = "random"
 
+    @model_validator(mode="after")
+    def _check_random_pairs(self) -> PairDetectionConfig:
+        if self.against == "hard" and self.detector.reads_random_pairs:
+            raise ValueError(
+                f"detector {self.detector.name} compares with random pairs: against must be random, not hard"
+            )
+        return self
+
 
 class CoTeachingConfig(Config):
     """Two networks that choose each other's training pairs; the better one on dev is the result.

@@ -20,7 +20,7 @@ from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detector import Detection
-from raydr.noise.perplexity import perplexities
+from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
@@ -36,7 +36,7 @@ _MORE_RANDOM = 100
 class PairFlags:
     """What a detection found, the same on every rank."""
 
-    perplexities: NDArray[np.float64]
+    perplexities: Perplexities
     detection: Detection
 
     @property
@@ -62,7 +62,7 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     }
     if is_noise.any():
         probability = -np.expm1(detection.log_posterior)
-        report = report_detection(is_noise, ~flags.clean, flags.perplexities, probability)
+        report = report_detection(is_noise, ~flags.clean, flags.perplexities.pairs_N, probability)
         found |= {"precision": report.precision, "recall": report.recall, "auroc": report.auroc}
     return found
 
@@ -101,11 +101,14 @@ class PairDetector:
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> PairFlags:
         """Flags for the coming epoch."""
         measured = self.measure(model, epoch, dtype, scale)
-        detection = self.config.detector.detect(measured) if rank() == 0 else None
+        detection = self.config.detector.detect(measured.pairs_N, measured.random_N) if rank() == 0 else None
         return PairFlags(measured, broadcast_object(detection))
 
-    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> NDArray[np.float64]:
-        """Perplexity of every training pair, in the order of the examples, the same on every rank."""
+    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> Perplexities:
+        """Perplexity of every training pair, and of a random pair of each query, in the order of the examples.
+
+        The same on every rank.
+        """
         examples = self.examples
         rows = np.array(
             [positive_row(examples, at, epoch, self.seed, self.positive_rule) for at in range(len(examples))]
@@ -122,12 +125,12 @@ class PairDetector:
             mine = np.arange(rank(), len(examples), num_ranks())
             queries = self._encode_queries(model, mine, device)
         model.train(was_training)
-        values = self._perplexities(queries, passages, mine, column, pool, epoch, scale)
-        shares = gather_uneven(torch.from_numpy(values).to(device))
-        merged = np.empty(len(examples), dtype=np.float64)
+        values_N2 = self._perplexities(queries, passages, mine, column, pool, epoch, scale)
+        shares = gather_uneven(torch.from_numpy(values_N2).to(device))
+        merged_N2 = np.empty((len(examples), 2), dtype=np.float64)
         for at, share in enumerate(shares):
-            merged[at :: len(shares)] = share.cpu().numpy()
-        return merged
+            merged_N2[at :: len(shares)] = share.cpu().numpy()
+        return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
     def _encode_passages(self, model: DualEncoder, pool: NDArray[np.int64], device: torch.device) -> Tensor:
         mine = pool[rank() :: num_ranks()]
@@ -158,7 +161,7 @@ class PairDetector:
         epoch: int,
         scale: float,
     ) -> NDArray[np.float64]:
-        values = np.empty(len(mine), dtype=np.float64)
+        values_N2 = np.empty((len(mine), 2), dtype=np.float64)
         rows = max(1, _GATHERED_FLOATS // (self.config.num_random * passages_PD.shape[1]))
         for start in range(0, len(mine), rows):
             share = mine[start : start + rows]
@@ -169,8 +172,11 @@ class PairDetector:
             random_NM[against < 0] = -np.inf
             positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
             positive_N = scale * (query_ND * positive_ND).sum(dim=1).cpu().numpy()
-            values[start : start + len(share)] = perplexities(positive_N, random_NM)
-        return values
+            values_N2[start : start + len(share), 0] = perplexities(positive_N, random_NM)
+            # The columns were drawn for each query alone: the first is as random as any.
+            first_N = np.zeros(len(share), dtype=np.int64)
+            values_N2[start : start + len(share), 1] = random_pair_perplexities(random_NM, first_N)
+        return values_N2
 
     def _against(self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
         """Columns of the pool that one pair is measured against; −1 where a passage must not count for it."""

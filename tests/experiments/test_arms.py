@@ -18,7 +18,7 @@ from experiments.noise_shares import report as report_shares
 from experiments.noise_shares import with_share
 from experiments.noisy_pairs import arm_names
 from experiments.passage_kinds import kinds_picture, kinds_table
-from experiments.perplexity_panels import Perplexities, panels, table
+from experiments.perplexity_panels import States, panels, table
 from experiments.sieve_arms import filtered_arms
 from raydr.artifacts import Artifact, Identity, begin
 from raydr.config import RunConfig
@@ -171,8 +171,9 @@ def test_panels_are_four_states_split_by_truth() -> None:
     wrong_N = np.arange(200) % 2 == 0
     apart = np.abs(rng.normal(np.where(wrong_N, 6.0, 0.5), 0.4))
     mixed = np.abs(rng.normal(3.0, 1.0, size=200))
-    plain = Perplexities(np.stack([mixed, apart, mixed]), wrong_N)
-    states = panels(plain, Perplexities(np.stack([mixed, apart, apart]), wrong_N), 1, "npc")
+    random_EN = np.abs(rng.normal(6.0, 0.4, size=(3, 200)))
+    plain = States(np.stack([mixed, apart, mixed]), random_EN, wrong_N)
+    states = panels(plain, States(np.stack([mixed, apart, apart]), random_EN, wrong_N), 1, "npc")
     warm = "after the warm-up (1 of 2 epochs)"
     assert list(states) == ["before training", warm, "NCE, after the last epoch", "NPC, after the last epoch"]
     aurocs = [float(row[3]) for row in table(states).rows]

@@ -40,9 +40,11 @@ def test_a_perfect_suspicion_and_an_empty_one() -> None:
     wrong = np.arange(300) % 2 == 0
     pairs = Pairs([f"p{at:03d}" for at in range(300)], [f"q{at // 3}" for at in range(300)], wrong, np.full(300, 5))
     margins = rng.normal(np.where(wrong, 6.0, -6.0), 1.0)
-    found = examine(pairs, "made", 0, np.logaddexp(0.0, margins))
+    random_pairs = np.logaddexp(0.0, rng.normal(6.0, 1.0, 300))
+    found = examine(pairs, "made", 0, np.logaddexp(0.0, margins), random_pairs)
     assert (found.auroc, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0))
-    assert found.detectors["calibrated"]["precision"] == found.detectors["calibrated"]["recall"] == 1.0
+    for name in ("calibrated", "anchored"):
+        assert found.detectors[name]["precision"] == found.detectors[name]["recall"] == 1.0
     assert row_of(found)[3:5][1] == "1.00 / 1.00"
     length = examine(pairs, LENGTH, None, -pairs.num_words.astype(np.float64))
     assert length.auroc == 0.5

@@ -8,12 +8,15 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from raydr.errors import DataError
+from raydr.noise.anchored import AnchoredDetector
 from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detector import Detector, MixtureFit, to_axis
 from raydr.noise.mixture import GaussianDetector
 
-DETECTORS = [GaussianDetector(), CalibratedDetector(), CalibratedDetector(axis="log")]
-each_detector = pytest.mark.parametrize("detector", DETECTORS, ids=["gaussian", "margin", "log"])
+DETECTORS = [GaussianDetector(), CalibratedDetector(), CalibratedDetector(axis="log"), AnchoredDetector()]
+each_detector = pytest.mark.parametrize("detector", DETECTORS, ids=["gaussian", "margin", "log", "anchored"])
+#: Perplexities of random pairs: as noisy ones are made below.
+RANDOM_R = np.logaddexp(0.0, np.random.default_rng(9).normal(4.0, 1.5, 2000))
 
 
 def noisy_perplexities(share, num=2000, clean=(-6.0, 2.0), noisy=(4.0, 1.5), seed=0):
@@ -29,15 +32,15 @@ def precision_recall(flagged_N, noisy_N):
 
 
 def test_all_are_found_by_name():
-    found = Detector.choices()
-    assert (found["calibrated"], found["gaussian"]) == (CalibratedDetector, GaussianDetector)
+    shipped = {"anchored": AnchoredDetector, "calibrated": CalibratedDetector, "gaussian": GaussianDetector}
+    assert shipped.items() <= Detector.choices().items()
 
 
 @each_detector
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_finds_mismatched_pairs(detector, share):
     perplexities_N, noisy_N = noisy_perplexities(share)
-    detection = detector.detect(perplexities_N)
+    detection = detector.detect(perplexities_N, RANDOM_R)
     precision, recall = precision_recall(~detection.clean, noisy_N)
     assert detection.reason == ""
     assert detection.fit.bimodal
@@ -70,7 +73,7 @@ def test_calibrated_fit_knows_how_sure_the_surest_pairs_are(clean):
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_posterior_falls_with_the_perplexity(detector, share):
     perplexities_N, _ = noisy_perplexities(share)
-    fit = detector.detect(perplexities_N).fit
+    fit = detector.detect(perplexities_N, RANDOM_R).fit
     grid = np.concatenate([[0.0], np.geomspace(1e-15, 1e4, 4000)])
     log_posterior = fit.log_posterior(grid)
     assert np.isfinite(log_posterior).all()
@@ -110,7 +113,7 @@ def test_small_perplexities_never_count_as_mismatched():
 def test_threshold_zero_flags_nothing_and_higher_thresholds_flag_more(detector):
     perplexities_N, _ = noisy_perplexities(0.5)
     flagged = [
-        int((~detector.model_copy(update={"threshold": threshold}).detect(perplexities_N).clean).sum())
+        int((~detector.model_copy(update={"threshold": threshold}).detect(perplexities_N, RANDOM_R).clean).sum())
         for threshold in (0.0, 0.1, 0.5, 0.9)
     ]
     assert flagged[0] == 0 < flagged[1] <= flagged[2] <= flagged[3]
@@ -129,7 +132,8 @@ def test_threshold_zero_flags_nothing_where_the_posterior_underflows():
 def test_order_does_not_matter(detector):
     perplexities_N, _ = noisy_perplexities(0.3)
     order = np.random.default_rng(1).permutation(len(perplexities_N))
-    first, second = detector.detect(perplexities_N), detector.detect(perplexities_N[order])
+    first = detector.detect(perplexities_N, RANDOM_R)
+    second = detector.detect(perplexities_N[order], RANDOM_R[order])
     assert first.fit == second.fit
     assert np.array_equal(first.clean[order], second.clean)
 
@@ -137,7 +141,7 @@ def test_order_does_not_matter(detector):
 @each_detector
 @pytest.mark.parametrize("value", [0.0, 2.5])
 def test_equal_perplexities_keep_all(detector, value):
-    detection = detector.detect(np.full(100, value))
+    detection = detector.detect(np.full(100, value), RANDOM_R)
     assert detection.clean.all()
     assert detection.fit is None
     assert "different" in detection.reason
@@ -196,3 +200,47 @@ def test_axes_rise_and_margin_undoes_the_softplus(values):
 def test_bad_perplexities_are_refused(bad):
     with pytest.raises(DataError, match="finite"):
         GaussianDetector().detect(np.array(bad))
+
+
+def skewed_perplexities(share, num=4000, shift=0.0, seed=0):
+    """Clean margins with a long tail to the sure side, as a retriever makes them; mismatched ones like random pairs."""
+    rng = np.random.default_rng(seed)
+    noisy_N = np.arange(num) >= num - round(share * num)
+    margins_N = np.where(noisy_N, rng.normal(4.0 - shift, 1.0, num), 3.5 - rng.gamma(4.0, 0.8, num))
+    return np.logaddexp(0.0, margins_N), noisy_N
+
+
+SKEWED_R = np.logaddexp(0.0, np.random.default_rng(8).normal(4.0, 1.0, 4000))
+
+
+def test_anchored_fit_leaves_clean_pairs_alone_where_the_calibrated_one_cuts_them_in_two():
+    """What it was made for: on code search, without any noise, the calibrated fit flags three quarters."""
+    perplexities_N, _ = skewed_perplexities(0.0)
+    assert CalibratedDetector(min_separation=1).detect(perplexities_N).clean.mean() < 0.5
+    assert AnchoredDetector().detect(perplexities_N, SKEWED_R).clean.mean() > 0.99
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.8])
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_anchored_fit_allows_for_pairs_that_training_has_seen(share, shift):
+    perplexities_N, noisy_N = skewed_perplexities(share, shift=shift)
+    precision, recall = precision_recall(~AnchoredDetector().detect(perplexities_N, SKEWED_R).clean, noisy_N)
+    assert precision > 0.85
+    assert recall > 0.85
+
+
+def test_anchored_component_stays_near_the_random_pairs():
+    random_R = np.logaddexp(0.0, np.random.default_rng(1).normal(9.0, 1.0, 2000))
+    perplexities_N, _ = noisy_perplexities(0.5)
+    for max_shift in (0.0, 1.0, 2.0):
+        fit = AnchoredDetector(max_shift=max_shift).detect(perplexities_N, random_R).fit
+        margins_R = to_axis(random_R, "margin")
+        lowest = margins_R.mean() - max_shift * np.sqrt(fit.variances[1])
+        assert lowest - 1e-9 <= fit.means[1] <= margins_R.mean() + 1e-9
+        assert fit.variances[1] == pytest.approx(margins_R.var(), rel=0.01)
+
+
+@pytest.mark.parametrize("random_R", [None, np.full(50, np.nan), np.ones(50)])
+def test_anchored_fit_without_random_pairs_is_refused(random_R):
+    with pytest.raises(DataError, match="needs perplexities of 10 or more different random pairs"):
+        AnchoredDetector().detect(noisy_perplexities(0.5)[0], random_R)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raydr.errors import DataError
-from raydr.noise.perplexity import perplexities
+from raydr.noise.perplexity import perplexities, random_pair_perplexities
 
 
 def test_equals_reference_loop():
@@ -44,3 +44,24 @@ def test_shift_invariant():
 def test_bad_scores_are_refused(positive, random, match):
     with pytest.raises(DataError, match=match):
         perplexities(positive, random)
+
+
+def test_random_pairs_equal_a_loop_that_leaves_one_out():
+    rng = np.random.default_rng(0)
+    random, column = rng.normal(size=(20, 7)), rng.integers(20, size=20)
+    random[3, [0, 2]] = random[4, 1:] = random[5] = -np.inf
+    expected = []
+    for row, at in zip(random, column, strict=True):
+        counting = [score for score in row if score > -np.inf]
+        if len(counting) < 2:
+            expected.append(math.nan)
+            continue
+        chosen = counting.pop(at % len(counting))
+        expected.append(float(perplexities([chosen], [counting])[0]))
+    np.testing.assert_allclose(random_pair_perplexities(random, column), expected, rtol=1e-9)
+    assert np.isnan(expected).sum() == 2
+
+
+def test_a_random_passage_far_above_the_others_has_no_negative_perplexity():
+    found = random_pair_perplexities([[800.0, 0.1, 0.2], [0.3, 0.1, 700.7]], [0, 2])
+    assert found.tolist() == [0.0, 0.0]

@@ -32,11 +32,14 @@ class AboveMedian(Detector):
 
     name: Literal["above_median"] = "above_median"
 
-    def fit(self, perplexities_N: FloatArray) -> MixtureFit:
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
         raise AssertionError("there is nothing to fit")
 
-    def detect(self, perplexities_N: FloatArray) -> Detection:
-        clean_N = perplexities_N <= np.median(perplexities_N)
+    def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
+        # Both are read, so that what differs between workers would show.
+        assert random_N is not None
+        above_N = perplexities_N - random_N
+        clean_N = above_N <= np.median(above_N)
         return Detection(clean_N, np.zeros(len(clean_N)), self.threshold, None)
 
 

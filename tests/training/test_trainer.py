@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.data.examples import Ragged
 from raydr.errors import ConfigError, DataError, TrainingError
+from raydr.models.inference import encode_tokens
+from raydr.seeding import query_rng
+from raydr.training.config import PairDetectionConfig
 from raydr.training.detection import PairDetector
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
@@ -220,7 +224,37 @@ def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss)
     detector = trainer.setup.detector
     for epoch in range(20):
-        assert np.isfinite(detector.measure(trainer.model, epoch, torch.float32, 1.0)).all()
+        measured = detector.measure(trainer.model, epoch, torch.float32, 1.0)
+        assert np.isfinite(measured.pairs_N).all()
+        # There is no other passage to measure a random pair against.
+        assert np.isnan(measured.random_N).all()
+
+
+def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpoint):
+    """Against a loop over the drawn passages."""
+    npc = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 12}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | npc)
+    detector, batches = trainer.setup.detector, trainer.setup.batches
+    examples, model = batches.examples, trainer.model.eval()
+    found = detector.measure(model, 1, torch.float32, 1.0).random_N
+
+    def vector(side: str, title: list[str] | None, text: list[str]) -> np.ndarray:
+        tokenizer = batches.tokenizers[side]
+        return encode_tokens(model.tower(side), tokenizer(title, text), 1024, tokenizer.pad_id)[0]
+
+    for at in (0, 7, 39):
+        drawn = query_rng(detector.seed, 1, examples.query_ids[at], "perplexity").integers(len(examples), size=12)
+        rows = [int(examples.positives[one][0]) for one in drawn]
+        hashes = batches.corpus.content_hashes(np.array(rows)).view(np.int64)
+        rows = [row for row, content in zip(rows, hashes, strict=True) if content not in examples.forbidden[at]]
+        texts = batches.corpus.texts(np.array(rows))
+        query = vector("query", None, [examples.texts[at]])
+        scores = [
+            float(query @ vector("passage", [title], [text]))
+            for title, text in zip(texts.titles, texts.texts, strict=True)
+        ]
+        expected = np.log(sum(np.exp(score) for score in scores)) - scores[0]
+        assert found[at] == pytest.approx(expected, rel=1e-3)
 
 
 def test_patience_ends_training(tiny_data, tiny_checkpoint):
@@ -264,3 +298,9 @@ def test_flags_of_one_positive_are_not_applied_to_another(tiny_data, tiny_checkp
     with pytest.raises(ConfigError, match="40 training queries have several positives.*set train.positive to first"):
         PairDetector(*arguments, config, 0)
     PairDetector(*arguments, config.model_copy(update={"positive": "first"}), 0)
+
+
+def test_random_pairs_are_not_taken_from_hard_negatives():
+    assert PairDetectionConfig.model_validate({"detector": "anchored"}).detector.reads_random_pairs
+    with pytest.raises(ValidationError, match="detector anchored compares with random pairs: against must be random"):
+        PairDetectionConfig.model_validate({"detector": "anchored", "against": "hard"})

@@ -184,15 +184,18 @@ class Decision:
 class SplitJudge(SampleJudge):
     """Base of the judges that compare the pairs of a whole split: each is measured, then all are decided on at once.
 
-    Only :meth:`measure` sees scores, so that a split is measured piece by piece, one number a pair kept.
+    Only :meth:`measure` sees scores, so that a split is measured piece by piece, a few numbers a pair kept.
     """
 
-    @abstractmethod
-    def measure(self, candidates: ScoredCandidates) -> FloatArray:
-        """One number a pair, from its own scores only, shape (Q,)."""
+    #: Names of the numbers that are kept of a pair.
+    measures: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def decide(self, measures_Q: FloatArray) -> Decision:
+    def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
+        """The numbers of each pair by name, from its own scores only, shape (Q,) each."""
+
+    @abstractmethod
+    def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
         """Verdicts on all pairs of a split in any order, and what the decision rests on (for people)."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, ClassVar, Literal
 
@@ -12,7 +13,7 @@ from raydr.component import Pluggable
 from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detector import Detector
 from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
-from raydr.noise.perplexity import perplexities
+from raydr.noise.perplexity import perplexities, random_pair_perplexities
 
 
 class NPC(SplitJudge):
@@ -25,7 +26,8 @@ class NPC(SplitJudge):
     Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4.
 
     Args:
-        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better.
+        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` holds the
+            mismatched pairs near random ones.
         num_random: random positives that each pair is measured against.
 
     >>> rng = np.random.default_rng(0)
@@ -41,19 +43,27 @@ class NPC(SplitJudge):
     flags: ClassVar[str] = "pairs whose perplexity among random passages belongs to the higher of two groups"
     score_name: ClassVar[str] = "perplexity"
 
+    measures: ClassVar[tuple[str, ...]] = ("perplexity", "random_pair")
+
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = CalibratedDetector()
     num_random: int = Field(default=255, ge=1)
 
-    def measure(self, candidates: ScoredCandidates) -> FloatArray:
+    def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
         sizes_Q = np.diff(candidates.offsets)
         # Passages that must not count for a query are missing from its scores: -inf keeps the shape.
         random_QM = np.full((candidates.num_queries, int(sizes_Q.max(initial=1))), -np.inf)
         random_QM[np.arange(random_QM.shape[1]) < sizes_Q[:, None]] = candidates.scores_M
-        return perplexities(candidates.positives(self.name), random_QM)
+        # The sample is the same for all queries: each takes another one of it for its random pair.
+        turn_Q = np.arange(candidates.num_queries)
+        return {
+            "perplexity": perplexities(candidates.positives(self.name), random_QM),
+            "random_pair": random_pair_perplexities(random_QM, turn_Q),
+        }
 
-    def decide(self, measures_Q: FloatArray) -> Decision:
-        detection = self.detector.detect(measures_Q)
+    def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
+        perplexity_Q = measures["perplexity"]
+        detection = self.detector.detect(perplexity_Q, measures["random_pair"])
         facts = {
             "reason": detection.reason,
             "threshold": detection.threshold,
@@ -61,8 +71,8 @@ class NPC(SplitJudge):
         }
         actions_Q = np.where(detection.clean, "keep", "drop")
         return Decision(
-            Verdicts(np.asarray(measures_Q), actions_Q, detection.clean.astype(np.float64)),
+            Verdicts(perplexity_Q, actions_Q, detection.clean.astype(np.float64)),
             facts,
-            {"perplexity": np.asarray(measures_Q), "log_posterior": detection.log_posterior},
+            {**measures, "log_posterior": detection.log_posterior},
             -np.expm1(detection.log_posterior) if not detection.reason else None,
         )

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.errors import DataError
 from raydr.noise.calibrated import START_SHARES
 from raydr.noise.detector import Detector, FloatArray, MixtureFit, to_axis
 
@@ -54,10 +53,7 @@ class AnchoredDetector(Detector):
     min_separation: float = Field(default=0.75, ge=0.0)
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
-        if random_R is None or np.unique(random_R).size < 10:
-            found = "none" if random_R is None else f"{np.unique(random_R).size} different ones"
-            raise DataError(f"detector anchored needs perplexities of 10 or more different random pairs, got {found}")
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))
         fits = [self._fit_from(share, axis_N, axis_R) for share in START_SHARES]
         fit = min(fits, key=lambda one: one.bic_two)

@@ -44,7 +44,7 @@ class CalibratedDetector(Detector):
     seed: int = Field(default=0, ge=0, lt=2**32)
     min_separation: float = Field(default=2.0, ge=0.0)
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         fits = [
             replace(fit, reason=self.why_not_bimodal(fit))
             for fit in fit_gaussians(perplexities_N, self.axis, self.variance_floor, self.seed, START_SHARES)

@@ -129,8 +129,13 @@ class Detector(Component):
     min_separation: float = Field(default=1.0, ge=0.0)
 
     @abstractmethod
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
-        """The mixture of finite, not all equal perplexities; the same for any order of them."""
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        """The mixture of finite, not all equal perplexities; the same for any order of them.
+
+        Args:
+            perplexities_N: of the training pairs.
+            random_R: of random pairs; empty if there are none.
+        """
 
     def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
         """Fit, and flag the pairs that belong to the high component.
@@ -141,12 +146,16 @@ class Detector(Component):
                 there is none. Not every detector reads them.
 
         Raises:
-            DataError: perplexities are negative or not finite, or the detector needs random pairs and has too few.
+            DataError: perplexities are negative or not finite, or the detector reads random pairs and was given none.
         """
         perplexities_N = _checked(perplexities_N)
-        random_R = None if random_N is None else _checked(random_N[~np.isnan(random_N)])
+        random_R = np.zeros(0) if random_N is None else _checked(random_N[~np.isnan(random_N)])
+        if self.reads_random_pairs and random_N is None:
+            raise DataError(f"detector {self.name} compares with random pairs: give their perplexities")
         if np.unique(perplexities_N).size < 10:
             return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities")
+        if self.reads_random_pairs and np.unique(random_R).size < 10:
+            return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities of random pairs")
         fit = self.fit(perplexities_N, random_R)
         if not fit.bimodal:
             return self._keep_all(perplexities_N, fit, fit.reason)

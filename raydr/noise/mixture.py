@@ -95,6 +95,6 @@ class GaussianDetector(Detector):
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
     seed: int = Field(default=0, ge=0, lt=2**32)
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         (fit,) = fit_gaussians(perplexities_N, "perplexity", self.variance_floor, self.seed)
         return replace(fit, reason=self.why_not_bimodal(fit))

@@ -240,7 +240,11 @@ def test_anchored_component_stays_near_the_random_pairs():
         assert fit.variances[1] == pytest.approx(margins_R.var(), rel=0.01)
 
 
-@pytest.mark.parametrize("random_R", [None, np.full(50, np.nan), np.ones(50)])
-def test_anchored_fit_without_random_pairs_is_refused(random_R):
-    with pytest.raises(DataError, match="needs perplexities of 10 or more different random pairs"):
-        AnchoredDetector().detect(noisy_perplexities(0.5)[0], random_R)
+def test_anchored_fit_without_random_pairs():
+    perplexities_N, _ = noisy_perplexities(0.5)
+    with pytest.raises(DataError, match="detector anchored compares with random pairs"):
+        AnchoredDetector().detect(perplexities_N)
+    for too_few_N in (np.full(2000, np.nan), np.ones(2000)):
+        detection = AnchoredDetector().detect(perplexities_N, too_few_N)
+        assert detection.clean.all()
+        assert detection.reason == "fewer than 10 different perplexities of random pairs"

@@ -32,7 +32,7 @@ class AboveMedian(Detector):
 
     name: Literal["above_median"] = "above_median"
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray | None = None) -> MixtureFit:
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         raise AssertionError("there is nothing to fit")
 
     def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:

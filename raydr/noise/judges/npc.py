@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from raydr.component import Pluggable
-from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.anchored import AnchoredDetector
 from raydr.noise.detector import Detector
 from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.perplexity import perplexities, random_pair_perplexities
@@ -26,12 +26,11 @@ class NPC(SplitJudge):
     Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4.
 
     Args:
-        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` holds the
-            mismatched pairs near random ones.
+        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` also clean data.
         num_random: random positives that each pair is measured against.
 
     >>> rng = np.random.default_rng(0)
-    >>> positive_Q = np.where(np.arange(200) < 20, -4.0, 4.0) + rng.normal(size=200)
+    >>> positive_Q = np.where(np.arange(200) < 20, 0.0, 8.0) + rng.normal(size=200)
     >>> candidates = ScoredCandidates(rng.normal(size=2000), np.arange(0, 2001, 10), positive_Q)
     >>> dropped_Q = NPC().judge(candidates).action == "drop"
     >>> int(dropped_Q[:20].sum()), int(dropped_Q[20:].sum())
@@ -46,7 +45,7 @@ class NPC(SplitJudge):
     measures: ClassVar[tuple[str, ...]] = ("perplexity", "random_pair")
 
     name: Literal["npc"] = "npc"
-    detector: Annotated[Detector, Pluggable()] = CalibratedDetector()
+    detector: Annotated[Detector, Pluggable()] = AnchoredDetector()
     num_random: int = Field(default=255, ge=1)
 
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:

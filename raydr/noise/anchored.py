@@ -11,7 +11,8 @@ from pydantic import Field
 from raydr.noise.calibrated import START_SHARES
 from raydr.noise.detector import Detector, FloatArray, MixtureFit, to_axis
 
-_NUM_STEPS, _TOLERANCE = 3000, 1e-5
+#: EM ends after so many steps, or when the mean log-likelihood rises by less.
+_NUM_STEPS, _TOLERANCE = 1000, 1e-8
 
 
 class AnchoredDetector(Detector):
@@ -73,7 +74,7 @@ class AnchoredDetector(Detector):
             logs_2N = fit.log_densities(axis_N)
             total_N = np.logaddexp(*logs_2N)
             likelihood = float(total_N.sum())
-            if likelihood - before < _TOLERANCE:
+            if likelihood - before < _TOLERANCE * num:
                 break
             before = likelihood
             clean_N, noisy_N = np.exp(logs_2N - total_N)

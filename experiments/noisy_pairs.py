@@ -93,8 +93,9 @@ def _filtered(job: Job, data: ArmData, name: str) -> Arm:
             f"arm {name}: {judge.name} leaves {after} of {before} pairs, fewer than train.batch_size "
             f"{config.train.batch_size}: change the judge's settings, or leave the arm out (--arms)"
         )
-    left = replace(data, **{"dataset" if judge.subject == "pairs" else "negatives": judged.folder})
-    return Arm(name, config, left, inputs=(judged.fingerprint,))
+    if judge.subject == "pairs":
+        return Arm(name, config, replace(data, dataset=judged.folder), inputs=(judged.fingerprint,))
+    return Arm(name, config, replace(data, negatives=judged.folder))
 
 
 if __name__ == "__main__":

@@ -85,9 +85,9 @@ def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.Arra
     random_NM = np.asarray(random_scores_NM, dtype=np.float64)
     counts_NM = random_NM > -np.inf
     num_N = counts_NM.sum(axis=1)
-    # A stable sort puts the columns that count first, in their order.
-    order_NM = np.argsort(~counts_NM, axis=1, kind="stable")
-    chosen_N = order_NM[np.arange(len(random_NM)), np.asarray(column_N) % np.maximum(num_N, 1)]
+    place_N = np.asarray(column_N) % np.maximum(num_N, 1)
+    # The first column up to which one more counts.
+    chosen_N = (counts_NM.cumsum(axis=1) > place_N[:, None]).argmax(axis=1)
     found_N = np.full(len(random_NM), np.nan)
     row_R = np.flatnonzero(num_N > 1)
     total_R = np.logaddexp.reduce(random_NM[row_R], axis=1)

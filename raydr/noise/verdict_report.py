@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import FloatArray, Judge
-from raydr.noise.judges.classifier import Classifier
-from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.judges.sieve import Sieve
 
 
@@ -64,7 +62,7 @@ def summarize_verdicts(
     summary["flagged_share"] = 1.0 - actions["keep"] / counts["verdicts"] if counts["verdicts"] else 0.0
     if truths:
         suspicion = np.concatenate(scores)
-        probability = suspicion if isinstance(judge, Classifier | PairClassifier) else None
+        probability = suspicion if judge.score_is_probability else None
         if chances:
             probability = np.concatenate(chances)
         report = report_detection(np.concatenate(truths), np.concatenate(flags), suspicion, probability)

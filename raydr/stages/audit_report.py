@@ -18,7 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.noise.audit_result import AuditResult, PairFindings
 from raydr.noise.detector import MixtureFit
-from raydr.noise.judges.pair_classifier import PairClassifier
+from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
 from raydr.reporting.audit_report import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
 from raydr.reporting.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
@@ -132,7 +132,7 @@ def _detection(inputs: AuditInputs, found: PairFindings) -> _Detection | None:
 def _mean_probability(inputs: AuditInputs, found: PairFindings, detection: _Detection | None) -> float | None:
     if detection is not None:
         return detection.mean_probability
-    if found.settings["name"] != PairClassifier().name:
+    if not judge_class(found.settings).score_is_probability:
         return None
     artifact = Artifact.open(inputs.verdicts[found.judge], "verdicts")
     names = artifact.parts(f"verdicts/{inputs.split}")

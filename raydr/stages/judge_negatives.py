@@ -147,9 +147,10 @@ class JudgeNegatives:
         scoring, scorer = self.job.scoring, self.scorer
         assert scoring is not None
         assert scorer is not None
-        positives = {} if scoring.is_cross_encoder else positives_of(self.data, self.job.split, found.query_ids)
+        positives: dict[str, list[str]] = {}
         if not scoring.is_cross_encoder:
-            positives = {one: [*positives.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
+            judged = positives_of(self.data, self.job.split, found.query_ids)
+            positives = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
         owners = [at for at, query_id in enumerate(found.query_ids) for _ in positives.get(query_id, [])]
         positive_ids = [one for query_id in found.query_ids for one in positives.get(query_id, [])]
         passage_ids = found.table["passage_id"].to_pylist() + positive_ids

@@ -119,6 +119,8 @@ class Judge(Component):
     flags: ClassVar[str]
     #: What the score of its verdicts is.
     score_name: ClassVar[str]
+    #: Whether that is the probability of what the judge looks for.
+    score_is_probability: ClassVar[bool] = False
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:

@@ -48,6 +48,7 @@ class Classifier(Judge):
 
     flags: ClassVar[str] = "candidates that a cross-encoder takes for relevant"
     score_name: ClassVar[str] = "probability of relevance"
+    score_is_probability: ClassVar[bool] = True
 
     name: Literal["classifier"] = "classifier"
     positive_above: float = Field(default=0.9, ge=0.0, le=1.0)

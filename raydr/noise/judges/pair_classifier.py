@@ -33,6 +33,7 @@ class PairClassifier(Judge):
 
     flags: ClassVar[str] = "pairs that a cross-encoder takes for irrelevant"
     score_name: ClassVar[str] = "probability of a mismatch"
+    score_is_probability: ClassVar[bool] = True
 
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)

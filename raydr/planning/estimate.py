@@ -160,24 +160,26 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     if not train.use_gpu and not config.encode.gpus_per_actor:
         rate *= train.cpus_per_worker / config.encode.cpus_per_actor
     group = query + (1 + train.num_hard_negatives) * passage
-    step = training.step_seconds
-    if train.loss.needs_teacher:
-        step += train.batch_size * group / rate
-    if train.coteaching is not None:
-        step *= 2
+    networks = 2 if train.coteaching is not None else 1
     dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
     dev = (dev_queries * (query + passage) + train.dev.random_passages * passage) / rate if dev_queries else 0.0
-    detection = 0.0
+    # Teacher and detection begin after the loss's warm-up.
+    warm_epochs = max(0, train.num_epochs - train.loss.num_warmup_epochs)
+    num_detections = 0
     if train.pair_detection is not None:
-        detection = num_queries * (query + passage) / rate
-    epoch = num_steps * step + dev + detection
-    networks = 2 if train.coteaching is not None else 1
-    parts = {"steps": num_steps * step, "detection": detection, "dev": dev}
-    shares = ", ".join(f"{name} {seconds / epoch:.0%}" for name, seconds in parts.items() if seconds)
+        num_detections = min(1, warm_epochs) if train.pair_detection.repeat == "once" else warm_epochs
+    parts = {
+        "steps": train.num_epochs * num_steps * training.step_seconds * networks,
+        "teacher": warm_epochs * num_steps * train.batch_size * group / rate if train.loss.needs_teacher else 0.0,
+        "detection": num_detections * num_queries * (query + passage) / rate,
+        "dev": train.num_epochs * dev,
+    }
+    total = sum(parts.values())
+    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts.items() if seconds)
     return StageEstimate(
         name=name,
         work=f"{num_queries:,} queries x {train.num_epochs} epochs",
-        seconds=encoding.load_seconds + 2 * _STAGE_SECONDS + train.num_epochs * epoch,
+        seconds=encoding.load_seconds + 2 * _STAGE_SECONDS + total,
         cpus=workers * train.cpus_per_worker,
         gpus=workers if train.use_gpu else 0,
         worker_bytes=training.peak_bytes,

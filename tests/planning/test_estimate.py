@@ -71,13 +71,27 @@ def test_training_counts_steps_teacher_detection_and_dev():
     seconds = estimate_training(plain, "train", SIZES, RATES).seconds
     start = seconds - 2 * (100 * 0.5 + dev)
     assert 10 < start < 20
-    npc = plain.model_copy(
-        update={"train": plain.train.model_validate(
-            plain.train.model_dump() | {"loss": {"name": "npc"}, "pair_detection": {}}
-        )}
-    )  # fmt: skip
     teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
-    assert estimate_training(npc, "train", SIZES, RATES).seconds - seconds == pytest.approx(2 * (teacher + detection))
+    assert seconds_of_npc(plain, warmup_epochs=0) - seconds == pytest.approx(2 * (teacher + detection))
+
+
+@pytest.mark.parametrize(
+    ("repeat", "warmup_epochs", "num_taught", "num_detections"),
+    [("each_epoch", 1, 2, 2), ("once", 1, 2, 1), ("each_epoch", 3, 0, 0), ("once", 4, 0, 0)],
+)
+def test_teacher_and_detection_cost_nothing_in_the_warm_up(
+    repeat: str, warmup_epochs: int, num_taught: int, num_detections: int
+):
+    plain = config(train={"num_epochs": 3, "batch_size": 64})
+    more = seconds_of_npc(plain, warmup_epochs, repeat) - estimate_training(plain, "train", SIZES, RATES).seconds
+    teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
+    assert more == pytest.approx(num_taught * teacher + num_detections * detection)
+
+
+def seconds_of_npc(plain: RunConfig, warmup_epochs: int, repeat: str = "each_epoch") -> float:
+    changed = {"loss": {"name": "npc", "warmup_epochs": warmup_epochs}, "pair_detection": {"repeat": repeat}}
+    train = plain.train.model_validate(plain.train.model_dump() | changed)
+    return estimate_training(plain.model_copy(update={"train": train}), "train", SIZES, RATES).seconds
 
 
 def test_an_index_with_cells_costs_its_training_and_searches_less():

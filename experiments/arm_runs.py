@@ -13,6 +13,7 @@ from raydr.artifacts import Artifact, fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.evaluation.metrics import parse_measures
+from raydr.indexing.config import SearchConfig
 from raydr.stages.tasks import fetch
 from raydr.training.config import NEUTRAL
 
@@ -49,7 +50,10 @@ class Arm:
         # How candidates were mined stands in sections that an arm does not depend on otherwise.
         candidates = [] if mined is None else [Artifact.open(mined, "negatives").fingerprint]
         redrawn = [{"redraw_depth": depth}] if depth else []
-        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn])
+        # Measures see so many passages of a query; results of the default have no word of it.
+        top_k = self.config.search.top_k
+        ranked = [{"top_k": top_k}] if top_k != SearchConfig().top_k else []
+        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn, *ranked])
 
     def stem(self, seed: int) -> str:
         """What the files of its results are called."""

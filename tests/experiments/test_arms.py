@@ -41,8 +41,9 @@ def test_an_arms_key_depends_on_what_changes_its_result() -> None:
         Arm("nce", config(train={"num_epochs": 7}), DATA),
         Arm("nce", config(), DATA, inputs=("judged",)),
         Arm("nce", config(), DATA, ArmOptions(redraw_depth=5)),
+        Arm("nce", config(search={"top_k": 500}), DATA),
     ]
-    assert len({arm.key(0) for arm in [plain, *different]}) == 4
+    assert len({arm.key(0) for arm in [plain, *different]}) == 5
     assert model_folder(plain, 3, Path("out")) == (Path("out") / "models" / f"nce-3-{plain.key(3)}").absolute()
 
 

@@ -53,7 +53,9 @@ class Arm:
         # Measures see so many passages of a query; results of the default have no word of it.
         top_k = self.config.search.top_k
         ranked = [{"top_k": top_k}] if top_k != SearchConfig().top_k else []
-        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn, *ranked])
+        # Once they were as coarse as the arithmetic of the forward pass.
+        taught = [{"teacher_scores": "float32"}] if self.config.train.loss.needs_teacher else []
+        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn, *ranked, *taught])
 
     def stem(self, seed: int) -> str:
         """What the files of its results are called."""

@@ -21,8 +21,7 @@ from experiments.redrawn import redraw_candidates
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
-from raydr.data.examples import SplitTables
+from raydr.data.dataset import Dataset
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -129,11 +128,12 @@ def prepare_arm(
     device = torch.device("cuda" if config.train.use_gpu else "cpu")
     dtype = torch_dtype(resolve_dtype(config.train.dtype, device.type)[0])
     opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    train = _tables(opened, config.data.train_split, data.negatives)
+    mined = None if data.negatives is None else Artifact.open(data.negatives, "negatives")
+    train = opened.training_tables(config.data.train_split, mined)
     if clean_only:
         false = known_false_negatives(opened, config.data.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
-    dev = _tables(opened, config.data.dev_split, None)
+    dev = opened.training_tables(config.data.dev_split)
     model = DualEncoder.from_config(config.model, seed).to(device)
     tokenizers = build_tokenizers(config.model)
     setup = build_setup(config.train, seed, model, tokenizers, TrainingInputs(corpus, train, dev), dtype, listener)
@@ -188,19 +188,12 @@ def _test(
     """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
     corpus, model = prepared.corpus, prepared.trainer.model
     everything = DevConfig(max_queries=10**9, random_passages=len(corpus))
-    tables = _tables(prepared.data, config.data.test_splits[0], None)
+    tables = prepared.data.training_tables(config.data.test_splits[0])
     retrieval = DevRetrieval(tables, corpus, prepared.tokenizers, everything, seed)
     model.load_state_dict(state)
     ranking = retrieval.rank_passages(model, prepared.dtype, config.search.top_k)
     assert ranking is not None
     return score_queries(parse_measures(config.evaluate.measures), retrieval.dev.qrels, ranking)
-
-
-def _tables(data: Dataset, split: str, negatives: Folder | None) -> SplitTables:
-    mined: pa.Table = data.negatives(split)
-    if negatives is not None:
-        mined = read_split(Artifact.open(negatives, "negatives"), "negatives", split)
-    return data.queries(split), data.qrels(split), mined
 
 
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:

@@ -5,6 +5,7 @@ Artefact ``dataset``::
     queries/SPLIT/part-*.arrow    queries(query_id, text, answers)
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
+    dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
 
 Artefact ``negatives`` (mined or judged) has the last folder alone.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from raydr.artifacts import Artifact
-from raydr.data.schema import BY_NAME, read_arrow
+from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.errors import DataError
 from raydr.storage import Folder
 
@@ -62,6 +63,20 @@ class Dataset:
     def negatives(self, split: str) -> pa.Table:
         """The negatives that came with the data; empty if it has none."""
         return read_split(self.artifact, "negatives", split)
+
+    def dropped(self, split: str) -> pa.Table:
+        """The pairs that judges dropped, as negatives with the action ``drop``; empty if none did."""
+        return read_split(self.artifact, "dropped", split)
+
+    def training_tables(self, split: str, mined: Artifact | None = None) -> SplitTables:
+        """Queries, judgments, and candidate negatives; among these what must never be one, dropped pairs included.
+
+        Args:
+            split: the split.
+            mined: a ``negatives`` artefact that takes the place of the data set's own candidates.
+        """
+        candidates = self.negatives(split) if mined is None else read_split(mined, "negatives", split)
+        return self.queries(split), self.qrels(split), pa.concat_tables([candidates, self.dropped(split)])
 
     def _table(self, name: str, split: str) -> pa.Table:
         if split not in self.splits:

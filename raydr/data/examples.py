@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus
 from raydr.errors import DataError
 
-#: Queries, judgments and negatives of one split.
-SplitTables = tuple[pa.Table, pa.Table, pa.Table]
-
 
 @dataclass(frozen=True)
 class Ragged:

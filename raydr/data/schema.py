@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from raydr.errors import DataError
 
 TableName = Literal["passages", "queries", "qrels", "negatives"]
+#: Queries, judgments and negatives of one split.
+SplitTables = tuple[pa.Table, pa.Table, pa.Table]
 
 PASSAGES = pa.schema(
     [
@@ -53,7 +55,7 @@ NEGATIVES = pa.schema(
     [
         pa.field("query_id", pa.string(), nullable=False),
         pa.field("passage_id", pa.string(), nullable=False),
-        #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``.
+        #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``; ``pair`` for a dropped positive.
         pa.field("miner", pa.string(), nullable=False),
         pa.field("round", pa.int32(), nullable=False),
         pa.field("rank", pa.int32(), nullable=False),
@@ -110,6 +112,7 @@ BY_NAME: dict[str, pa.Schema] = {
     "queries": QUERIES,
     "qrels": QRELS,
     "negatives": NEGATIVES,
+    "dropped": NEGATIVES,
     "runs": RUNS,
     "verdicts": VERDICTS,
     "second_positives": SECOND_POSITIVES,

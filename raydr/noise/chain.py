@@ -57,13 +57,13 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Tab
     return negatives
 
 
-def drop_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Table:
-    """The judgments without those (query, positive) pairs that a judge drops."""
+def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
+    """The judgments that are left, and the (query, positive) pairs that a judge drops."""
     dropped = {pair for pair, verdict in _by_pair(verdicts).items() if verdict.action == "drop"}
     kept = np.array([pair not in dropped for pair in _pairs(qrels)], dtype=np.bool_)
     # A judgment of relevance 0 is no pair: no judge has seen it.
-    irrelevant = qrels["relevance"].to_numpy() <= 0
-    return qrels.filter(pa.array(kept | irrelevant))
+    kept |= qrels["relevance"].to_numpy() <= 0
+    return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept))
 
 
 def _by_pair(verdicts: Sequence[pa.Table]) -> dict[_Pair, Chained]:

@@ -25,6 +25,8 @@ from raydr.pipelines import stage_calls as make
 from raydr.pipelines.refresh_config import RefreshConfig
 from raydr.pipelines.retrieval_steps import Make, StepBook, encoders, encoding, trainers
 from raydr.pipelines.steps import Resources, Step
+from raydr.stages.apply_verdicts import FILTER_VERSION
+from raydr.stages.judge import VERSION as JUDGE_VERSION
 from raydr.storage import Folder
 from raydr.tracking import TrackerHandle
 
@@ -246,7 +248,13 @@ class _Planner:
         model = self._judges_model(config, number, last, mined, judge)
         if model is not None:
             needs["model"] = model
-        settings = {"split": split, "judge": judge.fingerprint_settings(), "seed": config.seed, **encoding(config)}
+        settings = {
+            "split": split,
+            "judge": judge.fingerprint_settings(),
+            "seed": config.seed,
+            "version": JUDGE_VERSION,
+            **encoding(config),
+        }
         return self._add(
             number,
             f"judge-{judge.name}",
@@ -335,7 +343,7 @@ class _Planner:
             number,
             "pairs",
             "dataset",
-            {"split": config.data.train_split},
+            {"split": config.data.train_split, "version": FILTER_VERSION},
             {step.label: step for step in verdicts},
             partial(make.filter_pairs, config, config.data.train_split, self.dataset.folder),
             work=self.book.num_queries(config.data.train_split),

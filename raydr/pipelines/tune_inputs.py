@@ -18,6 +18,8 @@ from raydr.noise.judges.sieve import Sieve
 from raydr.pipelines import stage_calls as make
 from raydr.pipelines.retrieval_steps import Make
 from raydr.pipelines.steps import Step, required
+from raydr.stages.apply_verdicts import FILTER_VERSION
+from raydr.stages.judge import VERSION as JUDGE_VERSION
 from raydr.storage import Folder
 
 
@@ -88,7 +90,7 @@ class Upstream:
         if verdicts["pairs"]:
             needs = {step.label: step for step in verdicts["pairs"]}
             pairs = self._add(
-                steps, "pairs", "dataset", {"split": split}, needs,
+                steps, "pairs", "dataset", {"split": split, "version": FILTER_VERSION}, needs,
                 partial(make.filter_pairs, config, split, self.dataset),
             )  # fmt: skip
         return pairs, judged
@@ -115,7 +117,12 @@ class Upstream:
             )
         split = config.data.train_split
         needs = {"negatives": mined} if judge.subject == "negatives" and mined is not None else {}
-        settings: dict[str, Any] = {"split": split, "judge": judge.fingerprint_settings(), "seed": config.seed}
+        settings: dict[str, Any] = {
+            "split": split,
+            "judge": judge.fingerprint_settings(),
+            "seed": config.seed,
+            "version": JUDGE_VERSION,
+        }
         own = self._own_model(config, judge, mined, steps)
         asked = None
         if own is not None:

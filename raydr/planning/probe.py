@@ -18,7 +18,7 @@ from raydr.planning.config import DeviceFigures
 from raydr.planning.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
 
 if TYPE_CHECKING:
-    from raydr.data.examples import SplitTables
+    from raydr.data.schema import SplitTables
     from raydr.models.tokens import Tokens
     from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress

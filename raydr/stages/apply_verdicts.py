@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
+from raydr.artifacts import FORMAT_VERSION, Artifact, Building, Identity, Part, begin, record_part
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, warn
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet, write_arrow
+from raydr.data.schema import read_arrow, read_parquet, to_table, write_arrow
 from raydr.errors import ConfigError, DataError
-from raydr.noise.chain import drop_pairs, judge_negatives
+from raydr.noise.chain import judge_negatives, split_pairs
 from raydr.stages.tasks import results
 from raydr.storage import Folder, write_part
+
+#: Of data sets without dropped pairs; 2: these are kept as such.
+FILTER_VERSION = 2
 
 
 def apply_verdicts(
@@ -85,6 +88,7 @@ def filter_pairs(
 ) -> Artifact:
     """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
 
+    What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
     Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
 
     Raises:
@@ -140,20 +144,21 @@ def _filter(
     import ray
 
     inputs = {**inputs, "dataset": data.fingerprint, "corpus": data.corpus_fingerprint}
-    with begin(output, Identity(kind="dataset", config=settings, inputs=inputs), overwrite) as state:
+    version = FORMAT_VERSION if verdicts is None else FILTER_VERSION
+    with begin(output, Identity(kind="dataset", version=version, config=settings, inputs=inputs), overwrite) as state:
         if isinstance(state, Artifact):
             say(f"data set {output}: already there with the same fingerprint, reused")
             return state
-        prefix = f"qrels/{split}/"
+        changed = (f"qrels/{split}/", f"dropped/{split}/")
         mine = data.artifact.parts(f"qrels/{split}")
         job = ray.remote(num_cpus=1)(_filter_part)
         pending = [
             job.remote(data.artifact.folder, name, verdicts, f"verdicts/{split}/part-{at:05d}-", output)
             for at, name in enumerate(mine)
         ]
-        for name, part in results(pending, "filter pairs", "parts"):
-            state.done[name] = Part.model_validate(part)
-        _copy_parts(data.artifact, [name for name in data.artifact.parts() if not name.startswith(prefix)], state)
+        for written in results(pending, "filter pairs", "parts"):
+            state.done |= {name: Part.model_validate(part) for name, part in written.items()}
+        _copy_parts(data.artifact, [name for name in data.artifact.parts() if not name.startswith(changed)], state)
         before = data.artifact.rows(f"qrels/{split}")
         after = sum(state.done[name].rows for name in mine)
         info = {**data.artifact.info, "judgments_before": before, "judgments_after": after}
@@ -216,13 +221,23 @@ def _apply_to_part(
 
 def _filter_part(
     dataset: Folder, name: str, verdicts: list[Folder] | None, prefix: str, output: Folder
-) -> tuple[str, dict[str, Any]]:
-    qrels = read_arrow(Artifact.open(dataset, "dataset").local(name))
+) -> dict[str, dict[str, Any]]:
+    """Write what is left of one part of the judgments, and what judges have dropped of it, now or before."""
+    artifact = Artifact.open(dataset, "dataset")
+    qrels = read_arrow(artifact.local(name))
+    dropped_name = name.replace("qrels/", "dropped/", 1)
+    dropped = [read_arrow(artifact.local(dropped_name))] if dropped_name in artifact.manifest.parts else []
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
-        left = drop_pairs(qrels, _verdict_tables(verdicts, prefix))
-    return name, _write(output, name, left.num_rows, partial(write_arrow, left))
+        left, pairs = split_pairs(qrels, _verdict_tables(verdicts, prefix))
+        rows = pairs.select(["query_id", "passage_id"]).to_pylist()
+        dropped.append(to_table("dropped", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
+    written = {name: _write(output, name, left.num_rows, partial(write_arrow, left))}
+    together = pa.concat_tables(dropped) if dropped else None
+    if together is not None and together.num_rows:
+        written[dropped_name] = _write(output, dropped_name, together.num_rows, partial(write_arrow, together))
+    return written
 
 
 def _copy_parts(source: Artifact, names: list[str], state: Building) -> None:

@@ -9,7 +9,7 @@ from raydr.models.config import ModelConfig
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from raydr.data.examples import SplitTables
+    from raydr.data.schema import SplitTables
     from raydr.training.trainer import State
 
 

@@ -127,12 +127,14 @@ def train(
 
 def training_key(config: RunConfig) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
-    return {
+    key = {
         "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
         "train": config.train.fingerprint_settings(exclude=NEUTRAL),
         "splits": [config.data.train_split, config.data.dev_split],
         "seed": config.seed,
     }
+    # Once they were as coarse as the arithmetic of the forward pass.
+    return key | ({"teacher_scores": "float32"} if config.train.loss.needs_teacher else {})
 
 
 def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:

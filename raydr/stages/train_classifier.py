@@ -14,8 +14,7 @@ from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
-from raydr.data.schema import NEGATIVES
+from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
@@ -176,9 +175,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     settings, split = config.judge.classifier, config.data.train_split
     set_worker_threads(config.train)
     data, corpus = Dataset.open(arguments["dataset"]), Corpus.open(arguments["corpus"])
-    candidates = NEGATIVES.empty_table()
-    if arguments["negatives"] is not None:
-        candidates = read_split(Artifact.open(arguments["negatives"], "negatives"), "negatives", split)
+    mined = Artifact.open(arguments["negatives"], "negatives") if arguments["negatives"] is not None else None
     model = CrossEncoder.from_config(settings.model, config.seed).to(get_device())
     tokenizer = PairTokenizer(settings.model)
     trainer = CrossEncoderTrainer(
@@ -186,7 +183,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
         config.seed,
         model,
         tokenizer,
-        load_examples(data.queries(split), data.qrels(split), candidates, corpus),
+        load_examples(*data.training_tables(split, mined), corpus),
         corpus,
         torch_dtype(arguments["dtype"]),
         _report,

@@ -43,6 +43,10 @@ class BoardWatcher:
         self.board.epoch.remote(progress.epoch, progress.history[-1].metrics)
 
 
+#: Metrics of an epoch that its line leaves out, or has in words.
+_NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
+
+
 class _Board:
     """Ray actor that rank 0 writes to and the driver reads from."""
 
@@ -61,9 +65,11 @@ class _Board:
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
         filled = metrics.get("filled", 0.0)
         shown = {"loss": metrics["loss"]}
-        shown |= {key: value for key, value in metrics.items() if key not in ("loss", "filled", "seconds", "grad_norm")}
+        shown |= {key: value for key, value in metrics.items() if key not in _NOT_SHOWN}
         line = f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
-        self.messages.append(line + (f"; {filled:,.0f} negatives filled at random" if filled else ""))
+        line += f"; {filled:,.0f} negatives filled at random" if filled else ""
+        skipped = metrics.get("skipped_steps", 0.0)
+        self.messages.append(line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else ""))
 
     def read(self) -> tuple[list[str], int, int]:
         messages = list(self.messages)

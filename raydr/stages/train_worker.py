@@ -12,7 +12,7 @@ import pyarrow as pa
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
+from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
 from raydr.errors import TrainingError
 from raydr.models.config import ModelConfig
@@ -91,11 +91,12 @@ def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) 
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = config.model
     has_dev = config.data.dev_split in data.splits
+    mined = Artifact.open(arguments["negatives"], "negatives") if arguments["negatives"] is not None else None
     inputs = TrainingInputs(
         corpus=Corpus.open(arguments["corpus"]),
-        train=_tables(data, config.data.train_split, arguments["negatives"]),
+        train=data.training_tables(config.data.train_split, mined),
         # What was mined is of the training split alone.
-        dev=_tables(data, config.data.dev_split, None) if has_dev else None,
+        dev=data.training_tables(config.data.dev_split) if has_dev else None,
     )
     dtype = torch_dtype(arguments["dtype"])
     beside = None
@@ -154,13 +155,6 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener) -> None:
         epochs, folder = shared
         trainer.resume(folder)
         listener.tell(f"plain NCE up to epoch {epochs} is there from another training: going on from there")
-
-
-def _tables(data: Dataset, split: str, negatives: str | None) -> tuple[pa.Table, pa.Table, pa.Table]:
-    mined = data.negatives(split)
-    if negatives is not None:
-        mined = read_split(Artifact.open(negatives, "negatives"), "negatives", split)
-    return data.queries(split), data.qrels(split), mined
 
 
 class WorkerListener:

@@ -175,7 +175,7 @@ def _artifacts(root: Folder, data: Dataset) -> tuple[dict[str, list[tuple[str, A
 def _candidates(
     artifacts: dict[str, list[tuple[str, Artifact]]], data: Dataset, split: str, query_id: str
 ) -> list[tuple[str, dict[str, Any]]]:
-    own = [("dataset", row) for row in _rows(data.negatives(split), query_id)]
+    own = [("dataset", row) for of in (data.negatives, data.dropped) for row in _rows(of(split), query_id)]
     mined = [
         (name, row)
         for name, artifact in artifacts["negatives"]

@@ -53,7 +53,9 @@ def draw_pairs(
     rows = np.empty((len(query_rows), width), dtype=np.int64)
     for line, at in enumerate(query_rows.tolist()):
         rng = query_rng(seed, epoch, examples.query_ids[at], "classifier")
-        hard = rng.permutation(np.asarray(examples.negatives[at]))[: config.num_hard_negatives]
+        hard = np.zeros(0, dtype=np.int64)
+        if config.num_hard_negatives:
+            hard = rng.permutation(np.asarray(examples.negatives[at]))[: config.num_hard_negatives]
         filled = random_rows(examples, corpus, at, width - 1 - len(hard), rng)
         rows[line] = [positive_row(examples, at, epoch, seed, "drawn"), *hard.tolist(), *filled.tolist()]
     labels = np.zeros(rows.shape, dtype=np.float32)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raydr.data.corpus import Corpus
-from raydr.data.examples import SplitTables
+from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side

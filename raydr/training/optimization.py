@@ -47,7 +47,8 @@ class Optimization:
     def clip(self) -> tuple[Tensor, bool]:
         """Clip the gradients; their norm before that, and whether a step may be taken with them.
 
-        In float16 a norm that is not finite is the scaler's to deal with: it leaves the step out.
+        In float16 a norm that is not finite is the scaler's to deal with: it leaves the step out. That the loss is
+        finite is not looked at.
         """
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from raydr.data.corpus import Corpus
-from raydr.data.examples import SplitTables, load_examples
+from raydr.data.examples import load_examples
+from raydr.data.schema import SplitTables
 from raydr.models.attention import choose_attention
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder

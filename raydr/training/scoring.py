@@ -32,7 +32,9 @@ def score_candidates(
     group = passage_PD.shape[0] // num_queries
     all_passages_CD = gather_with_grad(passage_PD)
     all_hashes_C = gather(batch.passage_hash_P)
-    scores_QC = scale * (query_QD.float() @ all_passages_CD.float().T)
+    # Scores are float32 whatever encoded the texts: autocast, where it is on, would round them off.
+    with torch.autocast(query_QD.device.type, enabled=False):
+        scores_QC = scale * (query_QD.float() @ all_passages_CD.float().T)
 
     num_candidates = all_passages_CD.shape[0]
     first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group

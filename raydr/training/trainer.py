@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,6 +30,9 @@ from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.optimization import seed_step
 from raydr.training.step_clock import StepClock
+
+#: Shares of a batch that co-teaching keeps: of all its pairs, and of noisy ones.
+_KEPT, _KEPT_NOISE = "kept", "kept_noise"
 
 
 class Listener(Protocol):
@@ -188,11 +192,18 @@ class Trainer:
         # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
         with self.clock.part("optimizer"):
             clipped = [learner.optimization.clip() for learner in self.learners]
-            if not all(usable for _, usable in clipped):
-                raise self._not_finite(batches, float(sums["loss"]))
+            finite = all(bool(torch.isfinite(norm)) for norm, _ in clipped)
+            if not finite:
+                loss = float(mean_over_ranks(sums["loss"].double().to(self.device)))
+                if not math.isfinite(loss) or not all(usable for _, usable in clipped):
+                    raise self._not_finite(batches, loss)
             for learner in self.learners:
                 learner.step()
-        return {**{key: float(value) for key, value in sums.items()}, "grad_norm": float(clipped[0][0])}
+        metrics = {key: float(value) for key, value in sums.items()}
+        metrics["grad_norm"] = float(clipped[0][0]) if finite else 0.0
+        if self.setup.dtype == torch.float16:
+            metrics["skipped_steps"] = float(not finite)
+        return metrics
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)
@@ -216,10 +227,11 @@ class Trainer:
             return [outputs[0].per_query_Q.mean()], outputs[0].metrics
         keep_share = self.config.coteaching.keep_share(self.progress.epoch, self._share_flagged())
         losses, masks = exchange((outputs[0].per_query_Q, outputs[1].per_query_Q), keep_share)
-        kept_noise = self.setup.batches.examples.is_noise[batch.query_rows[masks[0].cpu().numpy()]]
         metrics = outputs[0].metrics | {"keep_share": torch.tensor(keep_share)}
         if self.setup.batches.examples.is_noise.any():
-            metrics["noise_among_kept"] = torch.tensor(float(kept_noise.mean()) if len(kept_noise) else 0.0)
+            kept = masks[0].cpu().numpy()
+            is_noise = self.setup.batches.examples.is_noise[batch.query_rows[kept]]
+            metrics |= {_KEPT: torch.tensor(kept.mean()), _KEPT_NOISE: torch.tensor(is_noise.sum() / len(kept))}
         return list(losses), metrics
 
     def _share_flagged(self) -> float | None:
@@ -239,7 +251,7 @@ class Trainer:
         self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1, sums=sums)
         logged = {}
         if self.clock.timed:
-            logged = _mean_over_ranks(metrics | self.clock.metrics(), self.device)
+            logged = _put_in_words(_mean_over_ranks(metrics | self.clock.metrics(), self.device))
             logged["learning_rate"] = self.learners[0].optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)
@@ -252,8 +264,12 @@ class Trainer:
         metrics = _mean_over_ranks(
             {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
         )
-        # A sum, where the others are means over micro-batches, steps and ranks.
+        metrics = _put_in_words(metrics)
+        # Sums, where the others are means over micro-batches, steps and ranks.
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps * self.config.accumulation_steps * num_ranks()
+        if "skipped_steps" in metrics:
+            metrics["skipped_steps"] *= self.num_steps
+            metrics["grad_norm"] *= self.num_steps / max(1.0, self.num_steps - metrics["skipped_steps"])
         progress = self.progress
         self.progress = progress.changed(
             epoch=progress.epoch + 1,
@@ -354,6 +370,16 @@ def _copied(model: DualEncoder) -> State:
 def _places(folder: Path) -> tuple[Path, Path]:
     """Where the first and the second learner's state lie."""
     return folder, folder / PEER
+
+
+def _put_in_words(metrics: dict[str, float]) -> dict[str, float]:
+    """Shares of the batch, which can be averaged, as the share of noise among the pairs that were kept."""
+    if _KEPT not in metrics:
+        return metrics
+    share = metrics[_KEPT_NOISE] / metrics[_KEPT] if metrics[_KEPT] else 0.0
+    return {key: value for key, value in metrics.items() if key not in (_KEPT, _KEPT_NOISE)} | {
+        "noise_among_kept": share
+    }
 
 
 def _mean_over_ranks(metrics: dict[str, float], device: torch.device) -> dict[str, float]:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from raydr.data.schema import VERDICTS, to_table
-from raydr.noise.chain import STRENGTH, drop_pairs, judge_negatives
+from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.noise.judges.base import ACTIONS
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin
@@ -63,8 +63,10 @@ def test_earlier_verdicts_in_the_negatives_stay():
 def test_dropped_pairs_leave_the_judgments_and_nothing_else_does():
     rows = [("q1", "p1", 1), ("q1", "p2", 0), ("q2", "p1", 1)]
     qrels = to_table("qrels", [{"query_id": q, "passage_id": p, "relevance": r} for q, p, r in rows])
-    found = drop_pairs(qrels, [verdicts("npc", [("q1", "p1", "drop"), ("q1", "p2", "drop"), ("q2", "p1", "keep")])])
-    assert [(row["query_id"], row["passage_id"]) for row in found.to_pylist()] == [("q1", "p2"), ("q2", "p1")]
+    judged = verdicts("npc", [("q1", "p1", "drop"), ("q1", "p2", "drop"), ("q2", "p1", "keep")])
+    left, dropped = split_pairs(qrels, [judged])
+    assert [(row["query_id"], row["passage_id"]) for row in left.to_pylist()] == [("q1", "p2"), ("q2", "p1")]
+    assert [(row["query_id"], row["passage_id"]) for row in dropped.to_pylist()] == [("q1", "p1")]
 
 
 def test_counts_over_several_tables():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from artefacts import make_dataset
 
 from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.data.corpus import Corpus
@@ -108,12 +109,42 @@ def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, 
     assert left == [f"q{at:02d}" for at in range(NUM_QUERIES) if at != 1]
     assert filtered.queries("train").equals(data.queries("train"))
     assert filtered.negatives("train").equals(data.negatives("train"))
+    assert [(row["query_id"], row["passage_id"]) for row in filtered.dropped("train").to_pylist()] == [("q01", "p01")]
     assert filtered.corpus_fingerprint == data.corpus_fingerprint
     assert filtered.fingerprint != data.fingerprint
     clean = Dataset(clean_only(inputs.config, "train", inputs.dataset, Folder(str(tmp_path / "clean"))))
     assert clean.qrels("train")["query_id"].to_pylist() == [f"q{at:02d}" for at in range(NUM_QUERIES) if at % 5]
     with pytest.raises(DataError, match=r"no pair of split 'train' .* was made noisy on purpose"):
         clean_only(inputs.config, "train", clean.artifact.folder, output)
+
+
+def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tmp_path: Path) -> None:
+    corpus = Corpus.open(inputs.corpus)
+    # Here p11 and p12 are two positives of q11, and q10 has one.
+    judgments = [("q10", "p10"), ("q11", "p11"), ("q11", "p12"), ("q11", "s11")]
+    tables = {
+        "queries": {"train": [{"query_id": one, "text": one} for one in ("q10", "q11")]},
+        "qrels": {"train": [{"query_id": query, "passage_id": passage} for query, passage in judgments]},
+    }
+    data = make_dataset(tmp_path / "dataset", corpus, tables)
+    mined = Artifact.open(inputs.negatives, "negatives")
+    for number, dropped in enumerate(("p12", "s11")):
+        rows = [("q10", "p10", "drop" if number else "keep"), ("q11", dropped, "drop"), ("q11", "p11", "keep")]
+        folder = tmp_path / f"verdicts-{number}"
+        verdicts = make_verdicts(folder, "pairs", data.artifact, "npc", {"00000-00000": rows})
+        output = Folder(str(tmp_path / f"filtered-{number}"))
+        data = Dataset(filter_pairs(inputs.config, "train", data.artifact.folder, [verdicts], output))
+    # The second filter has kept what the first one dropped; what is mined does not bring it back.
+    forbidden = corpus.content_hashes(corpus.rows_of(["p11", "p12", "s11"])).view("int64").tolist()
+    for candidates in (None, mined):
+        queries, qrels, negatives = data.training_tables("train", candidates)
+        examples = load_examples(queries, qrels, negatives, corpus)
+        assert examples.query_ids == ["q11"]
+        assert corpus.ids(examples.positives[0]) == ["p11"]
+        assert sorted(examples.forbidden[0].tolist()) == sorted(forbidden)
+        offered = [row["passage_id"] for row in negatives.to_pylist() if row["query_id"] == "q11"]
+        assert {"p12", "s11"} < set(offered) or candidates is None
+        assert not {"p12", "s11"} & set(corpus.ids(examples.negatives[0]))
 
 
 def test_verdicts_on_something_else_are_refused(inputs: JudgeInputs, tmp_path: Path) -> None:

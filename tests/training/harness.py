@@ -19,6 +19,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.precision import torch_dtype
 from raydr.noise.detector import Detection, Detector, FloatArray, MixtureFit
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
@@ -81,7 +82,7 @@ def make_trainer(
     student = DualEncoder.from_config(model, seed=0)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     setup = build_setup(
-        config, 0, student, build_tokenizers(model), inputs, torch.float32, recorder or Recorder(), wrap
+        config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap
     )
     trainer = Trainer(setup)
     with torch.no_grad():

@@ -67,8 +67,11 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
     assert together.clean == alone.clean
     assert "npc" not in variant or sum(alone.clean) == len(alone.clean) / 2
     for one, two in zip(alone.history, together.history, strict=True):
-        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
-        assert two.metrics["dev RR@10"] == pytest.approx(one.metrics["dev RR@10"], abs=1e-6)
+        assert two.metrics.keys() == one.metrics.keys()
+        shown = one.metrics.keys() - {"seconds"}
+        assert {name: two.metrics[name] for name in shown} == pytest.approx(
+            {name: one.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
+        )
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
 

@@ -121,7 +121,7 @@ class Exported:
 
     def _candidates(self, split: str) -> pa.Table:
         """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own."""
-        tables = [self.dataset.negatives(split)]
+        tables = [pa.concat_tables([self.dataset.negatives(split), self.dataset.dropped(split)])]
         if self.negatives is not None:
             tables.insert(0, read_split(self.negatives, "negatives", split))
         marked = [

@@ -19,7 +19,7 @@ def prepare(config: RunConfig, arguments: Namespace) -> None:
         if config.inject_noise is not None:
             job.inject_noise()
         # A run's own candidates need a trained model: `raydr refresh` mines those.
-        if config.negatives is not None and config.train.num_hard_negatives and config.negatives.miner != "run":
+        if config.negatives is not None and config.negatives.miner != "run" and config.some_training_draws_candidates:
             job.mine(config.data.train_split)
 
 

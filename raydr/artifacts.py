@@ -172,6 +172,10 @@ class Artifact:
         Raises:
             ArtifactError: the part is missing or has another size.
         """
+        self._check_size(name)
+        return self.folder.localize(name)
+
+    def _check_size(self, name: str) -> None:
         expected = self.manifest.parts[name].bytes
         found = self.folder.size(name) if self.folder.exists(name) else None
         if found != expected:
@@ -179,16 +183,15 @@ class Artifact:
                 f"{self.folder.path(name)} has {'gone' if found is None else f'{found} bytes'}, the manifest says "
                 f"{expected} bytes: the artefact is damaged; make it again with --overwrite"
             )
-        return self.folder.localize(name)
 
     def verify(self) -> None:
-        """Compare every part with its checksum.
+        """Compare every part with its checksum; those of an object store are read and not kept.
 
         Raises:
             ArtifactError: names the first part that differs.
         """
         for name, part in self.manifest.parts.items():
-            self.local(name)
+            self._check_size(name)
             if self.folder.checksum(name) != part.checksum:
                 raise ArtifactError(f"{self.folder.path(name)} does not have the checksum in the manifest")
 
@@ -286,6 +289,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "
                 "choose another output, or pass --overwrite to replace it"
             )
+        folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
         yield Building(folder, identity, finished_parts(folder))
 

@@ -94,6 +94,16 @@ class RunConfig(Config):
         train = merged(self.train.model_dump(), changes)
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
 
+    @property
+    def draws_candidates(self) -> bool:
+        """Whether the training draws hard negatives from mined candidates."""
+        return self.negatives is not None and self.train.num_hard_negatives > 0
+
+    @property
+    def some_training_draws_candidates(self) -> bool:
+        """Whether the run's training or one of its variants does."""
+        return any(self.variant(name).draws_candidates for name in ("", *self.variants))
+
     @model_validator(mode="after")
     def _refresh_is_valid(self) -> RunConfig:
         for name, arm in self.refresh_arms().items():

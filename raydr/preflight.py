@@ -81,7 +81,7 @@ def _artifact(what: str, folder: Folder, kind: str, made_by: Stage) -> Need:
 def _negatives(config: RunConfig, place: Workspace) -> list[Need]:
     """The mined candidates that training draws from, if it draws any and does not take those of the data."""
     settings = config.negatives
-    if settings is None or not config.train.num_hard_negatives:
+    if settings is None or not config.some_training_draws_candidates:
         return []
     source = TRAINED if settings.miner == "run" else settings.miner
     folder = place.negatives(f"{source}-{config.data.train_split}")

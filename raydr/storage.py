@@ -7,6 +7,7 @@ mapping, FAISS, Hugging Face) get one from :meth:`Folder.localize`.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -110,6 +111,20 @@ class Folder:
             os.replace(target, aside)
             target = str(aside)
         self.filesystem.rm(target, recursive=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove what processes that were killed have left of files and of this folder; for its only writer.
+
+        Object stores are left alone: what was not uploaded whole is not there.
+        """
+        if not self.is_local:
+            return
+        root = Path(self.root)
+        for left in [*root.rglob("*.tmp-*"), *root.parent.glob(f"{glob.escape(root.name)}.tmp-*")]:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
     def read_json(self, name: str) -> Any:
         with self.open(name) as file:

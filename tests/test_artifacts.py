@@ -70,6 +70,21 @@ def test_an_interrupted_artefact_keeps_its_finished_parts(folder):
     assert resumed.manifest.parts == whole.manifest.parts
 
 
+def test_what_killed_processes_have_left_is_removed(folder):
+    with pytest.raises(RuntimeError, match="power cut"), begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+        raise RuntimeError("power cut")
+    left = [Path(folder.root, "parts", "b.txt.tmp-01234567"), Path(f"{folder.root}.tmp-89abcdef", "a.txt")]
+    other = Path(f"{folder.root}-other.tmp-89abcdef", "a.txt")
+    for file in [*left, other]:
+        file.parent.mkdir()
+        file.write_text("half")
+    make(folder)
+    assert not any(file.exists() for file in left)
+    assert not left[1].parent.exists()
+    assert other.exists()
+
+
 def test_a_damaged_part_is_made_again(folder):
     with begin(folder, IDENTITY) as making:
         write(making.folder, "a.txt", "a.txt")
@@ -95,6 +110,15 @@ def test_foreign_files_are_not_overwritten(folder, tmp_path):
     with pytest.raises(ArtifactError, match=r"holds no raydr artefact \(thesis.txt"):
         make(folder)
     assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
+
+
+def test_checking_an_artefact_of_an_object_store_copies_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    made = make(Folder(f"memory://verified-{tmp_path.name}"))
+    made.verify()
+    assert not (tmp_path / "cache").exists()
+    made.local("a.txt")
+    assert (tmp_path / "cache").exists()
 
 
 def test_changes_behind_the_manifest_are_found(folder):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.data.schema import RANDOM_MINER
 from raydr.errors import DataError
 
 
@@ -41,7 +42,8 @@ class Examples:
         texts: the query texts.
         positives: corpus rows of each query's positives: the judged ones (relevance > 0) sorted by passage id, then
             those that a judge has relabelled.
-        negatives: corpus rows of its candidate hard negatives in the order of the miner; dropped ones left out.
+        negatives: corpus rows of its candidate hard negatives in the order of the miner, each once; dropped ones left
+            out.
         scores: the miner's score of each candidate (NaN if it gave none).
         weights: weight of each candidate in the denominator.
         positive_scores: the miner's score of the annotated positive, NaN where it was not retrieved.
@@ -129,14 +131,19 @@ def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
 def _candidates(
     kept: pa.Table, position: dict[str, int], corpus: Corpus
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """Candidates sorted by query and rank: corpus row, score, weight, position of the query."""
+    """Each candidate once, sorted by query and rank: corpus row, score, weight, position of the query.
+
+    Passages that the data set says were drawn at random come after all others: their ranks are of a list of their own.
+    """
     owner = np.array([position[query_id] for query_id in kept["query_id"].to_pylist()], dtype=np.int64)
-    rank = kept["rank"].to_numpy()
-    order = np.lexsort((rank, owner))
-    rows = corpus.rows_of(kept["passage_id"].to_pylist())[order]
+    is_random = pc.equal(kept["miner"], RANDOM_MINER).to_numpy(zero_copy_only=False)
+    order = np.lexsort((kept["rank"].to_numpy(), is_random, owner))
+    rows = corpus.rows_of(kept["passage_id"].to_pylist())
+    _, first = np.unique((owner * len(corpus) + rows)[order], return_index=True)
+    order = order[np.sort(first)]
     scores = kept["score"].to_numpy().astype(np.float32)[order]
     weights = kept["weight"].to_numpy().astype(np.float32)[order]
-    return rows, scores, weights, owner[order]
+    return rows[order], scores, weights, owner[order]
 
 
 def _positive_scores(kept: pa.Table, position: dict[str, int]) -> NDArray[np.float32]:

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from raydr.errors import DataError
 
 TableName = Literal["passages", "queries", "qrels", "negatives"]
+#: The miner of negatives that a data set says were drawn at random; their ranks are of a list of their own.
+RANDOM_MINER = "source:random"
 #: Queries, judgments and negatives of one split.
 SplitTables = tuple[pa.Table, pa.Table, pa.Table]
 

@@ -133,7 +133,8 @@ class _Checks:
         if row.table != "passages" and not _SPLIT.fullmatch(row.split):
             return self._refuse(row, f"{row.split!r} is no name for a split: expected letters, digits and . _ -")
         for key, value in values.items():
-            if isinstance(value, str) and not _is_encodable(value):
+            texts = value if isinstance(value, list) else [value]
+            if any(isinstance(text, str) and not _is_encodable(text) for text in texts):
                 return self._refuse(row, f"{key!r} holds half of a surrogate pair, which is not valid Unicode")
             if key.endswith("_id") and not value:
                 return self._refuse(row, f"empty {key}")

@@ -35,7 +35,7 @@ class Gpu:
 
     name: str
     driver: str
-    memory_gib: float
+    memory_gib: float | None
 
 
 def find_gpus() -> list[Gpu]:
@@ -57,9 +57,16 @@ def parse_gpus(listed: str) -> list[Gpu]:
     """
     >>> parse_gpus("NVIDIA A10G, 580.95.05, 23028\\n")
     [Gpu(name='NVIDIA A10G', driver='580.95.05', memory_gib=22.48828125)]
+    >>> parse_gpus("NVIDIA GB10, 580.95.05, [N/A]\\n")[0].memory_gib is None
+    True
     """
     rows = [line.split(", ") for line in listed.strip().splitlines()]
-    return [Gpu(name, driver, float(memory) / 1024) for name, driver, memory in rows]
+    return [Gpu(name, driver, _gib(memory)) for name, driver, memory in rows]
+
+
+def _gib(mebibytes: str) -> float | None:
+    """Some devices and rights give no number."""
+    return float(mebibytes) / 1024 if mebibytes.replace(".", "", 1).isdigit() else None
 
 
 def check_gpus(gpus: list[Gpu], torch_sees: int, torch_cuda: str | None, wanted: bool) -> Finding:
@@ -80,7 +87,9 @@ def check_gpus(gpus: list[Gpu], torch_sees: int, torch_cuda: str | None, wanted:
                 "train.use_gpu: false, encode.gpus_per_actor: 0 and device: cpu",
             )
         return Finding.ok("gpu", "none: everything runs on the CPU")
-    shown = f"{len(gpus)} x {gpus[0].name} ({gpus[0].memory_gib:.0f} GiB), driver {gpus[0].driver}"
+    memory = gpus[0].memory_gib
+    size = "" if memory is None else f" ({memory:.0f} GiB)"
+    shown = f"{len(gpus)} x {gpus[0].name}{size}, driver {gpus[0].driver}"
     if torch_cuda is None:
         return Finding.broken(
             "gpu", f"{shown}, but PyTorch is a CPU build", "pip install torch from the default index, without +cpu"
@@ -90,7 +99,9 @@ def check_gpus(gpus: list[Gpu], torch_sees: int, torch_cuda: str | None, wanted:
         advice = (
             f"install NVIDIA driver {OLDEST_DRIVER} or newer" if old else "check CUDA_VISIBLE_DEVICES and the container"
         )
-        return Finding.broken("gpu", f"{shown}; PyTorch (CUDA {torch_cuda}) sees {torch_sees}", advice)
+        # Some of them, as on a shared machine: what it sees works.
+        tell = Finding.warning if torch_sees else Finding.broken
+        return tell("gpu", f"{shown}; PyTorch (CUDA {torch_cuda}) sees {torch_sees}", advice)
     return Finding.ok("gpu", f"{shown}, PyTorch for CUDA {torch_cuda}")
 
 

@@ -9,7 +9,7 @@ trec_eval gets the same ones from the exported file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raydr.errors import ConfigError, DataError
@@ -23,8 +23,12 @@ _CUT_OFF = re.compile(r"(?P<name>R|Recall|Success)(?:\([^)]*\))?@(?P<k>\d+)")
 _LONG_NAMES = {"R": "recall", "Recall": "recall", "Success": "success"}
 
 
-def parse_measures(names: Sequence[str]) -> dict[str, Any]:
+def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> dict[str, Any]:
     """The ir-measures objects of some names in ir-measures' notation, keyed by :func:`label`.
+
+    Args:
+        names: of the measures.
+        setting: where they stand in the config, for the error.
 
     Raises:
         ConfigError: a name is not a measure; names it.
@@ -41,7 +45,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Any]:
             measure.validate_params()
         except (ValueError, NameError, AssertionError, KeyError) as error:
             raise ConfigError(
-                f"evaluate.measures: {name!r} is not a measure of ir-measures ({error}); "
+                f"{setting}: {name!r} is not a measure of ir-measures ({error}); "
                 "examples: R@20, RR@10, nDCG@10, AP, Success@5"
             ) from None
         parsed[label(str(measure))] = measure
@@ -59,6 +63,15 @@ def label(measure: str) -> str:
         return measure
     extra = re.search(r"\([^)]*\)", measure)
     return f"{_LONG_NAMES[found['name']]}{extra.group() if extra else ''}@{found['k']} (qrels)"
+
+
+def deepest_cutoff(measures: Iterable[Any]) -> int:
+    """The most passages of a query that one of the measures looks at; 0 if none has a cut-off.
+
+    >>> deepest_cutoff(parse_measures(["R@20", "RR@10", "AP"]).values())
+    20
+    """
+    return max((measure["cutoff"] for measure in measures if "cutoff" in measure.params), default=0)
 
 
 def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -> dict[str, dict[str, float]]:

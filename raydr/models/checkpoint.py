@@ -12,7 +12,8 @@ from raydr.storage import Folder
 #: The file beside a saved encoder that holds its :class:`ModelConfig`.
 MODEL_FILE = "raydr.json"
 
-_CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model")
+#: Files that decide what vectors a model gives: weights, tokenizer, configs, and code that comes with a model.
+_CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py")
 
 
 def resolve_checkpoint(name: str) -> str:

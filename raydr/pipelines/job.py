@@ -212,9 +212,9 @@ class Job:
         """
         from raydr.stages.train import train
 
-        if negatives is None:
-            negatives = self._mined()
         config = self.config.variant(name)
+        if negatives is None and config.draws_candidates:
+            negatives = self.workspace.negatives(f"{self.candidate_source}-{config.data.train_split}")
         with self._stage(f"train-{name}", self.workspace.model(name)) as tracker:
             tracker.log_params(config.train.model_dump(mode="json"))
             model = train(
@@ -228,12 +228,6 @@ class Job:
             )
             log_made(tracker, model)
         return model
-
-    def _mined(self) -> Folder | None:
-        settings = self.config.negatives
-        if settings is None or not self.config.train.num_hard_negatives:
-            return None
-        return self.workspace.negatives(f"{self.candidate_source}-{self.config.data.train_split}")
 
     def untrained(self) -> Artifact:
         """The starting checkpoint as a model, to compare with."""

@@ -22,7 +22,7 @@ def run_main_job(job: Job) -> None:
     job.prepare()
     if config.inject_noise is not None:
         job.inject_noise()
-    if config.negatives is not None and config.train.num_hard_negatives:
+    if config.some_training_draws_candidates:
         job.mine(config.data.train_split)
     trained = [TRAINED, *config.variants]
     for name in trained:

@@ -19,6 +19,7 @@ from raydr.pipelines.refresh_plan import Arm, RefreshPlan, plan_refresh
 from raydr.pipelines.refresh_results import (
     RoundResult,
     best_round,
+    check_choice,
     chosen_measure,
     dev_value,
     finished_rounds,
@@ -86,6 +87,8 @@ class _Refresh:
 
     def __post_init__(self) -> None:
         self.root = self.job.workspace.refresh
+        for settings in self.job.config.refresh_arms().values():
+            check_choice(self.job.config, settings)
         self.plan = plan_refresh(
             self.job.config,
             self.root,
@@ -105,6 +108,8 @@ class _Refresh:
             if self.job.overwrite:
                 for step in self.plan.steps:
                     step.folder.remove()
+                    # Checkpoints of a training that was interrupted.
+                    Folder(f"{step.folder.url.rstrip('/')}.training").remove()
             todo = _show_plan(self.plan, self.root)
             self._check_inputs(todo)
             self.root.write_json(PLAN, {step.label + "@" + arm.name: step.describe() for arm in self.plan.arms
@@ -164,13 +169,15 @@ class _Refresh:
         return chosen_measure(self.job.config, arm.settings)
 
     def _finish(self) -> RefreshOutcome:
+        finished = {arm.name: finished_rounds(arm) for arm in self.plan.arms}
+        best = {
+            arm.name: best_round(self.job.config, arm.settings, finished[arm.name]).number for arm in self.plan.arms
+        }
+        # What was chosen decides nothing about this, but an error above must not cost the vectors.
         self._prune()
         rounds: dict[str, list[RoundResult]] = {}
-        best: dict[str, int] = {}
         for arm in self.plan.arms:
-            done = finished_rounds(arm)
-            rounds[arm.name] = [round_result(arm, one, self.root) for one in done]
-            best[arm.name] = best_round(self.job.config, arm.settings, done).number
+            rounds[arm.name] = [round_result(arm, one, self.root) for one in finished[arm.name]]
         self.root.write_json(
             RESULTS, {name: {"best": best[name], "rounds": [one.as_json() for one in found]}
                       for name, found in rounds.items()},
@@ -224,7 +231,8 @@ class _Refresh:
             for split, step in comparisons.items()
         }
         with self.root.publish(PAGE) as path:
-            Path(path).write_text(refresh_page(config.name, flat, splits, best, pages), encoding="utf-8")
+            page = refresh_page(config.name, flat, splits, best, pages, config.evaluate.confidence)
+            Path(path).write_text(page, encoding="utf-8")
         for name in (PAGE, RESULTS):
             tracker.log_artifact(self.root.localize(name))
         facts: dict[str, object] = {}

@@ -27,6 +27,7 @@ from raydr.pipelines.retrieval_steps import Make, StepBook, encoders, encoding, 
 from raydr.pipelines.steps import Resources, Step
 from raydr.stages.apply_verdicts import FILTER_VERSION
 from raydr.stages.judge import VERSION as JUDGE_VERSION
+from raydr.stages.negatives_statistics import VERSION as STATISTICS_VERSION
 from raydr.storage import Folder
 from raydr.tracking import TrackerHandle
 
@@ -148,7 +149,7 @@ class _Planner:
                 number,
                 "statistics",
                 "negatives_statistics",
-                {"split": train_split, **_evaluated_answers(config)},
+                {"split": train_split, "version": STATISTICS_VERSION, **_evaluated_answers(config)},
                 {"negatives": judged or mined},
                 partial(make.count_negatives, config, train_split, self.dataset.folder, self.corpus.folder),
                 work=self.book.num_queries(train_split),

@@ -10,6 +10,7 @@ from raydr.artifacts import MANIFEST
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import MeasureSummary
+from raydr.evaluation.metrics import parse_measures
 from raydr.pipelines.refresh_config import RefreshConfig
 from raydr.pipelines.refresh_plan import Arm, Round
 from raydr.pipelines.steps import Step
@@ -55,37 +56,35 @@ def finished_rounds(arm: Arm) -> list[Round]:
 
 def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
     """The label of the measure that says which round of a refresh is best."""
-    from raydr.evaluation.metrics import parse_measures
-
     return next(iter(parse_measures([settings.measure or config.evaluate.measures[0]])))
 
 
-def dev_measures(config: RunConfig, done: Round) -> dict[str, float]:
-    """Means of all measures on the dev split, after a round.
+def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
+    """Refuse rounds of which the best could not be chosen in the end.
 
     Raises:
-        ConfigError: the rounds are not evaluated on it.
+        ConfigError: they are not evaluated on the dev split, or not by the measure that chooses.
     """
-    from raydr.stages.evaluate import load_result
-
     split = config.data.dev_split
-    if split not in done.evaluations:
+    if settings.evaluate_splits and split not in settings.evaluate_splits:
         raise ConfigError(
             f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
         )
-    return {one.measure: one.mean for one in load_result(done.evaluations[split].open()).summaries}
+    if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
+        raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
+
+
+def dev_measures(config: RunConfig, done: Round) -> dict[str, float]:
+    """Means of all measures on the dev split, after a round."""
+    from raydr.stages.evaluate import load_result
+
+    found = load_result(done.evaluations[config.data.dev_split].open())
+    return {one.measure: one.mean for one in found.summaries}
 
 
 def dev_value(config: RunConfig, settings: RefreshConfig, done: Round) -> float:
-    """The chosen measure on the dev split, after a round.
-
-    Raises:
-        ConfigError: it is not measured.
-    """
-    found = dev_measures(config, done).get(chosen_measure(config, settings))
-    if found is None:
-        raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
-    return found
+    """The chosen measure on the dev split, after a round."""
+    return dev_measures(config, done)[chosen_measure(config, settings)]
 
 
 def best_round(config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:

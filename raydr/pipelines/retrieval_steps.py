@@ -116,11 +116,17 @@ class StepBook:
             {"split": split, **config.search.fingerprint_settings(include=_SEARCHING)},
             {"index": index, "queries": queries},
             partial(stage_calls.search, config, place),
-            # By default the search actors take all CPUs.
-            {"CPU": float(config.search.cpus_per_actor or 1e9)},
+            self._searchers(config),
             work=self.num_queries(split),
             group=group,
         )
+
+    def _searchers(self, config: RunConfig) -> Resources:
+        """All search actors, which must fit at a time: each shard has one. By default they take all CPUs."""
+        num_shards = max(1, len(range(0, self.corpus.rows("passages"), config.index.shard_rows)))
+        cpus = config.search.cpus_per_actor
+        demand = {"CPU": 1e9 if cpus is None else float(cpus * num_shards)}
+        return demand if config.search.device == "cpu" else demand | {"GPU": float(num_shards)}
 
     def evaluate(
         self, label: str, split: str, config: RunConfig, runs: dict[str, Step], group: int = 0, tables: bool = True
@@ -129,7 +135,13 @@ class StepBook:
         return self.add(
             label,
             "evaluation",
-            {"split": split, "seed": config.seed, **config.evaluate.fingerprint_settings()},
+            # The first is what the others are compared with.
+            {
+                "split": split,
+                "seed": config.seed,
+                **({"systems": list(runs)} if len(runs) > 1 else {}),
+                **config.evaluate.fingerprint_settings(),
+            },
             dict(runs),
             partial(stage_calls.evaluate, config, split, self.dataset.folder, self.corpus.folder, tables),
             work=self.num_queries(split),

@@ -245,4 +245,6 @@ def _fits(step: Step, busy: Sequence[Step], capacity: Resources) -> bool:
     return all(
         sum(other.demand.get(name, 0.0) for other in busy) + amount <= capacity.get(name, 0.0) + 1e-6
         for name, amount in step.demand.items()
+        # What the cluster has none of cannot be waited for.
+        if capacity.get(name, 0.0)
     )

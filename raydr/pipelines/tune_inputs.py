@@ -74,7 +74,7 @@ class Upstream:
         """
         config = self.config.model_copy(update={"negatives": trial.negatives, "judge": trial.judge})
         mined = None
-        if uses_candidates(trial):
+        if trial.draws_candidates:
             mined = self._mine(config, steps)
         verdicts: dict[str, list[Step]] = {"negatives": [], "pairs": []}
         for judge in config.judge.judges if self.judged else []:
@@ -160,13 +160,16 @@ class Upstream:
 
             return self._add(steps, "sieve", "model", settings, {"negatives": mined}, train_sieve)
         if judge.reads == "cross_encoder":
-            assert mined is not None
+            needs = {}
+            if config.judge.classifier.num_hard_negatives:
+                assert mined is not None
+                needs["negatives"] = mined
             return self._add(
                 steps,
                 "classifier",
                 "cross_encoder",
                 {"classifier": config.judge.classifier.fingerprint_settings(), "seed": config.seed},
-                {"negatives": mined},
+                needs,
                 partial(make.train_classifier, config, self.dataset, self.corpus),
             )
         if judge.reads == "guide":
@@ -196,8 +199,3 @@ class Workshop:
 
     def make(self, trial: RunConfig) -> TrainingInputs:
         return self.upstream.make(trial)
-
-
-def uses_candidates(config: RunConfig) -> bool:
-    """Whether a training draws hard negatives from mined candidates."""
-    return config.negatives is not None and config.train.num_hard_negatives > 0

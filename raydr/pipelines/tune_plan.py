@@ -12,7 +12,6 @@ from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
 from raydr.pipelines.refresh_results import chosen_measure
 from raydr.pipelines.retrieval_steps import encoders, trainers
-from raydr.pipelines.tune_inputs import uses_candidates
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder
 from raydr.tuning.distributions import as_text
@@ -116,11 +115,19 @@ def _check_refresh(config: RunConfig) -> None:
 def _check_judges(config: RunConfig, values: dict[str, Any]) -> None:
     where = "".join(f" with {key} = {as_text(value)}" for key, value in values.items())
     judging = [judge.name for judge in config.judge.judges if judge.subject == "negatives"]
-    if judging and not uses_candidates(config):
+    if judging and not config.draws_candidates:
         raise ConfigError(
             f"the space{where} judges hard negatives with {judging[0]}, and the training has none: set a section "
             "negatives and train.num_hard_negatives in the config, for example --set negatives.miner=bm25 --set "
             "train.num_hard_negatives=4"
+        )
+    reading = [judge.name for judge in config.judge.judges if judge.reads == "cross_encoder"]
+    learnt_from = config.judge.classifier.num_hard_negatives
+    if reading and learnt_from and not config.draws_candidates:
+        raise ConfigError(
+            f"the space{where} judges with {reading[0]}, whose classifier learns from {learnt_from} mined candidates a "
+            "query (judge.classifier.num_hard_negatives), and the training has none: set that to 0, or a section "
+            "negatives and train.num_hard_negatives"
         )
 
 

@@ -18,7 +18,7 @@ from raydr.pipelines.job import Job
 from raydr.pipelines.retrieval_steps import trainers
 from raydr.pipelines.steps import Step
 from raydr.pipelines.tune_confirm import Confirming, Runs
-from raydr.pipelines.tune_inputs import TrainingInputs, Upstream, Workshop, uses_candidates
+from raydr.pipelines.tune_inputs import TrainingInputs, Upstream, Workshop
 from raydr.pipelines.tune_plan import TunePlan
 from raydr.pipelines.tune_task import VERSION, Task
 from raydr.stages.failures import worker_errors
@@ -160,7 +160,7 @@ def _upstream(job: Job, plan: TunePlan, root: Folder) -> Upstream:
     config = job.config
     corners = [one for _, one in plan.space.corners()]
     run = None
-    if any(uses_candidates(one) for one in corners):
+    if any(one.draws_candidates for one in corners):
         assert config.negatives is not None
         split = config.data.train_split
         if config.negatives.miner == BM25:
@@ -193,7 +193,7 @@ def _retriever(job: Job, judges: list[Judge]) -> Folder | None:
             f"judge.model {name!r} is not in {job.workspace.root}/models: train it first, or take another"
         )
     say(f"judge {asking[0].name} asks a trained retriever: it is trained first, with the unjudged negatives")
-    if uses_candidates(job.config):
+    if job.config.draws_candidates:
         job.mine(job.config.data.train_split)
     return job.train(TRAINED).folder
 

@@ -68,7 +68,12 @@ def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]
 
 
 def refresh_page(
-    name: str, rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int], comparisons: dict[str, str]
+    name: str,
+    rounds: Sequence[RoundResult],
+    splits: Sequence[str],
+    best: dict[str, int],
+    comparisons: dict[str, str],
+    confidence: float,
 ) -> str:
     """The whole page.
 
@@ -78,12 +83,13 @@ def refresh_page(
         splits: that were evaluated.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
+        confidence: of the intervals.
     """
     page = Page(f"{name}: refresh rounds")
     page.paragraph("; ".join(f"{arm}: round {number} is best on dev" for arm, number in best.items()) + ".")
     for split in splits:
         page.heading(split)
-        page.table("Mean [95 % bootstrap interval over queries]", *refresh_rows(rounds, split))
+        page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *refresh_rows(rounds, split))
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])

@@ -42,8 +42,9 @@ NUM_OFFENDERS = 10
 #: The sample whose scores are drawn: queries, and passages of each at most.
 SAMPLE_SIZE = {"num_queries": 500, "num_candidates": 15, "num_random": 15}
 _UNIT_SCORES = 2_000
-#: 2: says by what rule each judge flags, and counts agreement in the trusted queries.
-VERSION = 2
+#: 2: says by what rule each judge flags, and counts agreement in the trusted queries; 3: puts judges that cut what they
+#: judge into pieces of different sizes side by side.
+VERSION = 3
 
 
 def audit(
@@ -197,8 +198,8 @@ def _count(
     folders = {subject: [inputs.verdicts[name] for name in names] for subject, names in by_subject.items()}
     count = ray.remote(num_cpus=1)(audit_pairs)
     pending = [
-        count.remote(pair_judges, folders["pairs"], name, NUM_OFFENDERS)
-        for name in _verdict_parts(opened, pair_judges, inputs.split)
+        count.remote(pair_judges, folders["pairs"], judged, NUM_OFFENDERS)
+        for judged in _judged_parts(opened, pair_judges, inputs.split)
     ]
     pairs = list(results(pending, "audit: pairs", "parts"))
     suspected: Any = ray.put(np.zeros(0, dtype=np.uint64))
@@ -207,16 +208,16 @@ def _count(
     pending = []
     if inputs.negatives is not None:
         mined = Artifact.open(inputs.negatives, "negatives").parts(f"negatives/{inputs.split}")
-        judged = ray.remote(num_cpus=1)(audit_negatives)
-        for name in _verdict_parts(opened, negative_judges, inputs.split):
-            number = name.rpartition("/part-")[2].removesuffix(".parquet")
+        count_negatives = ray.remote(num_cpus=1)(audit_negatives)
+        for judged in _judged_parts(opened, negative_judges, inputs.split):
+            number = judged.rpartition("/part-")[2].removesuffix("-")
             pending.append(
-                judged.remote(
+                count_negatives.remote(
                     negative_judges,
                     folders["negatives"],
-                    name,
+                    judged,
                     inputs.negatives,
-                    mined[int(number.split("-")[0])],
+                    mined[int(number)],
                     suspected,
                     NUM_OFFENDERS,
                     state.folder,
@@ -246,8 +247,10 @@ def _count(
     return result, offenders
 
 
-def _verdict_parts(opened: Mapping[str, Artifact], judges: list[str], split: str) -> list[str]:
-    return sorted({name for judge in judges for name in opened[judge].parts(f"verdicts/{split}")})
+def _judged_parts(opened: Mapping[str, Artifact], judges: list[str], split: str) -> list[str]:
+    """How the names of the verdicts on each part of what was judged begin; judges cut parts into different pieces."""
+    names = {name for judge in judges for name in opened[judge].parts(f"verdicts/{split}")}
+    return sorted({name.rpartition("-")[0] + "-" for name in names})
 
 
 def _pair_findings(judge: str, verdicts: Artifact) -> PairFindings:

@@ -52,16 +52,16 @@ def suspected_queries(verdicts: Folder, split: str) -> NDArray[np.uint64]:
     return np.unique(np.concatenate(hashes))
 
 
-def audit_pairs(judges: list[str], verdicts: list[Folder], name: str, num_offenders: int) -> PartFindings:
+def audit_pairs(judges: list[str], verdicts: list[Folder], judged: str, num_offenders: int) -> PartFindings:
     """Agreement and worst offenders of one part of the verdicts on pairs.
 
     Args:
         judges: names of the judges.
         verdicts: their artefacts, in the same order.
-        name: of the part, the same in all of them.
+        judged: how the names of the verdicts on one part of the pairs begin.
         num_offenders: kept, by judge.
     """
-    aligned = _aligned(judges, verdicts, name)
+    aligned = _aligned(judges, verdicts, judged)
     everything_M = np.ones(len(aligned.query_ids), dtype=np.bool_)
     offenders = {judge: worst_offenders(aligned, judge, num_offenders, everything_M) for judge in judges}
     return PartFindings(Agreement.of(aligned), offenders, {}, {})
@@ -70,7 +70,7 @@ def audit_pairs(judges: list[str], verdicts: list[Folder], name: str, num_offend
 def audit_negatives(
     judges: list[str],
     verdicts: list[Folder],
-    name: str,
+    judged: str,
     negatives: Folder,
     mined: str,
     suspected: NDArray[np.uint64],
@@ -86,7 +86,7 @@ def audit_negatives(
     Args:
         judges: names of the judges.
         verdicts: their artefacts, in the same order.
-        name: of the part, the same in all of them; it holds whole queries.
+        judged: how the names of the verdicts on one part of the candidates begin; it holds whole queries.
         negatives: what was judged.
         mined: the part of it that the queries are in.
         suspected: as from :func:`suspected_queries`.
@@ -94,7 +94,7 @@ def audit_negatives(
         output: the folder of the audit.
         written: name of the part to write: (query_id, judge, candidates, flagged, first_rank, suspected).
     """
-    aligned = _aligned(judges, verdicts, name)
+    aligned = _aligned(judges, verdicts, judged)
     query_ids, query_M = np.unique(np.asarray(aligned.query_ids, dtype=object), return_inverse=True)
     rank_M = _ranks(aligned, read_arrow(Artifact.open(negatives, "negatives").local(mined)))
     suspected_Q = np.isin(hash_strings(query_ids.tolist()), suspected)
@@ -120,12 +120,12 @@ def audit_negatives(
     )
 
 
-def _aligned(judges: list[str], verdicts: list[Folder], name: str) -> AlignedVerdicts:
+def _aligned(judges: list[str], verdicts: list[Folder], judged: str) -> AlignedVerdicts:
     tables = []
     for folder in verdicts:
         opened = Artifact.open(folder, "verdicts")
-        there = name in opened.manifest.parts
-        tables.append(read_parquet(opened.local(name)) if there else VERDICTS.empty_table())
+        mine = [read_parquet(opened.local(name)) for name in opened.parts() if name.startswith(judged)]
+        tables.append(pa.concat_tables(mine) if mine else VERDICTS.empty_table())
     return align(judges, tables)
 
 

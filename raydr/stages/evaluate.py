@@ -32,7 +32,7 @@ from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
-from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.reporting.evaluation_report import (
     EvaluationResult,
     bar_plot,
@@ -161,18 +161,13 @@ def show(result: EvaluationResult) -> None:
     show_table("queries", columns, rows)
     for system, counts in result.counts.items():
         if counts["without_results"]:
-            warn(
-                f"{system}: {counts['without_results']} of {counts['judged']} judged queries have no result and score 0"
-            )
+            warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
 
 
 def _warn_if_shallow(settings: EvaluateConfig, system: str, run: Run) -> None:
     """A run cut off before a measure's cut-off makes that measure too low."""
     depth = run.artifact.info.get("top_k")
-    cutoffs = [
-        measure["cutoff"] for measure in parse_measures(settings.measures).values() if "cutoff" in measure.params
-    ]
-    wanted = max([*cutoffs, *settings.answer_cutoffs], default=0)
+    wanted = max([deepest_cutoff(parse_measures(settings.measures).values()), *settings.answer_cutoffs])
     if depth is not None and depth < wanted:
         warn(
             f"{system}: the run holds {depth} passages a query, but a measure looks at the first {wanted} and will be "
@@ -182,8 +177,8 @@ def _warn_if_shallow(settings: EvaluateConfig, system: str, run: Run) -> None:
 
 def _score_part(
     settings: EvaluateConfig, split: str, dataset: Folder, corpus: Folder, run: Folder, part: str
-) -> tuple[Values, tuple[int, int]]:
-    """Values of the queries of one part of one run, and how many of its queries are of the split and are not.
+) -> tuple[tuple[Values, list[str]], tuple[int, int]]:
+    """Values of the queries of one part of one run, its queries, and how many of them are of the split and are not.
 
     Judged queries without results are added by :func:`_finish`.
     """
@@ -199,7 +194,7 @@ def _score_part(
         values |= {
             answer_label(k): {q: one[answer_label(k)] for q, one in answered.items()} for k in settings.answer_cutoffs
         }
-    return values, (queries.num_rows, len(ranking) - queries.num_rows)
+    return (values, list(ranking)), (queries.num_rows, len(ranking) - queries.num_rows)
 
 
 def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
@@ -252,12 +247,13 @@ def _finish(
     per_query: dict[str, Values] = {}
     counts: dict[str, dict[str, int]] = {}
     for system, references in values.items():
-        parts: list[Values] = ray.get(references)
+        scored: list[tuple[Values, list[str]]] = ray.get(references)
+        parts = [part for part, _ in scored]
         per_query[system] = {label: _filled(label, ids, parts) for label, ids in expected.items()}
-        with_results = {query_id for part in parts for query_id in next(iter(part.values()), {})}
+        with_results = {query_id for _, query_ids in scored for query_id in query_ids}
         counts[system] = {
             "judged": len(judged),
-            "without_results": len(set(judged) - with_results),
+            "without_results": len({*judged, *answered} - with_results),
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere[system],
         }

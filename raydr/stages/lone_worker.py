@@ -6,6 +6,7 @@ do, and the same training goes on from it.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from raydr.errors import TrainingError
 from raydr.stages.states import has_state, keep_state, local_state
 from raydr.stages.worker_group import Member, checkpoint_folder
 from raydr.storage import Folder
+from raydr.training.checkpoint import load_progress
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -66,12 +68,30 @@ class LoneMember:
 
     @contextmanager
     def last_state(self) -> Iterator[Path | None]:
-        last = self.how.start or newest_state(self.states)
+        last = newest_state(self.states) if self.how.start is None else self._take_up(self.how.start)
         yield local_state(last) if last is not None else None
 
+    def _take_up(self, start: Folder) -> Folder:
+        """Make another's state this member's own and last one; its later ones are given up."""
+        found = local_state(start)
+        mine = self.states / _name(load_progress(found).global_step)
+        if mine.root != start.root:
+            mine.remove()
+
+            def copy(scratch: Path) -> None:
+                shutil.copytree(found, scratch, dirs_exist_ok=True)
+
+            keep_state(mine, copy)
+        for name in _names(self.states):
+            if name > Path(mine.root).name:
+                self.states.remove(name)
+        return mine
+
     def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
-        name = f"step-{metrics['global_step']:09d}"
-        keep_state(self.states / name, save)
+        place = self.states / _name(metrics["global_step"])
+        # It may be there from before another's state was taken up.
+        place.remove()
+        keep_state(place, save)
         kept = _POPULATION_STATES if self.how.population else 1
         for old in _names(self.states)[:-kept]:
             self.states.remove(old)
@@ -81,6 +101,10 @@ def newest_state(states: Folder) -> Folder | None:
     """The state after most steps that is whole."""
     whole = [states / name for name in _names(states) if has_state(states / name)]
     return whole[-1] if whole else None
+
+
+def _name(global_step: int) -> str:
+    return f"step-{global_step:09d}"
 
 
 def _names(states: Folder) -> list[str]:

@@ -23,7 +23,7 @@ from raydr.config import RunConfig
 from raydr.console import say, show_summary, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, to_table, write_arrow
+from raydr.data.schema import RANDOM_MINER, read_arrow, to_table, write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import Kept, MiningCounts, keep_negatives
@@ -210,10 +210,12 @@ def _query_ids(data: Dataset, part: str) -> list[str]:
 
 
 def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
-    """The data set's own negatives of the queries of one part, in order of query and rank."""
+    """The data set's own negatives of the queries of one part, in order of query and rank; random ones come last."""
     table = data.negatives(split)
     mine = table.filter(pc.is_in(table["query_id"], value_set=pa.array(_query_ids(data, part), type=pa.string())))
-    return mine.sort_by([("query_id", "ascending"), ("rank", "ascending")])
+    mine = mine.append_column("random", pc.equal(mine["miner"], RANDOM_MINER))
+    order = [("query_id", "ascending"), ("random", "ascending"), ("rank", "ascending")]
+    return mine.sort_by(order).drop_columns(["random"])
 
 
 def _positives(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:

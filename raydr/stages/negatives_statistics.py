@@ -21,13 +21,15 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
+from raydr.stages.judge_negatives import known_false_negatives
 from raydr.stages.tasks import results
 from raydr.storage import Folder
 
 KIND = "negatives_statistics"
+#: 2: planted candidates are counted whoever has found them.
+VERSION = 2
 #: Actions after which a candidate is still a negative.
 _USED = ("keep", "down_weight")
-PLANTED = "false_negative"
 
 
 def count_negatives(
@@ -49,6 +51,7 @@ def count_negatives(
     settings = config.evaluate
     identity = Identity(
         kind=KIND,
+        version=VERSION,
         config={"split": split, **settings.fingerprint_settings(include={"answer_match", "answer_query_prefixes"})},
         inputs={"dataset": data.fingerprint, "negatives": candidates.fingerprint},
     )
@@ -102,8 +105,9 @@ def _count_part(
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
     table = read_arrow(Artifact.open(negatives, "negatives").local(name))
     used = pc.is_in(table["action"], value_set=pa.array(_USED)).to_pylist()
-    planted = pc.fill_null(pc.equal(table["noise"], PLANTED), False).to_pylist()
-    query_ids = table["query_id"].to_pylist()
+    query_ids, ids = table["query_id"].to_pylist(), table["passage_id"].to_pylist()
+    false_negatives = known_false_negatives(data, split)
+    planted = [pair in false_negatives for pair in zip(query_ids, ids, strict=True)]
     queries = data.queries(split)
     mine = queries.filter(pc.is_in(queries["query_id"], value_set=pc.unique(table["query_id"])))
     matchers = {
@@ -121,7 +125,6 @@ def _count_part(
         - len({q for q, left in zip(query_ids, used, strict=True) if left}),
     )
     asked = [at for at, query_id in enumerate(query_ids) if query_id in matchers]
-    ids = table["passage_id"].to_pylist()
     texts = passages.texts(passages.rows_of([ids[at] for at in asked])).texts
     for at, text in zip(asked, texts, strict=True):
         found = matchers[query_ids[at]].matches(text)

@@ -5,7 +5,9 @@ Detections are read and drawn by a task a model, so that the driver holds pictur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -83,22 +85,27 @@ def _model_story(name: str, folder: Folder, dataset: Folder) -> ModelStory:
 
 def _panel(name: str, model: Artifact, dataset: Folder) -> bytes | None:
     """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
-    found = model.info.get("detections", [])
+    parts = set(model.parts())
+    # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
+    found = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
     if not found:
         return None
     noisy = _noisy_queries(model, dataset)
     chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
     panels = []
     for detection in (found[at] for at in chosen):
-        epoch = detection["epoch"] + 1
-        table = read_parquet(model.local(f"detection/epoch-{epoch:03d}.parquet"), ["query_id", "perplexity", "clean"])
+        table = read_parquet(model.local(_detection_part(detection)), ["query_id", "perplexity", "clean"])
         truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
         pairs = DetectedPairs(
             table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(detection["fit"]), truth
         )
-        panels.append((f"epoch {epoch}: {detection['share_flagged']:.1%} flagged", pairs))
+        panels.append((f"epoch {detection['epoch'] + 1}: {detection['share_flagged']:.1%} flagged", pairs))
     left_out = f" ({len(panels)} of {len(found)} epochs)" if len(panels) < len(found) else ""
     return detection_panel(panels, f"Perplexities of the training pairs: {name}{left_out}")
+
+
+def _detection_part(detection: Mapping[str, Any]) -> str:
+    return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
 
 
 def _noisy_queries(model: Artifact, dataset: Folder) -> object | None:

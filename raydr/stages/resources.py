@@ -25,9 +25,9 @@ def grows_on_demand() -> bool:
     return bool(status.autoscaling_state.autoscaler_state_version)
 
 
-def smallest_node_cpus() -> float:
-    """CPUs of the smallest alive node that has any."""
+def node_capacities() -> list[dict[str, float]]:
+    """CPUs and GPUs of each alive node."""
     import ray
 
-    cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-    return float(min((count for count in cpus if count), default=0.0))
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [{name: float(node.get(name, 0)) for name in ("CPU", "GPU")} for node in nodes]

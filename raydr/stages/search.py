@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
+from raydr.capacity import ON_DEMAND
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.data.embeddings import Embeddings
@@ -24,7 +26,7 @@ from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.indexing.torch_flat import EXACT
 from raydr.stages.failures import worker_errors
-from raydr.stages.resources import cluster_capacity, smallest_node_cpus
+from raydr.stages.resources import cluster_capacity, node_capacities
 from raydr.stages.runs import KIND, part_name, write_run_part
 from raydr.storage import Folder
 
@@ -131,20 +133,48 @@ def plan_layout(settings: SearchConfig, num_shards: int, factory: str) -> Layout
     """
     capacity = cluster_capacity()
     device, reason = _choose_device(settings, capacity["GPU"], factory)
+    gpus = 1 if device == "cuda" else 0
     wanted = settings.cpus_per_actor or 1
-    fit = int(capacity["CPU"]) // wanted
-    if device == "cuda":
-        fit = min(fit, int(capacity["GPU"]))
+    nodes = node_capacities()
+    grows = capacity["CPU"] == ON_DEMAND
+    # A cluster that grows finds a node for each.
+    fit = num_shards if grows else num_places(nodes, wanted, gpus)
     if fit < 1:
         raise ConfigError(
-            f"a search actor needs {wanted} CPUs, the cluster has {capacity['CPU']:g}: set search.cpus_per_actor lower"
+            f"a search actor needs {wanted} CPUs{' and a GPU' if gpus else ''} of one node, the largest has "
+            f"{max((node['CPU'] for node in nodes), default=0):g} CPUs: set search.cpus_per_actor lower"
         )
     num_actors = min(num_shards, fit)
     bounds = [num_shards * actor // num_actors for actor in range(num_actors + 1)]
     groups = tuple(tuple(range(first, end)) for first, end in itertools.pairwise(bounds))
-    cpus = settings.cpus_per_actor or max(1, int(min(capacity["CPU"] / num_actors, smallest_node_cpus())))
+    cpus = settings.cpus_per_actor or 1
+    if settings.cpus_per_actor is None and grows:
+        cpus = max(1, int(min((node["CPU"] for node in nodes if node["CPU"]), default=1)))
+    elif settings.cpus_per_actor is None:
+        cpus = largest_share(nodes, num_actors, gpus)
     say(f"search: {num_shards} shards in {num_actors} actors of {cpus} CPUs each, on {device} ({reason})")
-    return Layout(groups, cpus, 1 if device == "cuda" else 0, device)
+    return Layout(groups, cpus, gpus, device)
+
+
+def num_places(nodes: Sequence[Mapping[str, float]], cpus: int, gpus: int) -> int:
+    """How many actors the nodes hold at a time; one is never spread over two nodes.
+
+    >>> num_places([{"CPU": 16, "GPU": 1}, {"CPU": 16, "GPU": 0}], cpus=5, gpus=0)
+    6
+    >>> num_places([{"CPU": 16, "GPU": 1}, {"CPU": 16, "GPU": 0}], cpus=5, gpus=1)
+    1
+    """
+    return sum(min(int(node["CPU"] / cpus), int(node["GPU"] / gpus) if gpus else 10**9) for node in nodes)
+
+
+def largest_share(nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: int) -> int:
+    """The most CPUs that each of some actors can have, if all of them are to be held at a time; at least 1.
+
+    >>> largest_share([{"CPU": 16, "GPU": 0}, {"CPU": 16, "GPU": 0}], num_actors=3, gpus=0)
+    8
+    """
+    most = int(max((node["CPU"] for node in nodes), default=1))
+    return next((cpus for cpus in range(most, 1, -1) if num_places(nodes, cpus, gpus) >= num_actors), 1)
 
 
 def _choose_device(settings: SearchConfig, gpus: float, factory: str) -> tuple[str, str]:

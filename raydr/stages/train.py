@@ -11,7 +11,8 @@ from raydr.artifacts import Artifact, Building, Identity, begin, fingerprint_of
 from raydr.config import RunConfig
 from raydr.console import say, show_table, warn
 from raydr.data.dataset import Dataset
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.evaluation.metrics import parse_measures
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.stages.lone_worker import Alone, run_alone
 from raydr.stages.train_progress import TrainingView, Watcher
@@ -75,20 +76,25 @@ def train(
         watcher: whom the training tells how far it is; the console if None.
 
     Raises:
-        DataError: the data set was prepared with another corpus.
+        ConfigError: ``train.dev.measure`` is no measure.
+        DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
+            of another split.
         ArtifactError: no optimiser state was kept with the start.
         TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
     """
     opened = Dataset.open(dataset)
     opened.require_corpus(Artifact.open(corpus, "corpus"))
-    dtype, reason = _dtype_here(config.train) if alone is not None else training_dtype(config.train, config.train.dtype)
+    _check_dev(config, opened)
     inputs = {
         "dataset": opened.fingerprint,
         "corpus": opened.corpus_fingerprint,
         **_start_inputs(config, start),
     }
     if negatives is not None:
-        inputs["negatives"] = Artifact.open(negatives, "negatives").fingerprint
+        mined = Artifact.open(negatives, "negatives")
+        _check_negatives(config, mined)
+        inputs["negatives"] = mined.fingerprint
+    dtype, reason = _dtype_here(config.train) if alone is not None else training_dtype(config.train, config.train.dtype)
     settings = training_key(config)
     settings["train"] |= {"dtype": dtype}
     if start is not None and start.with_optimizer:
@@ -123,6 +129,27 @@ def train(
             run = partial(run_alone, how=alone) if alone is not None else run_worker_group
             outcome = run(train_worker, arguments, making, config.train, "the dual encoder")
         return _finish(config, making, dtype, outcome)
+
+
+def _check_dev(config: RunConfig, data: Dataset) -> None:
+    """What would otherwise come to light only when the first epoch is over."""
+    parse_measures([config.train.dev.measure], "train.dev.measure")
+    split = config.data.dev_split
+    if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
+        raise DataError(
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
+            "measured on it: set data.dev_split to a split that has some, or to '' to train without"
+        )
+
+
+def _check_negatives(config: RunConfig, mined: Artifact) -> None:
+    split = config.data.train_split
+    if config.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
+        others = sorted({name.split("/")[1] for name in mined.parts("negatives")})
+        raise DataError(
+            f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
+            f"{split!r}: mine those of {split!r}"
+        )
 
 
 def training_key(config: RunConfig) -> dict[str, Any]:

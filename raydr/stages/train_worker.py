@@ -209,7 +209,12 @@ class WorkerListener:
 
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
         finished_epoch = progress.step == 0
+        if self.rank == 0 and finished_epoch and self.warmup is not None:
+            self.warmup.keep(progress.epoch, save)
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
+        report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
+        # Before anybody is told, who may ask for the state.
+        self.member.report(report, save)
         # The dev measure of the last epoch may still be on its way; it is logged with the next one.
         told = [row for row in progress.history[self.num_told :] if row.epoch != progress.pending_epoch]
         for row in told if self.rank == 0 and finished_epoch else []:
@@ -219,7 +224,3 @@ class WorkerListener:
                 logged = {f"epoch/{key}": value for key, value in row.metrics.items()}
                 self.tracker.log_metrics(logged, row.epoch + 1)
             self.num_told = row.epoch + 1
-        if self.rank == 0 and finished_epoch and self.warmup is not None:
-            self.warmup.keep(progress.epoch, save)
-        report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
-        self.member.report(report, save)

@@ -87,9 +87,11 @@ class Follower(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         number = trial.config["trial"]["number"]
-        taken_up = trial.config["trial"]["taken_up"]
-        if len(taken_up) > len(self.book.trials[number].changes):
-            self.book.change(number, trial.config["trial"]["values"], taken_up[-1])
+        # Of the result and not of the trial, which a scheduler may have changed after it: a search that is killed here
+        # must not go on with new values from an old state.
+        asked = result["config"]["trial"]
+        if len(asked["taken_up"]) > len(self.book.trials[number].changes):
+            self.book.change(number, asked["values"], asked["taken_up"][-1])
         self.book.add(number, Row.model_validate(result["row"]))
         if result["finished"]:
             self.book.end(number, "finished")

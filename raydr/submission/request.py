@@ -99,16 +99,22 @@ def check_places(config: RunConfig) -> None:
         ConfigError: names the settings that are relative paths.
     """
     reader = config.data.reader.model_dump()
-    places = {
-        "workdir": config.workdir,
-        "data.reader.path": str(reader.get("path") or ""),
+    places = {"workdir": config.workdir, "data.reader.path": str(reader.get("path") or "")}
+    if not places["data.reader.path"]:
+        files = (reader.get("files") or {}).items()
+        places |= {f"data.reader.files.{split}": one for split, names in files for one in _as_list(names)}
+    # A name on a hub is the same everywhere.
+    names = {
         "model.checkpoint": config.model.checkpoint,
         "model.passage_checkpoint": config.model.passage_checkpoint,
+        "judge.guide.checkpoint": config.judge.guide.checkpoint,
+        "judge.classifier.model.checkpoint": config.judge.classifier.model.checkpoint,
     }
+    if config.data.reader.name == "huggingface":
+        names["data.reader.path"] = places.pop("data.reader.path")
+    places |= {key: name for key, name in names.items() if name.startswith((".", "~")) or Path(name).exists()}
     relative = {
-        key: place
-        for key, place in places.items()
-        if place and "://" not in place and not place.startswith("/") and _is_place(key, place)
+        key: place for key, place in places.items() if place and "://" not in place and not place.startswith("/")
     }
     if relative:
         named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
@@ -119,9 +125,8 @@ def check_places(config: RunConfig) -> None:
         )
 
 
-def _is_place(key: str, value: str) -> bool:
-    """A checkpoint may also be a name on a hub."""
-    return not key.startswith("model.") or value.startswith((".", "~")) or Path(value).exists()
+def _as_list(names: str | list[str]) -> list[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _inside(config_file: str, working_dir: Path) -> str:

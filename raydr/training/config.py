@@ -130,8 +130,8 @@ class TrainConfig(Config):
     #: Steps between checkpoints inside an epoch; only at its end if null.
     checkpoint_steps: int | None = Field(default=None, ge=1)
     #: Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
-    #: working folder that begin with the same epochs (a loss with a warm-up looks for it), so that a comparison trains
-    #: them once.
+    #: working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up
+    #: looks for such states, and keeps the one after its warm-up in any case; the folder ``warmups`` may be removed.
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
     #: Steps between two rows of step metrics in the log.
     log_steps: int = Field(default=10, ge=1)

@@ -14,7 +14,8 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
-from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.errors import DataError
+from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.models.config import Side
 from raydr.models.dual_encoder import SIDES, DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
@@ -23,6 +24,9 @@ from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
 from raydr.training.config import DevConfig
+
+#: Passages ranked for each query, or more if the measure looks at more.
+_DEPTH = 100
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,18 @@ def build_dev_set(
     queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig, seed: int
 ) -> DevSet:
     """Choose dev queries by (seed, query_id), and put their judged passages, their negatives and random passages
-    together as the corpus to search. The same for every worker."""
-    chosen = set(choose_queries(queries["query_id"].to_pylist(), config.max_queries, seed))
+    together as the corpus to search. The same for every worker.
+
+    Raises:
+        DataError: no query has a judgment.
+    """
+    judged_queries = sorted(set(queries["query_id"].to_pylist()) & set(qrels["query_id"].to_pylist()))
+    if not judged_queries:
+        raise DataError(
+            f"none of the {len(queries):,} dev queries has a judgment, so that no epoch can be measured: set "
+            "data.dev_split to a split with judgments, or to '' to train without"
+        )
+    chosen = set(choose_queries(judged_queries, config.max_queries, seed))
     queries = queries.filter(pc.is_in(queries["query_id"], pa.array(sorted(chosen), pa.string()))).sort_by("query_id")
     qrels = qrels.filter(pc.is_in(qrels["query_id"], queries["query_id"]))
     negatives = negatives.filter(pc.is_in(negatives["query_id"], queries["query_id"]))
@@ -69,8 +83,8 @@ class DevRetrieval:
     def __init__(
         self, tables: SplitTables, corpus: Corpus, tokenizers: dict[Side, TextTokenizer], config: DevConfig, seed: int
     ) -> None:
+        self.measures = parse_measures([config.measure], "train.dev.measure")
         dev = self.dev = build_dev_set(*tables, corpus, config, seed)
-        self.config = config
         self.pad_ids = {side: tokenizer.pad_id for side, tokenizer in tokenizers.items()}
         mine = slice(rank(), None, num_ranks())
         texts = corpus.texts(dev.passage_rows[mine])
@@ -79,18 +93,17 @@ class DevRetrieval:
             "passage": tokenizers["passage"](texts.titles, texts.texts),
         }
 
-    def measure(self, model: DualEncoder, dtype: torch.dtype, depth: int = 100) -> float:
+    def measure(self, model: DualEncoder, dtype: torch.dtype) -> float:
         """Mean of the configured measure over the dev queries, the same on every rank.
 
         Args:
             model: the unwrapped model, so that ranks may have different numbers of batches.
             dtype: arithmetic of the encoder.
-            depth: passages ranked for each query.
         """
-        ranking = self.rank_passages(model, dtype, depth)
+        ranking = self.rank_passages(model, dtype, max(_DEPTH, deepest_cutoff(self.measures.values())))
         value = None
         if ranking is not None:
-            by_query = score_queries(parse_measures([self.config.measure]), self.dev.qrels, ranking)
+            by_query = score_queries(self.measures, self.dev.qrels, ranking)
             value = float(np.mean([value for values in by_query.values() for value in values.values()]))
         return float(broadcast_object(value))
 

@@ -194,16 +194,16 @@ class Trainer:
             clipped = [learner.optimization.clip() for learner in self.learners]
             finite = all(bool(torch.isfinite(norm)) for norm, _ in clipped)
             if not finite:
-                loss = float(mean_over_ranks(sums["loss"].double().to(self.device)))
-                if not math.isfinite(loss) or not all(usable for _, usable in clipped):
-                    raise self._not_finite(batches, loss)
+                mean_loss = float(mean_over_ranks(sums["loss"].double().to(self.device)))
+                if not math.isfinite(mean_loss) or not all(usable for _, usable in clipped):
+                    raise self._not_finite(batches, mean_loss)
             for learner in self.learners:
                 learner.step()
-        metrics = {key: float(value) for key, value in sums.items()}
-        metrics["grad_norm"] = float(clipped[0][0]) if finite else 0.0
+        told = {key: float(value) for key, value in sums.items()}
+        told["grad_norm"] = float(clipped[0][0]) if finite else 0.0
         if self.setup.dtype == torch.float16:
-            metrics["skipped_steps"] = float(not finite)
-        return metrics
+            told["skipped_steps"] = float(not finite)
+        return told
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)

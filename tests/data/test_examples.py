@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
+from raydr.data.schema import to_table
 
 
 def test_the_annotated_positive_comes_before_relabelled_ones(tiny_data: tuple[str, str]) -> None:
@@ -27,3 +28,17 @@ def test_the_annotated_positive_comes_before_relabelled_ones(tiny_data: tuple[st
     firsts = corpus.ids(np.array([examples.positives[at][0] for at in range(len(examples))]))
     assert list(firsts) == [judged[query_id] for query_id in examples.query_ids]
     assert max(len(examples.positives[at]) for at in range(len(examples))) > 1
+
+
+def test_random_passages_come_after_hard_ones_and_each_candidate_once(tiny_data: tuple[str, str]) -> None:
+    """A data set's two lists of negatives both begin with rank 1."""
+    corpus, data = Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])
+    lists = {"source:random": ["p101", "p102", "p103"], "source:hard": ["p111", "p102", "p113"]}
+    rows = [
+        {"query_id": "q00", "passage_id": passage_id, "miner": miner, "rank": rank, "score": float(rank)}
+        for miner, ids in lists.items()
+        for rank, passage_id in enumerate(ids, start=1)
+    ]
+    examples = load_examples(data.queries("train"), data.qrels("train"), to_table("negatives", rows), corpus)
+    assert corpus.ids(examples.negatives[0]) == ["p111", "p102", "p113", "p101", "p103"]
+    assert examples.scores[0].tolist() == [1.0, 2.0, 3.0, 1.0, 3.0]

@@ -116,6 +116,10 @@ def test_parts_have_the_asked_number_of_rows_and_their_place(tmp_path: Path) -> 
         (query(3, "q", ""), "empty text of query 'q'"),
         (passage(3, "", "text"), "empty passage_id"),
         (passage(3, "p", "half \ud800"), "'text' holds half of a surrogate pair, which is not valid Unicode"),
+        (
+            Row("queries", "train", {"query_id": "q", "text": "t", "answers": ["a", "\ud83d"]}, 3),
+            "'answers' holds half of a surrogate pair, which is not valid Unicode",
+        ),
         (query(3, "q", split="a/b"), "'a/b' is no name for a split: expected letters, digits and . _ -"),
     ],
 )

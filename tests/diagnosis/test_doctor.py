@@ -76,7 +76,8 @@ def test_faiss_flavours(installed: dict[str, str], gpus: int, state: str, said: 
         ([A10G], 1, "13.0", True, "ok", ""),
         ([A10G], 0, None, True, "broken", "pip install torch"),
         ([Gpu("NVIDIA T4", "550.54", 15)], 0, "13.0", True, "broken", "driver 580 or newer"),
-        ([A10G, A10G], 1, "13.0", True, "broken", "CUDA_VISIBLE_DEVICES"),
+        ([A10G, A10G], 1, "13.0", True, "warning", "CUDA_VISIBLE_DEVICES"),
+        ([Gpu("NVIDIA GB10", "580.95", None)], 0, "13.0", True, "broken", "CUDA_VISIBLE_DEVICES"),
     ],
 )
 def test_gpus(gpus: list[Gpu], sees: int, cuda: str | None, wanted: bool, state: str, said: str) -> None:

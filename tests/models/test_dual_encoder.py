@@ -112,6 +112,16 @@ def test_groups_of_similar_length_give_the_same_vectors_and_gradients(tmp_path, 
         torch.testing.assert_close(grouped, padded, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("title", ["river castle mountain " * 20, "king-queen" * 10, "河" * 60])
+def test_a_title_that_fills_the_input_is_cut(title: str, tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint, title="pair")
+    tokenizer = load_tokenizer(folder, "passage")
+    tokens = tokenizer([title, "river"], ["the old castle", "the old castle"])
+    alone = tokenizer(["river"], ["the old castle"])
+    assert tokens.lengths.tolist() == [24, int(alone.lengths[0])]
+    assert tokens.num_truncated == 1
+
+
 def test_title_and_text_become_a_pair_of_segments(tmp_path, tiny_checkpoint):
     _, folder = saved(tmp_path, tiny_checkpoint, title="pair")
     tokenizer = load_tokenizer(folder, "passage")

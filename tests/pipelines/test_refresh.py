@@ -113,6 +113,38 @@ def test_a_split_without_queries_is_refused(planned):
         planned(refresh={"num_rounds": 1, "evaluate_splits": ["nix"]})
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"evaluate_splits": ["test"]}, r"refresh\.evaluate_splits has no 'dev'"),
+        ({"measure": "R@7"}, r"refresh\.measure 'R@7' is not among evaluate\.measures"),
+    ],
+)
+def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_checkpoint, tmp_path, settings, said):
+    config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh=settings)
+    with pytest.raises(ConfigError, match=said), open_job(config) as job:
+        job.prepare()
+        run_refresh(job)
+    assert not (tmp_path / "w" / "refresh").exists()
+
+
+def test_a_search_demands_all_its_actors_at_a_time(planned):
+    # 120 passages in shards of 50.
+    asked = {"index": {"shard_rows": 50}, "search": {"cpus_per_actor": 2, "device": "cpu"}}
+    steps = planned(**asked).steps
+    assert {str(step.demand) for step in steps if "/run-" in step.label} == {str({"CPU": 6.0})}
+
+
+def test_a_comparison_is_made_again_for_another_baseline(planned):
+    plan = planned(refresh={"num_rounds": 2})
+    first, second = (one.runs["dev"] for one in plan.arms[0].rounds)
+    made = [
+        plan.book.evaluate(f"comparison/{at}", "dev", plan.arms[0].rounds[0].config, runs).settings
+        for at, runs in enumerate(({"a": first, "b": second}, {"b": second, "a": first}))
+    ]
+    assert made[0] != made[1]
+
+
 def test_judges_that_nothing_is_mined_for_are_refused(planned):
     nothing_mined: dict[str, Any] = {"train": {"num_hard_negatives": 0}}
     with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):

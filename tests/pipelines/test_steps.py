@@ -90,6 +90,14 @@ def test_steps_side_by_side_never_demand_more_than_there_is(root):
     assert order.index("d") > max(order.index("b"), order.index("c"))
 
 
+def test_what_a_cluster_has_none_of_keeps_nothing_waiting(root):
+    both = threading.Barrier(2, timeout=30)
+    steps = [step(root, name) for name in ("a", "b")]
+    steps[1].demand["GPU"] = 3.0
+    run_steps(steps, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
+    assert both.n_waiting == 0
+
+
 def test_a_lone_step_runs_in_the_calling_thread(root):
     threads = []
     a = step(root, "a")

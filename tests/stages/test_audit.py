@@ -10,16 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.config import RunConfig
-from raydr.data.schema import read_parquet
+from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.noise.audit_result import AuditResult
 from raydr.noise.detector import MixtureFit
 from raydr.pipelines.job import open_job
 from raydr.reporting.noise_plots import parse_fit
 from raydr.stages.audit import load_result
+from raydr.stages.audit_parts import audit_pairs
 from raydr.stages.audit_scores import MISMATCHED_POSITIVE, POSITIVE, RANDOM
+from raydr.storage import write_part
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 pytestmark = pytest.mark.ray
@@ -160,6 +162,22 @@ def test_an_interrupted_audit_goes_on_to_the_same_parts(config: RunConfig, made:
         again = job.audit([], "train")
     assert again.manifest.parts == made.manifest.parts
     assert again.info == made.info
+
+
+def test_judges_that_cut_what_they_judge_differently_are_put_side_by_side(tmp_path: Path) -> None:
+    rows = [{"query_id": f"q{at}", "passage_id": "p", "score": 0.0, "action": "drop", "weight": 0.0} for at in range(6)]
+    folders = []
+    for judge, pieces in {"margin": [rows], "classifier": [rows[:2], rows[2:4], rows[4:]]}.items():
+        with begin(str(tmp_path / judge), Identity(kind="verdicts", config={"judge": judge})) as making:
+            assert isinstance(making, Building)
+            for at, piece in enumerate(pieces):
+                table = to_table("verdicts", [row | {"judge": judge} for row in piece])
+                name = f"verdicts/train/part-00000-{at:05d}.parquet"
+                making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
+            folders.append(making.finish().folder)
+    found = audit_pairs(["margin", "classifier"], folders, "verdicts/train/part-00000-", 3)
+    assert found.agreement.both_JJ.tolist() == [[6, 6], [6, 6]]
+    assert found.agreement.both_flagged_JJ.tolist() == [[6, 6], [6, 6]]
 
 
 def test_pairs_alone_need_no_candidates(config: RunConfig) -> None:

@@ -10,6 +10,7 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from made_evaluation import config_for, make_run
 
+from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError, DataError
 from raydr.stages.evaluate import evaluate, load_result
 from raydr.storage import Folder
@@ -88,7 +89,7 @@ def test_figures_files_and_reuse(data: tuple[Path, Folder, Folder], capsys: pyte
 
     shown = capsys.readouterr().err
     assert "recall@5 (qrels)" in shown
-    assert "1 of 8 judged queries have no result" in " ".join(shown.split())
+    assert "1 queries of the split have no result and score 0" in " ".join(shown.split())
     evaluate(config, "dev", dataset, corpus, runs, Folder(str(folder / "out")))
     assert "reused" in capsys.readouterr().err
 
@@ -120,3 +121,18 @@ def test_runs_that_do_not_fit(data: tuple[Path, Folder, Folder]) -> None:
     bad = config_for(folder, evaluate={"measures": ["Q@5"]})
     with pytest.raises(ConfigError, match="'Q@5' is not a measure"):
         evaluate(bad, "dev", dataset, corpus, {"s": unknown}, Folder(str(folder / "bad4")))
+
+
+def test_questions_without_judgments_are_missed_too(
+    data: tuple[Path, Folder, Folder], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Test sets of questions and answers alone: what a run lacks scores 0 and is counted."""
+    folder, corpus, _ = data
+    queries = [{"query_id": name, "text": name, "answers": [f"city {at}"]} for at, name in enumerate(QUERIES)]
+    dataset = make_dataset(folder / "answers", Corpus.open(corpus), {"queries": {"dev": queries}, "qrels": {"dev": []}})
+    run = run_with_positive_at(folder / "c", [1, None, None, *[1] * 5])
+    config = config_for(folder, evaluate=SETTINGS | {"answer_query_prefixes": []})
+    made = evaluate(config, "dev", dataset.artifact.folder, corpus, {"c": run}, Folder(str(folder / "answered")))
+    counts = load_result(made).counts["c"]
+    assert (counts["judged"], counts["with_answers"], counts["without_results"]) == (0, 8, 2)
+    assert "2 queries of the split have no result" in " ".join(capsys.readouterr().err.split())

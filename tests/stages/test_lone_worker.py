@@ -14,7 +14,7 @@ from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.stages.lone_worker import POPULATION, Alone, newest_state
+from raydr.stages.lone_worker import POPULATION, Alone, LoneMember, newest_state
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.storage import Folder
@@ -82,7 +82,7 @@ def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_
         fit(config, tiny_data, tmp_path / "model", dying)
     artifact = fit(config, tiny_data, tmp_path / "model", going_on)
     assert dying.epochs == [1, 2, 3]
-    assert going_on.messages[0].startswith("going on from epoch 3")
+    assert going_on.messages[0].startswith("going on from epoch 4")
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
@@ -123,7 +123,7 @@ def test_a_member_of_a_population_takes_up_another_ones_state_with_its_own_setti
         fit(run_config(tiny_checkpoint, tmp_path), tiny_data, tmp_path / "good", good, Alone(population=True))
     state = newest_state(Folder(str(tmp_path / "good.training")) / POPULATION)
     assert state is not None
-    assert load_progress(Path(state.root)).epoch == 2
+    assert load_progress(Path(state.root)).epoch == 3
 
     changed = run_config(tiny_checkpoint, tmp_path, optimizer={"learning_rate": 0.5})
     bad = Recorder()
@@ -131,9 +131,28 @@ def test_a_member_of_a_population_takes_up_another_ones_state_with_its_own_setti
     assert bad.epochs[-1] == 4
     history = made.info["history"]
     assert [row["epoch"] for row in history] == [0, 1, 2, 3]
-    # The same first two epochs; then steps at its own rate, which no network survives.
+    # The same first three epochs; then steps at its own rate, which no network survives.
     losses = [row["metrics"]["loss"] for row in history]
-    assert losses[1] < 1.0 < 2.0 < losses[2]
+    assert losses[2] < 1.0 < 2.0 < losses[3]
+
+
+def test_what_a_member_was_before_it_took_up_another_ones_state_is_given_up(tiny_data, tiny_checkpoint, tmp_path):
+    """Killed at once it goes on from the state it took up, and not from its own, which had come further."""
+    config = run_config(tiny_checkpoint, tmp_path)
+    states = {}
+    for name, num_epochs in (("good", 1), ("own", 3)):
+        with pytest.raises(KeyboardInterrupt):
+            fit(config, tiny_data, tmp_path / name, Recorder(dies_after=num_epochs), Alone(population=True))
+        states[name] = Folder(str(tmp_path / f"{name}.training")) / POPULATION
+    taken = newest_state(states["good"])
+    assert taken is not None
+    (Path(states["own"].root) / Path(taken.root).name / "teacher.safetensors").write_text("of another training")
+    member = LoneMember(states["own"], torch.device("cpu"), Alone(population=True, start=taken))
+    with member.last_state() as found:
+        assert found is not None
+        assert load_progress(found).epoch == 1
+        assert {file.name for file in found.iterdir()} == {file.name for file in Path(taken.root).iterdir()}
+    assert newest_state(states["own"]) == states["own"] / Path(taken.root).name
 
 
 def test_a_lone_process_is_one_worker(tiny_data, tiny_checkpoint, tmp_path):

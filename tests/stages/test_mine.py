@@ -34,7 +34,8 @@ def data(tmp_path: Path, ray_local: None) -> tuple[Folder, Folder]:
     own = [
         {"query_id": "q1", "passage_id": "p4", "miner": "source:hard", "rank": 2, "score": 3.0},
         {"query_id": "q0", "passage_id": "p2", "miner": "source:hard", "rank": 1},
-        {"query_id": "q0", "passage_id": "p5", "miner": "source:random", "rank": 2},
+        {"query_id": "q0", "passage_id": "p5", "miner": "source:random", "rank": 1},
+        {"query_id": "q0", "passage_id": "p4", "miner": "source:hard", "rank": 3},
         {"query_id": "q1", "passage_id": "p0", "miner": "source:hard", "rank": 1, "score": 4.0, "positive_score": 9.0},
     ]
     tables = {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": own}}
@@ -78,7 +79,8 @@ def test_source_negatives_are_filtered_in_the_same_way(tmp_path: Path, data: tup
         (row["query_id"], row["passage_id"], row["miner"], row["rank"], row["positive_score"]) for row in rows_of(made)
     ]
     assert found == [
-        ("q0", "p5", "source:random", 2, None),
+        ("q0", "p4", "source:hard", 3, None),
+        ("q0", "p5", "source:random", 1, None),
         ("q1", "p0", "source:hard", 1, 9.0),
         ("q1", "p4", "source:hard", 2, None),
     ]

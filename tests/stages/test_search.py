@@ -181,14 +181,47 @@ def test_actors_share_the_shards_when_they_do_not_all_fit() -> None:
     assert layout.groups == ((0, 1), (2, 3, 4))
     assert layout.cpus == 1
     assert plan_layout(make_config().search, 1, "Flat").cpus == 2
-    with pytest.raises(ConfigError, match="needs 3 CPUs, the cluster has 2"):
+    with pytest.raises(ConfigError, match="needs 3 CPUs of one node, the largest has 2"):
         plan_layout(make_config(cpus_per_actor=3).search, 1, "Flat")
     with pytest.raises(ConfigError, match=r"search\.device is cuda, but the cluster has no GPU"):
         plan_layout(make_config(device="cuda").search, 1, "Flat")
 
 
+def nodes_of(monkeypatch: pytest.MonkeyPatch, nodes: list[tuple[float, float]]) -> None:
+    """A cluster of nodes with so many CPUs and GPUs."""
+    found = [{"CPU": float(cpus), "GPU": float(gpus)} for cpus, gpus in nodes]
+    monkeypatch.setattr(stage, "node_capacities", lambda: found)
+    total = {name: sum(node[name] for node in found) for name in ("CPU", "GPU")}
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: total)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "num_shards", "settings", "num_actors", "cpus"),
+    [
+        ([(16, 0)] * 2, 3, {}, 3, 8),
+        ([(8, 0)] * 4, 5, {}, 5, 4),
+        ([(16, 0)] * 8, 11, {}, 11, 8),
+        ([(32, 0), (4, 0), (0, 0)], 3, {}, 3, 10),
+        ([(16, 0)] * 2, 3, {"cpus_per_actor": 10}, 2, 10),
+        ([(64, 0), (16, 1), (8, 1)], 3, {}, 2, 8),
+    ],
+)
+def test_all_actors_fit_on_the_nodes_at_a_time(
+    nodes: list[tuple[float, float]],
+    num_shards: int,
+    settings: dict[str, int],
+    num_actors: int,
+    cpus: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An actor has a node to itself or shares it; one that is spread over two would wait for ever."""
+    nodes_of(monkeypatch, nodes)
+    layout = plan_layout(make_config(**settings).search, num_shards, "Flat")
+    assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
+
+
 def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": 4.0, "GPU": 1.0})
+    nodes_of(monkeypatch, [(4, 1)])
     assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
     assert plan_layout(make_config().search, 1, "IVF4,Flat").device == "cpu"
     assert plan_layout(make_config(device="cpu").search, 1, "Flat").device == "cpu"

@@ -13,17 +13,21 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
+from artefacts import make_dataset
 from kept_states import has_kept_state
 from training.harness import model_config, run_alone
 
-from raydr.artifacts import Artifact, Identity
+from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.config import RunConfig
-from raydr.errors import ArtifactError, FingerprintError, TrainingError
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import write_arrow
+from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.reporting.noise_plots import parse_fit
 from raydr.stages.train import save_untrained, train, warmup_folder
 from raydr.stages.worker_group import CHECKPOINT_LIST
-from raydr.storage import Folder
+from raydr.storage import Folder, write_part
 
 pytestmark = pytest.mark.ray
 
@@ -176,6 +180,31 @@ def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_
     assert place(optimizer={"learning_rate": 2e-3}) != place()
     # A state of keep: last has no copy of the best epoch, which keep: best would need later.
     assert place(keep="best") != place()
+
+
+def test_what_could_not_be_trained_on_is_refused_before_anything_starts(tiny_data, tiny_checkpoint, tmp_path):
+    dataset, corpus = folders(tiny_data)
+    output = Folder(str(tmp_path / "model"))
+    config = run_config(tiny_checkpoint, tmp_path, dev={"measure": "RR@@ten"})
+    with pytest.raises(ConfigError, match=r"train\.dev\.measure: 'RR@@ten' is not a measure"):
+        train(config, dataset, corpus, output)
+    data = Dataset.open(dataset)
+    tables = {name: {"train": getattr(data, name)("train").to_pylist()} for name in ("queries", "qrels")}
+    tables["queries"]["dev"] = data.queries("dev").to_pylist()
+    unjudged = make_dataset(tmp_path / "unjudged", Corpus.open(corpus), tables).artifact.folder
+    config = run_config(tiny_checkpoint, tmp_path)
+    with pytest.raises(DataError, match="split 'dev' of the data set at .* has no judgments"):
+        train(config, unjudged, corpus, output)
+    identity = Identity(kind="negatives", inputs={"dataset": data.fingerprint})
+    with begin(str(tmp_path / "mined"), identity) as making:
+        assert isinstance(making, Building)
+        table = data.negatives("dev")
+        name = "negatives/dev/part-00000.arrow"
+        making.record(name, write_part(making.folder, name, len(table), lambda path: write_arrow(table, path)))
+        mined = making.finish().folder
+    with pytest.raises(DataError, match="are of split dev, the training is on 'train'"):
+        train(config, dataset, corpus, output, mined)
+    assert not output.exists()
 
 
 def test_the_untrained_model_is_the_checkpoint(tiny_checkpoint, tmp_path):

@@ -60,6 +60,9 @@ def test_raydr_itself_goes_along_unless_the_folder_has_it(project: Path) -> None
         ("workdir=work/nq", "workdir 'work/nq'"),
         ("data.reader.path=../data", "data.reader.path '../data'"),
         ("model.checkpoint=./bert", "model.checkpoint './bert'"),
+        ("judge.guide.checkpoint=./guide", "judge.guide.checkpoint './guide'"),
+        ('data.reader={"name": "pairs", "files": {"train": ["a.jsonl"]}}', "data.reader.files.train 'a.jsonl'"),
+        ('data.reader={"name": "huggingface", "path": "./saved"}', "data.reader.path './saved'"),
     ],
 )
 def test_relative_places_are_refused(project: Path, override: str, named: str) -> None:
@@ -71,6 +74,8 @@ def test_relative_places_are_refused(project: Path, override: str, named: str) -
 def test_hub_names_are_no_relative_places(project: Path) -> None:
     made = request(project, overrides=["model.checkpoint=google-bert/bert-base-uncased"])
     assert "bert-base-uncased" in made.entrypoint
+    made = request(project, overrides=['data.reader={"name": "huggingface", "path": "org/questions"}'])
+    assert "org/questions" in made.entrypoint
 
 
 def test_a_config_that_would_not_be_sent_is_refused(project: Path) -> None:

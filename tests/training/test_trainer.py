@@ -11,12 +11,15 @@ import torch
 from pydantic import ValidationError
 from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.data.examples import Ragged
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
-from raydr.training.config import PairDetectionConfig
+from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector
+from raydr.training.dev import build_dev_set
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
 
@@ -258,6 +261,23 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
         ]
         expected = np.log(sum(np.exp(score) for score in scores)) - scores[0]
         assert found[at] == pytest.approx(expected, rel=1e-3)
+
+
+def test_dev_queries_without_judgments_are_left_out_and_all_of_them_refused(tiny_data):
+    data, corpus = Dataset.open(tiny_data[1]), Corpus.open(tiny_data[0])
+    queries, qrels, negatives = data.training_tables("dev")
+    config = DevConfig(max_queries=4, random_passages=0)
+    dev = build_dev_set(queries, qrels.slice(0, 2), negatives, corpus, config, seed=0)
+    assert dev.query_ids == qrels["query_id"].to_pylist()[:2]
+    with pytest.raises(DataError, match="none of the 10 dev queries has a judgment"):
+        build_dev_set(queries, qrels.slice(0, 0), negatives, corpus, config, seed=0)
+
+
+def test_a_deep_dev_measure_sees_as_many_passages(tiny_data, tiny_checkpoint):
+    dev = {"measure": "R@120", "random_passages": 120}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"dev": dev})
+    assert trainer.setup.dev is not None
+    assert trainer.setup.dev.measure(trainer.model, torch.float32) == 1.0
 
 
 def test_patience_ends_training(tiny_data, tiny_checkpoint):

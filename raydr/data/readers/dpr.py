@@ -13,11 +13,12 @@ from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_tsv
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import DATASET_TABLES, Reader, Row, Source
+from raydr.data.schema import RANDOM_MINER
 
 _PASSAGES = ("id", "text", "title")
 _RETRIEVER = ("question", "answers")
 #: DPR's lists of negatives, and the miner their rows get.
-_MINERS = {"hard_negative_ctxs": "source:hard", "negative_ctxs": "source:random"}
+_MINERS = {"hard_negative_ctxs": "source:hard", "negative_ctxs": RANDOM_MINER}
 
 
 class DprReader(Reader):

@@ -30,7 +30,9 @@ class RayConfig(Config):
     address: str = ""
     #: CPUs of the local Ray; the machine's if null.
     num_cpus: int | None = Field(default=None, ge=1)
+    #: GPUs of the local Ray; those that are found if null.
     num_gpus: int | None = Field(default=None, ge=0)
+    #: Shared memory for Ray's objects.
     object_store_gib: float = Field(default=1.0, gt=0)
     #: Folder for sessions and logs of the local Ray; a short path, since sockets live in it.
     temp_dir: str = ""

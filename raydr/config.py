@@ -38,9 +38,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class RunConfig(Config):
     """A run: what to read, how to learn, where to put it."""
 
+    #: Name of the run, in MLflow and on pages.
     name: str = Field(default="raydr", pattern=rf"^{_NAME.pattern}$")
     #: Where the artefacts go: a local folder or an fsspec URL.
     workdir: str = "work"
+    #: Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals.
     seed: int = Field(default=0, ge=0)
     data: DataConfig
     inject_noise: NoiseInjectionConfig | None = None

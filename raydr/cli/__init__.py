@@ -31,6 +31,7 @@ VERBS = (
     "export",
     "submit",
     "doctor",
+    "settings",
 )
 
 app = typer.Typer(

@@ -16,6 +16,7 @@ SecondPositiveSource = Literal["recut", "answer", "renamed"]
 class DataConfig(Config):
     """What ``raydr prepare`` reads."""
 
+    #: The format of the data, and where it is.
     reader: Annotated[Reader, Pluggable()]
     #: Rows that may be left out because they are malformed; the rest of them is in the quarantine file.
     max_bad_rows: int = Field(default=0, ge=0)

@@ -19,13 +19,17 @@ _NEGATIVE = re.compile(r"negative(_\d+)?")
 class PairColumns(Config):
     """Names of the columns; an empty name means that there is none."""
 
+    #: The query's text.
     query: str = "query"
+    #: The text of its positive.
     positive: str = "positive"
     #: Columns that hold a negative or a list of negatives each, the hardest first.
     negatives: list[str] = []
+    #: Its id; made from the text without one.
     query_id: str = ""
     #: Title and id of the positive.
     title: str = ""
+    #: See ``title``.
     passage_id: str = ""
     #: Answer strings.
     answers: str = ""

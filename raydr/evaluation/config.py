@@ -20,6 +20,9 @@ class EvaluateConfig(Config):
     answer_match: Literal["string", "regex"] = "string"
     #: Only queries whose id starts with one of these count for answer accuracy; all if empty.
     answer_query_prefixes: list[str] = []
+    #: Of the bootstrap intervals.
     confidence: float = Field(default=0.95, gt=0, lt=1)
+    #: Resamplings of the queries for the intervals.
     bootstrap_samples: int = Field(default=2000, ge=100)
+    #: Random swaps of the paired test; all of them where the queries are few.
     permutations: int = Field(default=10_000, ge=100)

@@ -25,6 +25,7 @@ class IndexConfig(Config):
 class SearchConfig(Config):
     """How an index is searched."""
 
+    #: Passages found for each query.
     top_k: int = Field(default=100, ge=1)
     #: Cells visited in an IVF index.
     nprobe: int = Field(default=64, ge=1)

@@ -36,9 +36,11 @@ class ModelConfig(Config):
     num_layers: int | None = Field(default=None, ge=1)
     #: One encoder for both sides, or one each.
     towers: Literal["shared", "two"] = "shared"
+    #: The mean over all tokens, or the first token, is the text's vector.
     pooling: Literal["mean", "cls"] = "mean"
     #: Width of a linear layer after pooling; none if null.
     projection: int | None = Field(default=None, ge=1)
+    #: ``cosine`` scales vectors to length 1, ``dot`` leaves them as they are.
     similarity: Similarity = "cosine"
     #: τ in the papers, the inverse of the temperature: scores are scale · similarity.
     scale: float = Field(default=20.0, gt=0)
@@ -46,6 +48,7 @@ class ModelConfig(Config):
     passage: SideConfig = SideConfig(max_length=160)
     #: How title and text become one input: two segments, or one joined by a separator.
     title: Literal["pair", "join"] = "join"
+    #: Between title and text, for ``title: join``.
     title_separator: str = " "
     #: Dropout during training; the checkpoint's own if null.
     dropout: float | None = Field(default=None, ge=0, lt=1)

@@ -34,8 +34,11 @@ class EncodeConfig(Config):
     batching: Batching = "padded"
     #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
     min_actors: int = Field(default=1, ge=1)
+    #: See ``min_actors``.
     max_actors: int = Field(default=1, ge=1)
+    #: CPUs of an encoder; it computes with as many threads.
     cpus_per_actor: float = Field(default=1, gt=0)
+    #: GPUs of an encoder; may be a fraction.
     gpus_per_actor: float = Field(default=0, ge=0)
     #: ``auto``: the GPU if the actor was given one, else the CPU (said in the log).
     device: Literal["auto", "cpu", "cuda"] = "auto"

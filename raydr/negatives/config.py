@@ -24,9 +24,13 @@ class NegativesConfig(Config):
 class BM25Config(Config):
     """How BM25 cuts text into terms and weighs them."""
 
+    #: How soon further occurrences of a term stop counting.
     k1: float = Field(default=0.9, ge=0)
+    #: How much long passages are held back; 0 not at all.
     b: float = Field(default=0.4, ge=0, le=1)
+    #: Words are cut to their stems, or not.
     stemmer: Literal["english", "none"] = "english"
+    #: Frequent words are left out, or not.
     stopwords: Literal["english", "none"] = "english"
     #: Count the parts of identifiers (``getUserName``, ``user_name``) as terms too; for code.
     split_identifiers: bool = False

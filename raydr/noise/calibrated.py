@@ -42,6 +42,7 @@ class CalibratedDetector(Detector):
     axis: Literal["margin", "log"] = "margin"
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
     seed: int = Field(default=0, ge=0, lt=2**32)
+    #: Smallest distance of the components, as Ashman's D.
     min_separation: float = Field(default=2.0, ge=0.0)
 
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:

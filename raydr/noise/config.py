@@ -33,6 +33,7 @@ class SieveConfig(Config):
 
     #: β of the robust contrastive loss.
     beta: SieveBetaSchedule = SieveBetaSchedule(final=0.5)
+    #: Of the throw-away model.
     num_epochs: int = Field(default=1, ge=1)
     #: Queries in one step; a query's candidates are its own negatives alone.
     batch_size: int = Field(default=16, ge=2)
@@ -65,6 +66,7 @@ class ClassifierConfig(Config):
     #: Random passages of the corpus drawn as further negatives.
     num_random_negatives: int = Field(default=1, ge=0)
     optimizer: OptimizerConfig = OptimizerConfig()
+    #: As ``train.dtype``.
     dtype: Dtype = "auto"
 
     @model_validator(mode="after")

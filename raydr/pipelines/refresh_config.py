@@ -27,6 +27,7 @@ class RefreshConfig(Config):
     The first round mines with ``negatives.miner``; each later one with the model of the round before it.
     """
 
+    #: Rounds of training, encoding, searching and mining.
     num_rounds: int = Field(default=3, ge=1)
     #: Judges of every round's candidates or pairs, by name; their settings are in ``judge.judges``.
     judges: list[str] = []

@@ -21,8 +21,11 @@ class DeviceFigures(Config):
 class Prices(Config):
     """What an hour costs; what has no price is not counted."""
 
+    #: Of one CPU.
     cpu_hour: float | None = Field(default=None, ge=0)
+    #: Of one GPU.
     gpu_hour: float | None = Field(default=None, ge=0)
+    #: Printed beside the sums.
     currency: str = "USD"
 
 

@@ -232,7 +232,7 @@ def _filter_part(
     else:
         left, pairs = split_pairs(qrels, _verdict_tables(verdicts, prefix))
         rows = pairs.select(["query_id", "passage_id"]).to_pylist()
-        dropped.append(to_table("dropped", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
+        dropped.append(to_table("negatives", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
     written = {name: _write(output, name, left.num_rows, partial(write_arrow, left))}
     together = pa.concat_tables(dropped) if dropped else None
     if together is not None and together.num_rows:

@@ -20,10 +20,15 @@ from raydr.noise.mixture import GaussianDetector
 class OptimizerConfig(Config):
     """AdamW and its schedule."""
 
+    #: At its highest.
     learning_rate: float = Field(default=2e-5, gt=0)
+    #: Of matrices; biases and normalisation weights have none.
     weight_decay: float = Field(default=0.01, ge=0)
+    #: AdamW's decay rates of the first and second moment.
     betas: tuple[float, float] = (0.9, 0.999)
+    #: AdamW's term in the denominator.
     eps: float = Field(default=1e-8, gt=0)
+    #: After the warm-up: down to 0 in a line or a half cosine, or constant.
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     #: Share of all steps with rising learning rate.
     warmup_share: float = Field(default=0.1, ge=0, le=1)
@@ -57,6 +62,7 @@ class TeacherConfig(Config):
 class PairDetectionConfig(Config):
     """Detection of mismatched training pairs before each epoch after the loss's warm-up."""
 
+    #: How perplexities become flags: ``gaussian`` is the paper's, ``anchored`` leaves clean pairs alone.
     detector: Annotated[Detector, Pluggable()] = GaussianDetector()
     #: Random passages (positives of other pairs) that each pair is measured against.
     num_random: int = Field(default=255, ge=1)
@@ -94,12 +100,14 @@ class CoTeachingConfig(Config):
 class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
+    #: What is minimised (docs/methods.md).
     loss: Annotated[Loss, Pluggable()] = NCE()
     teacher: TeacherConfig = TeacherConfig()
     #: Flag mismatched pairs while training; off if null.
     pair_detection: PairDetectionConfig | None = None
     #: Co-teaching, a baseline; off if null. It takes twice the time of one network.
     coteaching: CoTeachingConfig | None = None
+    #: Passes over the training queries.
     num_epochs: int = Field(default=3, ge=1)
     #: Queries in one optimiser step, over all workers: the result does not depend on the number of workers.
     batch_size: int = Field(default=64, ge=2)
@@ -120,10 +128,13 @@ class TrainConfig(Config):
     #: Which positive is used where a query has several: drawn for each epoch, or the first.
     positive: Literal["drawn", "first"] = "drawn"
     optimizer: OptimizerConfig = OptimizerConfig()
+    #: Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, said in the log.
     dtype: Dtype = "auto"
     #: Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go.
     num_workers: int | tuple[int, int] = 1
+    #: CPUs and threads of a worker.
     cpus_per_worker: float = Field(default=1, gt=0)
+    #: One GPU for each worker.
     use_gpu: bool = False
     #: Restarts of the worker group after a death before giving up.
     max_failures: int = Field(default=3, ge=-1)

@@ -28,7 +28,9 @@ class BeirReader(Reader):
     name: Literal["beir"] = "beir"
     #: The folder, local or an fsspec URL.
     path: str
+    #: The file of the passages.
     corpus: str = "corpus.jsonl"
+    #: The file of the queries.
     queries: str = "queries.jsonl"
     #: The folder with one TSV a split.
     qrels: str = "qrels"

@@ -76,12 +76,15 @@ class CodeSearchReader(Reader):
     num_pairs: int | None = Field(default=None, ge=1)
     #: Shares of the pairs in the splits dev and test; the rest is train.
     dev: float = Field(default=0.05, ge=0, lt=1)
+    #: See ``dev``.
     test: float = Field(default=0.05, ge=0, lt=1)
     #: Words of the query; shorter and longer ones are left out.
     min_query_words: int = Field(default=3, ge=1)
+    #: See ``min_query_words``.
     max_query_words: int = Field(default=60, ge=1)
     #: Lines of code, blank ones included; shorter and longer functions are left out.
     min_code_lines: int = Field(default=2, ge=1)
+    #: See ``min_code_lines``.
     max_code_lines: int = Field(default=100, ge=1)
 
     passages_repeat: ClassVar[bool] = False

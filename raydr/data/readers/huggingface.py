@@ -34,6 +34,7 @@ class HuggingFaceReader(Reader):
     revision: str = ""
     #: raydr's splits, and the data set's split that each is read from.
     splits: Annotated[dict[str, str], Field(min_length=1)] = {"train": "train"}
+    #: What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use.
     layout: Layout = "columns"
     #: Names of the columns, for ``layout: columns``.
     columns: PairColumns = PairColumns()

@@ -23,6 +23,7 @@ class MsmarcoReader(Reader):
     name: Literal["msmarco"] = "msmarco"
     #: The folder, local or an fsspec URL.
     path: str
+    #: Splits to read.
     splits: Annotated[list[str], Field(min_length=1)] = ["train", "dev"]
     #: pid, text.
     collection: str = "collection.tsv"

@@ -36,6 +36,7 @@ class PairsReader(Reader):
     path: str = ""
     #: The file, or the files, of each split. With ``columns.split``, the rows say the split instead.
     files: Annotated[dict[str, str | list[str]], Field(min_length=1)]
+    #: What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use.
     layout: Layout = "columns"
     #: Names of the columns, for ``layout: columns``.
     columns: PairColumns = PairColumns()

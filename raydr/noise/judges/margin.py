@@ -29,7 +29,9 @@ class MarginRule(SuspicionJudge):
         margin: 0 drops what scores above the positive; negative margins only what scores well above.
     """
 
+    #: Whether the margin is a similarity, or a share of the annotated passage's.
     mode: MarginMode
+    #: How much below the annotated passage's similarity a candidate is suspicious already.
     margin: float
 
     @model_validator(mode="after")

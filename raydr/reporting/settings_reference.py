@@ -1,0 +1,253 @@
+"""All settings of a run, read from the config classes: key, type, default, and the words beside the field.
+
+What a setting means stands once, in the ``#:`` comment above its field or under ``Args:`` of its class.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from raydr.component import Component, Config, Pluggable
+
+_BOUNDS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+_ARGUMENT = re.compile(r"^        (\w+): (.*)$")
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key of the config file.
+
+    Args:
+        key: dotted.
+        type: what it takes.
+        default: as in YAML; ``required`` if it has none.
+        meaning: in words; may hold ``code``.
+    """
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class SettingGroup:
+    """Settings that belong together: a section, or a component that is chosen by its name.
+
+    Args:
+        title: the section's key, or the kind and name of the component.
+        about: the first sentence of the class.
+        settings: in the order of the class.
+    """
+
+    title: str
+    about: str
+    settings: tuple[Setting, ...]
+
+
+def list_settings(config: type[Config]) -> list[SettingGroup]:
+    """Sections first, then the components of each kind, each once."""
+    kinds: dict[type[Component], None] = {}
+    groups = _sections(config, kinds)
+    done: set[type[Component]] = set()
+    while remaining := [kind for kind in kinds if kind not in done]:
+        kind = remaining[0]
+        done.add(kind)
+        for name, component in kind.choices().items():
+            own = [one for one in component.model_fields if one != "name"]
+            groups.append(
+                SettingGroup(
+                    f"{kind.kind} {name}",
+                    _about(component),
+                    tuple(setting for one in own for setting in _of_field(component, one, one, kinds)),
+                )
+            )
+    return groups
+
+
+def find_settings(groups: Sequence[SettingGroup], wanted: str) -> list[SettingGroup]:
+    """The groups with only those settings whose key, or the group's title, has ``wanted`` in it; without empty ones."""
+    found = []
+    for group in groups:
+        whole = wanted in group.title
+        settings = tuple(one for one in group.settings if whole or wanted in one.key)
+        if settings:
+            found.append(SettingGroup(group.title, group.about, settings))
+    return found
+
+
+def settings_page(groups: Sequence[SettingGroup]) -> str:
+    """The reference as Markdown."""
+    lines = [
+        "# All settings",
+        "",
+        "Made by `raydr settings --markdown` from the config classes. What stands under a kind of component (`loss`, "
+        "`judge`, ...) is",
+        "written beside its `name`: `train: {loss: {name: rcl, reduction: reference}}`.",
+    ]
+    for group in groups:
+        lines += ["", f"## {group.title}", "", group.about]
+        if group.settings:
+            lines += ["", "| key | type | default | meaning |", "|---|---|---|---|"]
+            lines += [
+                "| "
+                + " | ".join(_cell(text) for text in (f"`{one.key}`", one.type, f"`{one.default}`", one.meaning))
+                + " |"
+                for one in group.settings
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("``", "`")
+
+
+def _sections(config: type[Config], kinds: dict[type[Component], None]) -> list[SettingGroup]:
+    """The settings of the run itself, then those of each of its sections."""
+    fields = config.model_fields
+    sections = {name: section for name in fields if (section := _section(fields[name].annotation)) is not None}
+    own = (setting for name in fields if name not in sections for setting in _of_field(config, name, name, kinds))
+    return [
+        SettingGroup("the run", _about(config), tuple(own)),
+        *(
+            SettingGroup(name, _about(section), tuple(_of_field(config, name, name, kinds)))
+            for name, section in sections.items()
+        ),
+    ]
+
+
+def _section(annotation: Any) -> type[Config] | None:
+    """The config class that a field is, or may be beside null; None if it is a value or a component."""
+    for one in _alternatives(annotation):
+        if isinstance(one, type) and issubclass(one, Config) and not issubclass(one, Component):
+            return one
+    return None
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _of_field(config: type[Config], name: str, key: str, kinds: dict[type[Component], None]) -> Iterator[Setting]:
+    field = config.model_fields[name]
+    section = _section(field.annotation)
+    if section is None:
+        yield Setting(key, _type_of(field, kinds), _default_of(field), _meaning(config, name))
+    else:
+        for below in section.model_fields:
+            yield from _of_field(section, below, f"{key}.{below}", kinds)
+
+
+def _type_of(field: FieldInfo, kinds: dict[type[Component], None]) -> str:
+    bounds = []
+    for one in field.metadata:
+        for kind, (attribute, sign) in _BOUNDS.items():
+            if isinstance(one, kind):
+                bound = getattr(one, attribute)
+                bounds.append(f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}")
+    pluggable = any(isinstance(one, Pluggable) for one in field.metadata)
+    shown = _shown(field.annotation, pluggable, kinds)
+    return f"{shown}, {', '.join(bounds)}" if bounds else shown
+
+
+def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None]) -> str:
+    """A type in words."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _shown(arguments[0], any(isinstance(one, Pluggable) for one in arguments[1:]), kinds)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_shown(one, pluggable, kinds) for one in arguments))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if isinstance(annotation, type) and issubclass(annotation, Component) and pluggable:
+        kinds.setdefault(annotation)
+        return f"{annotation.kind}: {', '.join(f'`{name}`' for name in annotation.choices())}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f"`{one.value}`" for one in annotation)
+    if origin in (list, tuple, dict, frozenset, set):
+        inner = [_shown(one, pluggable, kinds) for one in arguments if one is not Ellipsis]
+        return f"keys with {inner[-1]}" if origin is dict else f"list of {', '.join(dict.fromkeys(inner))}"
+    names = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "anything"}
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _default_of(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return _as_yaml(field.get_default(call_default_factory=True))
+
+
+def _as_yaml(value: Any) -> str:
+    if isinstance(value, Component):
+        changed = {key: part for key, part in value.model_dump(mode="json").items() if key != "name"}
+        defaults = {key: field.default for key, field in type(value).model_fields.items()}
+        told = {key: part for key, part in changed.items() if defaults.get(key) != part}
+        return value.name if not told else _as_yaml({"name": value.name, **told})
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return value or "''"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_as_yaml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return "[" + ", ".join(_as_yaml(part) for part in value) + "]"
+    return str(value)
+
+
+def _about(config: type[Config]) -> str:
+    text = inspect.getdoc(config) or ""
+    return _plain(" ".join(text.split("\n\n")[0].split()))
+
+
+def _meaning(config: type[Config], name: str) -> str:
+    """The comment above a field, or what a docstring says of it: of the class itself or one that it is derived from."""
+    owners = [one for one in config.__mro__ if name in vars(one).get("__annotations__", {})]
+    found = (text for one in owners for text in (_comment(one, name), _argument(one, name)) if text)
+    text = _plain(next(found, "") or _argument(config, name))
+    # A symbol of a formula stays as it is.
+    return text if text[1:2] == " " else text[:1].upper() + text[1:]
+
+
+def _comment(owner: type, name: str) -> str:
+    lines = inspect.getsource(owner).splitlines()
+    at = next(number for number, line in enumerate(lines) if re.match(rf"    {name}\s*:", line))
+    first = at
+    while lines[first - 1].strip().startswith("#:"):
+        first -= 1
+    return " ".join(line.strip().removeprefix("#:").strip() for line in lines[first:at])
+
+
+def _argument(owner: type, name: str) -> str:
+    found: list[str] = []
+    for line in (owner.__doc__ or "").splitlines():
+        start = _ARGUMENT.match(line)
+        if start:
+            if found:
+                break
+            if start[1] == name:
+                found.append(start[2])
+        elif found and line.startswith("            "):
+            found.append(line.strip())
+        elif found:
+            break
+    return " ".join(found)
+
+
+def _plain(text: str) -> str:
+    """Without the roles of the documentation's language."""
+    return _ROLE.sub(r"``\1``", text)

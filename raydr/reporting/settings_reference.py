@@ -64,7 +64,7 @@ def list_settings(config: type[Config]) -> list[SettingGroup]:
     while remaining := [kind for kind in kinds if kind not in done]:
         kind = remaining[0]
         done.add(kind)
-        for name, component in kind.choices().items():
+        for name, component in _choices(kind).items():
             own = [one for one in component.model_fields if one != "name"]
             groups.append(
                 SettingGroup(
@@ -82,7 +82,7 @@ def find_settings(groups: Sequence[SettingGroup], wanted: str) -> list[SettingGr
     for group in groups:
         whole = wanted in group.title
         settings = tuple(one for one in group.settings if whole or wanted in one.key)
-        if settings:
+        if settings or whole:
             found.append(SettingGroup(group.title, group.about, settings))
     return found
 
@@ -174,7 +174,7 @@ def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None])
         return ", ".join(f"`{value}`" for value in arguments)
     if isinstance(annotation, type) and issubclass(annotation, Component) and pluggable:
         kinds.setdefault(annotation)
-        return f"{annotation.kind}: {', '.join(f'`{name}`' for name in annotation.choices())}"
+        return f"{annotation.kind}: {', '.join(f'`{name}`' for name in _choices(annotation))}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{one.value}`" for one in annotation)
     if origin in (list, tuple, dict, frozenset, set):
@@ -182,6 +182,12 @@ def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None])
         return f"keys with {inner[-1]}" if origin is dict else f"list of {', '.join(dict.fromkeys(inner))}"
     names = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "anything"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _choices(kind: type[Component]) -> dict[str, type[Component]]:
+    """The components that come with raydr; a program may have defined others."""
+    package = kind.package.partition(".")[0] + "."
+    return {name: one for name, one in kind.choices().items() if one.__module__.startswith(package)}
 
 
 def _default_of(field: FieldInfo) -> str:

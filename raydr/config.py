@@ -1,6 +1,6 @@
 """The whole run as one strict, typed tree.
 
-One YAML file describes a run; ``--set train.loss.beta=0.3`` overrides single values. Unknown keys, wrong types
+One YAML file describes a run; ``--set train.num_epochs=5`` overrides single values. Unknown keys, wrong types
 and values out of range are errors that name the key, the value and what is allowed.
 """
 

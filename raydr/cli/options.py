@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file that describes the run.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. train.loss.beta=0.3; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. train.num_epochs=5; repeatable."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that were made with other settings.")]
 Model = Annotated[str, typer.Option("--model", help="Name of the model in the working folder.")]

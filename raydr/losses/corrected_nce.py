@@ -20,7 +20,7 @@ class CorrectedNCE(Loss):
     must be with replacement: sampler ``softmax`` with ``with_replacement: true``.
 
     Shapes: scores (Q, C), draw log-probabilities (Q, C), read at hard cells only → loss (Q,).
-    Source: Zhang and Stratos (NAACL 2021) eq. 10; it did not improve recall there. PAPERS.md §5, PEERS.md §7.2.
+    Source: Zhang and Stratos (NAACL 2021) eq. 10; it did not improve recall there.
 
     >>> import torch
     >>> hard_QC = torch.tensor([[False, True, True]])

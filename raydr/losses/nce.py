@@ -14,7 +14,7 @@ class NCE(Loss):
     excluded for q, the positive among them.
 
     Shapes: scores (Q, C) → loss (Q,).
-    Source: PAPERS.md §1; Wang et al. (AAAI 2024) eq. 2; Zhang et al. (EMNLP Findings 2023) eq. 2.
+    Source: Wang et al. (AAAI 2024) eq. 2; Zhang et al. (EMNLP Findings 2023) eq. 2.
 
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.0, 5.0]]), positive_Q=torch.tensor([0]),

@@ -20,7 +20,7 @@ class NPC(Loss):
     detector ``clean_Q`` is None and every pair keeps its contrastive loss (correction without detection).
 
     Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
-    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4; KL of student from teacher is our reading of it.
+    Source: Zhang et al. (EMNLP Findings 2023); KL of student from teacher is our reading of it.
 
     Args:
         warmup_epochs: epochs of plain NCE, before detection and teacher start.

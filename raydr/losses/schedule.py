@@ -16,7 +16,7 @@ class BetaSchedule(Config):
     β(e) = initial + (final − initial) · min((e − start_epoch + 1) / ramp_epochs, 1)   from then on;
     with ``ramp_epochs`` 0 it is ``final`` at once. In a config a bare number stands for ``{final: number}``.
 
-    Source: PAPERS.md §2: "never from step 0, after some normal training", hence ``start_epoch`` 1 unless told;
+    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 unless told;
     set it to 0 only when training starts from a trained retriever, as the passage sieve does.
 
     Args:

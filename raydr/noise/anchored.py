@@ -30,7 +30,7 @@ class AnchoredDetector(Detector):
     finds them less surprising than pairs it never saw. Where few pairs are mismatched and the two kinds overlap, one
     free Gaussian explains all of them as well, and nothing is flagged.
 
-    Source: ours; the model around it is NPC's, PAPERS.md §4; an empirical null is Efron's (JASA 2004).
+    Source: ours; the model around it is NPC's; an empirical null is Efron's (JASA 2004).
 
     Args:
         max_shift: by how many standard deviations of the random pairs the mismatched ones may lie lower. 0 suits an

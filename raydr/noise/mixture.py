@@ -76,9 +76,9 @@ class GaussianDetector(Detector):
 
     ŷ = [p(κ | PPL) > λ], κ the component with the lower mean, the posterior taken in log space and held monotone in the
     perplexity. On strong encoders clean perplexities pile up near 0 with a long tail, which a Gaussian fits badly: it
-    then flags too many. :class:`raydr.noise.calibrated.CalibratedDetector` does not.
+    then flags too many. :class:`raydr.noise.anchored.AnchoredDetector` does not.
 
-    Source: Zhang et al. (EMNLP Findings 2023), PAPERS.md §4; the floor, the seed and the tests for two groups are ours.
+    Source: Zhang et al. (EMNLP Findings 2023); the floor, the seed and the tests for two groups are ours.
 
     Args:
         variance_floor: share of the sample variance added to each component's variance.

@@ -23,7 +23,7 @@ class SimANS(RankedSampler):
     The weight peaks at s_i = s₊ − b: with b > 0 *below* the positive (the sign of the authors' code; their paper prints
     −b). The sharper the peak, the larger a.
 
-    Source: Zhou et al., SimANS (EMNLP Industry 2022); PAPERS.md §7, PEERS.md §7.3 (a 0.5, b 0; NQ b 1).
+    Source: Zhou et al., SimANS (EMNLP Industry 2022) (a 0.5, b 0; NQ b 1).
 
     Args:
         a: sharpness of the peak, in units of 1 / score². The published 0.5 is for inner products in the tens; cosines

@@ -14,7 +14,7 @@ from raydr.negatives.samplers.base import CandidateList, Drawn, FloatArray, Inde
 class Top(RankedSampler):
     """The first ``num`` candidates of the rank window, the same in every epoch.
 
-    Source: greedy top of Zhang and Stratos (NAACL 2021), PAPERS.md §5; top-n of the Korean paper, §6.
+    Source: greedy top of Zhang and Stratos (NAACL 2021), top-n of Park et al. (HCLT 2023).
 
     Args:
         fill: whether a list that is too short is filled up with random passages; without it the query has fewer

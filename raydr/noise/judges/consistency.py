@@ -17,7 +17,7 @@ class Consistency(SampleJudge):
     do not count against it. Judges pairs: the candidates of a query are its random sample, the verdict is on the
     annotated positive, and its score is the rank.
 
-    Source: E5 (Wang et al., 2022; k 2, a sample of one million); PEERS.md §7.5 (CTR).
+    Source: E5 (Wang et al., 2022; k 2, a sample of one million); the script of Nomic's contrastors.
 
     Args:
         top_k: largest rank that is kept.

@@ -54,7 +54,7 @@ class Margin(MarginRule):
     Suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of the positive's
     score" is margin 0.05). The verdict's score is by how much.
 
-    Source: PEERS.md §7.5 (CTR, NEM).
+    Source: NV-Retriever (Moreira et al., 2024); the filters of NVIDIA's NeMo Automodel and Nomic's contrastors.
 
     >>> judge = Margin(mode="absolute", margin=0.5)
     >>> judge.judge(ScoredCandidates.of_one([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from raydr.pipelines.refresh import RefreshOutcome
     from raydr.pipelines.tuning import TuneOutcome
     from raydr.planning.plan import RunPlan
+    from raydr.reporting.settings_reference import SettingGroup
     from raydr.stages.why import QueryStory
     from raydr.submission.client import SubmittedJob
 
@@ -293,6 +294,26 @@ def doctor(config: RunConfig | None = None) -> list[Finding]:
     findings = examine(config)
     show(findings)
     return findings
+
+
+def settings(part: str = "") -> list[SettingGroup]:
+    """What a config may hold, in groups: key, type, default and meaning.
+
+    Args:
+        part: only keys, and kinds of components, that this is a part of.
+
+    Raises:
+        ConfigError: nothing is called so.
+
+    >>> settings("first_rank")[0].settings[0].key
+    'negatives.first_rank'
+    """
+    from raydr.reporting.settings_reference import find_settings, list_settings
+
+    found = find_settings(list_settings(RunConfig), part)
+    if not found:
+        raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
+    return found
 
 
 def submit(

@@ -9,21 +9,16 @@ import typer
 
 
 def run(
-    wanted: Annotated[
+    part: Annotated[
         str, typer.Argument(metavar="[PART]", help="Only keys, and kinds of components, that this is a part of.")
     ] = "",
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Write docs/settings.md to the standard output.")
-    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/settings.md.")] = False,
 ) -> None:
     """List the settings of a run: key, type, default and meaning."""
-    from raydr.config import RunConfig
-    from raydr.errors import ConfigError
-    from raydr.reporting.settings_reference import find_settings, list_settings, settings_page
+    import raydr
+    from raydr.reporting.settings_reference import settings_page
 
-    groups = find_settings(list_settings(RunConfig), wanted)
-    if not groups:
-        raise ConfigError(f"no setting or component has {wanted!r} in its name: raydr settings lists them all")
+    groups = raydr.settings(part)
     if markdown:
         typer.echo(settings_page(groups), nl=False)
         return

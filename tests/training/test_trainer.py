@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from artefacts import make_dataset
 from pydantic import ValidationError
 from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
@@ -46,6 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "loss": {"name": "npc", "warmup_epochs": 1},
         "pair_detection": {"num_random": 20, "detector": "above_median", "against": "hard"},
     },
+    "corrected": {"loss": "corrected_nce", "sampler": {"name": "softmax", "with_replacement": True}},
     "accumulated": {"accumulation_steps": 2},
     "own negatives": {"in_batch_negatives": False},
     "co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 1}},
@@ -75,6 +77,30 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
         assert {name: two.metrics[name] for name in shown} == pytest.approx(
             {name: one.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
         )
+    for name, tensor in weights.items():
+        torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.invariant
+def test_two_workers_equal_one_with_several_positives_and_verdicts(tiny_data, tiny_checkpoint, tmp_path):
+    corpus, data = Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])
+    actions = {0: {"action": "drop", "weight": 0.0}, 1: {"action": "down_weight", "weight": 0.2}}
+    tables: dict[str, dict[str, list[dict[str, Any]]]] = {"queries": {}, "qrels": {}, "negatives": {}}
+    for split in data.splits:
+        queries, qrels, negatives = (table.to_pylist() for table in data.training_tables(split))
+        second = [row | {"passage_id": f"p{60 + at:03d}"} for at, row in enumerate(qrels)]
+        judged = [row | actions.get(at % 4, {}) for at, row in enumerate(negatives)]
+        tables["queries"][split], tables["qrels"][split] = queries, [*qrels, *second]
+        tables["negatives"][split] = judged
+    changed = make_dataset(tmp_path / "dataset", corpus, tables)
+    folders = tiny_data[0], str(changed.artifact.folder)
+    config = model_config(tiny_checkpoint)
+    alone, weights = run_alone(folders, config, TRAIN)
+    plain, _ = run_alone(tiny_data, config, TRAIN)
+    assert alone.history[-1].metrics["loss"] != pytest.approx(plain.history[-1].metrics["loss"], rel=1e-3)
+    together, shared = run_with_ranks(2, tmp_path / "ranks", folders, config, TRAIN)
+    for one, two in zip(alone.history, together.history, strict=True):
+        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
 

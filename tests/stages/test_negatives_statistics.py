@@ -1,0 +1,39 @@
+"""What candidate negatives look like: counts against loops over the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raydr.artifacts import Artifact
+from raydr.data.dataset import read_split
+from raydr.stages.negatives_statistics import count_negatives
+from raydr.storage import Folder
+from stages.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
+
+pytestmark = pytest.mark.ray
+
+
+def test_planted_candidates_are_counted_whoever_has_found_them(
+    tmp_path: Path, tiny_checkpoint: str, ray_local: None
+) -> None:
+    inputs = make_inputs(tmp_path, tiny_checkpoint)
+    mined = read_split(Artifact.open(inputs.negatives, "negatives"), "negatives", "train")
+    # The candidates themselves do not say so, as those that a dense run has found.
+    assert mined["noise"].null_count == len(mined)
+    found = count_negatives(
+        inputs.config, "train", inputs.dataset, inputs.corpus, inputs.negatives, Folder(str(tmp_path / "statistics"))
+    ).info
+    # The second positive of each query, and for q10 the one that it lost to a mismatched passage.
+    planted = NUM_QUERIES + 1
+    counts = {name: found[name] for name in ("queries", "candidates", "used", "planted", "planted_used")}
+    assert counts == {
+        "queries": NUM_QUERIES,
+        "candidates": NUM_QUERIES * DEPTH,
+        "used": NUM_QUERIES * DEPTH,
+        "planted": planted,
+        "planted_used": planted,
+    }
+    assert found["planted_share"] == pytest.approx(planted / (NUM_QUERIES * DEPTH))
+    assert found["queries_without_negatives"] == 0

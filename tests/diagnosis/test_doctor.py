@@ -127,7 +127,9 @@ def test_missing_data_are_a_warning(tmp_path: Path, beir_folder: Path) -> None:
     assert services.check_data(config(tmp_path, data=there)).state == "ok"
 
 
-def test_a_cluster_that_is_not_there_is_told_soon() -> None:
+def test_a_cluster_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The Ray that other tests share may be there already, and would be taken.
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     [finding] = services.check_ray(RayConfig(address="127.0.0.1:9"))
     assert finding.state == "broken"
     assert "nothing answers at 127.0.0.1:9" in finding.found

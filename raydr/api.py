@@ -218,6 +218,20 @@ def search(
     return run
 
 
+def import_run(config: RunConfig, file: str, system: str, split: str = "", overwrite: bool = False) -> Artifact:
+    """Take over a run that another program has made, to mine candidates from or to evaluate beside others.
+
+    Args:
+        config: the run.
+        file: in TREC format, plain or .gz; local or an fsspec URL.
+        system: what it is called from now on.
+        split: whose queries it has; by default the first test split.
+        overwrite: replace a run of that name.
+    """
+    with open_job(config, overwrite) as job:
+        return job.import_run(file, split or _first_test_split(config), system)
+
+
 def search_text(config: RunConfig, text: str, model: str = TRAINED, top_k: int = 10) -> list[Hit]:
     """The passages that a trained model finds for one text; needs no Ray."""
     from raydr.indexing.searcher import Searcher

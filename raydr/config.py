@@ -32,14 +32,15 @@ from raydr.tracking_config import TrackingConfig
 from raydr.training.config import TrainConfig
 from raydr.yaml_files import read_mapping
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: What runs, variants and systems may be called.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RunConfig(Config):
     """A run: what to read, how to learn, where to put it."""
 
     #: Name of the run, in MLflow and on pages.
-    name: str = Field(default="raydr", pattern=rf"^{_NAME.pattern}$")
+    name: str = Field(default="raydr", pattern=rf"^{NAME.pattern}$")
     #: Where the artefacts go: a local folder or an fsspec URL.
     workdir: str = "work"
     #: Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals.
@@ -82,7 +83,7 @@ class RunConfig(Config):
     @model_validator(mode="after")
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
             with _place(f"variants.{name}"):
                 self.variant(name)
@@ -121,7 +122,7 @@ class RunConfig(Config):
             return {"refresh": self.refresh}
         arms = {}
         for name, changes in self.refresh.arms.items():
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise ValueError(f"refresh.arms: {name!r} is not a name of letters, digits, '.', '_' and '-'")
             with _place(f"refresh.arms.{name}"):
                 arms[name] = RefreshConfig.model_validate(merged(base, changes))

@@ -22,6 +22,7 @@ VERBS = (
     "encode",
     "index",
     "search",
+    "import-run",
     "evaluate",
     "refresh",
     "tune",

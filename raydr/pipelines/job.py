@@ -14,7 +14,8 @@ from typing import Any
 
 from raydr.artifacts import DONE, MANIFEST, Artifact, fingerprint_of
 from raydr.cluster import connected
-from raydr.config import RunConfig
+from raydr.config import NAME, RunConfig
+from raydr.errors import ConfigError
 from raydr.planning.stage_times import StageTime, note_time
 from raydr.storage import Folder
 from raydr.tracking import Tracker, open_run
@@ -127,6 +128,30 @@ class Job:
                 self.workspace.run(split, BM25),
                 self.overwrite,
             )
+            log_made(tracker, run)
+        return run
+
+    def import_run(self, file: str, split: str, system: str) -> Artifact:
+        """A run that another program has made.
+
+        Args:
+            file: in TREC format.
+            split: whose queries it has.
+            system: what it is called.
+
+        Raises:
+            ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
+        """
+        from raydr.stages.runs import import_trec_run
+
+        own = {BM25, UNTRAINED, TRAINED, *self.config.variants}
+        if not NAME.fullmatch(system) or system in own:
+            raise ConfigError(
+                f"{system!r} cannot be the name of a run of another program: expected letters, digits, '.', '_' and "
+                f"'-', and none of {', '.join(sorted(own))}"
+            )
+        with self._stage(f"import-{system}-{split}") as tracker:
+            run = import_trec_run(file, self.workspace.run(split, system), self.overwrite)
             log_made(tracker, run)
         return run
 

@@ -10,6 +10,7 @@ from training.harness import model_config
 
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
+from raydr.pipelines.steps import Step
 from raydr.pipelines.tune_inputs import Upstream
 from raydr.stages.train import save_untrained
 from raydr.storage import Folder
@@ -78,3 +79,10 @@ def test_without_hard_negatives_nothing_is_made_and_nothing_can_be_sieved(
     assert not (tmp_path / "up").exists()
     with pytest.raises(ConfigError, match="judge sieve judges hard negatives, and the training has none"):
         upstream.make(with_values(config, {"judge.judges": ["sieve"]}))
+    # A classifier of pairs that learns from random passages needs no candidates.
+    reading = {"judge.judges": ["pair_classifier"], "judge.classifier.num_hard_negatives": 0}
+    steps: dict[str, Step] = {}
+    pairs, judged = upstream.plan(with_values(config, reading), steps)
+    assert judged is None
+    assert pairs is not None
+    assert [step.label for step in steps.values()] == ["classifier", "verdicts-pair_classifier", "pairs"]

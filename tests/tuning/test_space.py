@@ -193,3 +193,11 @@ def test_a_config_without_hard_negatives_cannot_be_sieved():
     sieve = next(path for path in SPACES if path.stem == "sieve")
     with pytest.raises(ConfigError, match=r"--set train.num_hard_negatives=4"):
         plan_search(load_space(sieve, make_config()))
+
+
+def test_a_classifier_that_learns_from_candidates_needs_some():
+    judged = {"judge": {"judges": ["pair_classifier"]}}
+    space = {"judge.classifier.num_hard_negatives": {"choice": [0, 2]}}
+    search = {"algorithm": "random", "num_trials": 2}
+    with pytest.raises(ConfigError, match="whose classifier learns from 3 mined candidates a query"):
+        plan_search(make_space(space, make_config(**judged), search=search))

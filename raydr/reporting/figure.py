@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
 
 Draw = Callable[["Axes"], None]
+#: Entries of a shared legend that fit under a panel.
+_ENTRIES_A_PANEL = 2
 
 _STYLE: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
@@ -62,7 +64,8 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 3, share
             if len(found[1]) > len(labels):
                 handles, labels = found
         if shared_legend and labels:
-            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+            ncols = min(len(labels), _ENTRIES_A_PANEL * columns)
+            figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
     return _save(draw_all, max(6.0, 3.7 * columns), 0.8 + 2.5 * rows)

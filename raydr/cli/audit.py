@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
 
 
 def run(
@@ -26,7 +26,7 @@ def run(
             "those of the config, or npc, consistency and margin.",
         ),
     ] = "",
-    split: Split = "",
+    split: TrainSplit = "",
     set_: Overrides = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from raydr.cli.options import ConfigFile, Model, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, EncodedSplit, Model, Overrides, Overwrite, load
 
 
 def run(
     config: ConfigFile,
     model: Model = "trained",
-    split: Split = "",
+    split: EncodedSplit = "",
     set_: Overrides = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TestSplit, load
 
 
 def run(
@@ -15,7 +15,7 @@ def run(
         list[str] | None,
         typer.Option("--system", help="A run to evaluate, repeatable; the others are compared with the first."),
     ] = None,
-    split: Split = "",
+    split: TestSplit = "",
     set_: Overrides = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TestSplit, load
 
 
 def run(
     config: ConfigFile,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The run in TREC format, plain or .gz; local or a URL.")],
     system: Annotated[str, typer.Option("--system", help="What the run is called: mine and evaluate take that name.")],
-    split: Split = "",
+    split: TestSplit = "",
     set_: Overrides = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
 
 
 def run(
@@ -19,7 +19,7 @@ def run(
             "only pairs known to be clean) instead of those in the config; repeatable.",
         ),
     ] = None,
-    split: Split = "",
+    split: TrainSplit = "",
     system: Annotated[
         str, typer.Option("--system", help="Judge this system's candidates (bm25, a model's name).")
     ] = "",

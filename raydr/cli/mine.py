@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
 
 
 def run(
     config: ConfigFile,
-    split: Split = "",
+    split: TrainSplit = "",
     system: Annotated[
         str, typer.Option("--system", help="Mine this system's run (bm25, a model's name) instead of the configured.")
     ] = "",

@@ -16,7 +16,9 @@ Overrides = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that were made with other settings.")]
 Model = Annotated[str, typer.Option("--model", help="Name of the model in the working folder.")]
-Split = Annotated[str, typer.Option("--split", help="Split of the data set; the configured one if left out.")]
+TrainSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the training split if left out.")]
+TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the first test split if left out.")]
+EncodedSplit = Annotated[str, typer.Option("--split", help="Encode the queries of this split; the corpus if left out.")]
 
 
 def load(path: str, overrides: list[str] | None) -> RunConfig:

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Model, Overrides, Overwrite, Split, load
+from raydr.cli.options import ConfigFile, Model, Overrides, Overwrite, TestSplit, load
 
 
 def run(
     config: ConfigFile,
     text: Annotated[str, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")] = "",
     model: Model = "trained",
-    split: Split = "",
+    split: TestSplit = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
     set_: Overrides = None,

@@ -133,14 +133,15 @@ def test_a_member_of_a_population_takes_up_another_ones_state_with_its_own_setti
     assert [row["epoch"] for row in history] == [0, 1, 2, 3]
     # The same first three epochs; then steps at its own rate, which no network survives.
     losses = [row["metrics"]["loss"] for row in history]
-    assert losses[2] < 1.0 < 2.0 < losses[3]
+    assert losses[2] < 1.0 < 1.5 < losses[3]
 
 
 def test_what_a_member_was_before_it_took_up_another_ones_state_is_given_up(tiny_data, tiny_checkpoint, tmp_path):
     """Killed at once it goes on from the state it took up, and not from its own, which had come further."""
-    config = run_config(tiny_checkpoint, tmp_path)
     states = {}
     for name, num_epochs in (("good", 1), ("own", 3)):
+        # In working folders of their own: they share no warm-up.
+        config = run_config(tiny_checkpoint, tmp_path / f"{name}-run")
         with pytest.raises(KeyboardInterrupt):
             fit(config, tiny_data, tmp_path / name, Recorder(dies_after=num_epochs), Alone(population=True))
         states[name] = Folder(str(tmp_path / f"{name}.training")) / POPULATION

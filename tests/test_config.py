@@ -78,3 +78,13 @@ def test_variants_change_only_what_they_name(file):
     assert config.variant("trained") is config
     with pytest.raises(ConfigError, match="los"):
         RunConfig.load(file, ["variants.typo={los: nce}"])
+
+
+def test_a_variant_may_draw_candidates_where_the_run_does_not():
+    raw = {"data": {"reader": {"name": "beir", "path": "x"}}, "negatives": {"miner": "bm25"}}
+    variants = {"hard": {"num_hard_negatives": 4}, "npc": {"loss": "npc"}}
+    config = RunConfig.parse(raw | {"variants": variants})
+    assert [config.variant(name).draws_candidates for name in ("trained", "npc", "hard")] == [False, False, True]
+    assert config.some_training_draws_candidates
+    assert not RunConfig.parse(raw).some_training_draws_candidates
+    assert not RunConfig.parse({"data": raw["data"], "variants": variants}).some_training_draws_candidates

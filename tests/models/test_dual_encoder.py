@@ -11,6 +11,7 @@ import torch
 
 from raydr.errors import ModelError
 from raydr.models.batching import pad_in_groups
+from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, read_config, tower_folder
 from raydr.models.inference import InferenceEncoder, encode_tokens
@@ -182,3 +183,13 @@ def test_bfloat16_attention_gives_the_same_vectors(tmp_path, tiny_checkpoint):
     encoder = InferenceEncoder(folder, "passage", "bfloat16", "cpu", token_budget=64)
     assert encoder.tower.backbone.config._attn_implementation == "eager"
     np.testing.assert_allclose(encoder.encode(tokens), exact, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "modeling_own.py"])
+def test_another_file_of_weights_or_code_is_another_checkpoint(name: str, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"first")
+    config = ModelConfig(checkpoint=str(tmp_path))
+    first = checkpoint_fingerprint(config)
+    (tmp_path / name).write_bytes(b"second")
+    assert checkpoint_fingerprint(config) != first

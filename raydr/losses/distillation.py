@@ -54,7 +54,7 @@ class Distillation(Loss):
     that are not excluded. Not scaled by temperature²: with a temperature other than 1 adapt the learning rate.
 
     Shapes: scores and teacher scores (Q, C) → loss (Q,).
-    Source: L_cons of Zhang et al. (EMNLP Findings 2023) for ``student_teacher`` ``teacher_student`` is
+    Source: L_cons of Zhang et al. (EMNLP Findings 2023) for ``student_teacher``. ``teacher_student`` is
     the usual direction when a cross-encoder teaches.
 
     Args:

@@ -47,7 +47,7 @@ class RCL(Loss):
     β of β·|C_q| on a loss scaled down by |C_q|; from ``start_epoch`` on, before it both are plain NCE.
 
     Shapes: scores (Q, C) → loss (Q,).
-    Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3
+    Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3.
 
     Args:
         beta: schedule of β, or a number.

@@ -23,7 +23,7 @@ class CalibratedDetector(Detector):
     the plain logarithm. EM starts from k-means and from several splits, so that rare noise is found too; of the
     fits with two groups the likeliest is taken: the likeliest of all may be a wide Gaussian around a narrow one.
 
-    Source: ours; the model around it is NPC's
+    Source: ours; the model around it is NPC's.
 
     Args:
         axis: where the Gaussians are fitted.

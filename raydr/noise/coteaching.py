@@ -19,7 +19,7 @@ class KeepSchedule(Config):
     R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can tell noise, then less and less, until
     the share 1 − ε is left.
 
-    Source: Han et al., Co-teaching (NeurIPS 2018)
+    Source: Han et al., Co-teaching (NeurIPS 2018).
 
     Args:
         noise_rate: ε, given or estimated by a detector.

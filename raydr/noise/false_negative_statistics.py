@@ -14,7 +14,7 @@ from raydr.noise.judges.base import BoolArray, IntArray
 class FalseNegativeStatistics:
     """Counts over the candidates of some queries; they can be added up.
 
-    Source: the analysis of Park et al. (HCLT 2023), figures 4 to 6
+    Source: the analysis of Park et al. (HCLT 2023), figures 4 to 6.
 
     Args:
         num_candidates: candidates judged.

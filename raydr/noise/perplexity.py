@@ -33,7 +33,7 @@ def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLi
     pair. The random passages are positives of other pairs, never hard negatives: against those a right pair looks
     wrong. A random passage that must not count for a pair (a known positive) has score −inf. Give each pair the same M.
 
-    Source: Zhang et al. (EMNLP Findings 2023)
+    Source: Zhang et al. (EMNLP Findings 2023).
 
     Args:
         positive_scores_N: scale · sim(query, positive), shape (N,).

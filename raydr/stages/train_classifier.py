@@ -49,7 +49,7 @@ def train_classifier(
     Binary cross-entropy; the candidates are taken for negatives, false ones included: they are too few and too unlike
     each other to be learnt by heart in an epoch or two.
 
-    Source: Park et al. (HCLT 2023) and RocketQA
+    Source: Park et al. (HCLT 2023) and RocketQA.
 
     Args:
         config: ``judge.classifier`` says how; workers and devices are those of ``train``.

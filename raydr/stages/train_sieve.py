@@ -29,7 +29,7 @@ def train_sieve(
     The similarity is cosine whatever the retriever's is, a query's candidates are its own negatives and nothing else,
     and the last state is kept: there is no dev set. The retriever stays as it is.
 
-    Source: Wang et al. (AAAI 2024) algorithm 1
+    Source: Wang et al. (AAAI 2024) algorithm 1.
 
     Args:
         config: ``judge.sieve`` says how; workers, arithmetic and the rule for the positive are those of ``train``.

@@ -33,7 +33,7 @@ def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple
 
     Pairs that are left out still lend their passages as negatives.
 
-    Source: Han et al., Co-teaching (NeurIPS 2018), algorithm 1
+    Source: Han et al., Co-teaching (NeurIPS 2018), algorithm 1.
 
     Args:
         per_query: loss of this rank's queries under the first and the second network, each (Q,).

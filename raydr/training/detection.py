@@ -73,7 +73,7 @@ class PairDetector:
     One forward pass over the queries and their positives, shared among the ranks. The random passages of a query
     are positives of other pairs, drawn for (seed, epoch, query id): their number does not depend on the batch size,
     and the flags not on the number of workers.
-    Source: Zhang et al. (EMNLP Findings 2023)
+    Source: Zhang et al. (EMNLP Findings 2023).
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class Teacher:
     """A copy of the student that follows it slowly: θ* ← α·θ* + (1−α)·θ after every optimiser step.
 
     Every rank keeps the same copy: students are equal after each step, so nothing needs to be sent.
-    Source: Zhang et al. (EMNLP Findings 2023)
+    Source: Zhang et al. (EMNLP Findings 2023).
     """
 
     def __init__(self, student: DualEncoder, momentum: float) -> None:

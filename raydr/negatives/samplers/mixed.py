@@ -20,7 +20,7 @@ class Mixed(Sampler):
     num_random = ⌊random_share · num⌋; 0 is all hard, 1 all random. The caller draws the random passages.
     Mixed-p of the paper is ``random_share`` 1 − p/100; its good default is p = 50.
 
-    Source: Zhang and Stratos (NAACL 2021)
+    Source: Zhang and Stratos (NAACL 2021).
 
     Args:
         random_share: share of random passages.

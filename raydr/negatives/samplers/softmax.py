@@ -23,7 +23,7 @@ class Softmax(RankedSampler):
     may come up several times, and log q is returned, as the loss ``corrected_nce`` needs. q is normalised over the
     window, not over the corpus.
 
-    Source: Zhang and Stratos (NAACL 2021)
+    Source: Zhang and Stratos (NAACL 2021).
 
     Args:
         smoothing: multiplier of the scores; 0 is uniform, large is close to the top. The scores of a dense run are

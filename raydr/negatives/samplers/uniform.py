@@ -12,7 +12,7 @@ from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler
 class Uniform(RankedSampler):
     """Uniform over the rank window, without replacement; scores do not matter.
 
-    Source: the sampling of DPR, ANCE and Tevatron from a mined list
+    Source: the sampling of DPR, ANCE and Tevatron from a mined list.
 
     >>> from raydr.negatives.samplers.base import CandidateList
     >>> candidates = CandidateList(np.array([9.0, 8.0, 7.0, 6.0]))

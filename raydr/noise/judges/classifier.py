@@ -32,7 +32,7 @@ class Classifier(Judge):
     p < ``negative_below``: kept as a negative; between the two: dropped. With ``negative_below`` None all up to
     ``positive_above`` are kept. RocketQA is ``negative_below`` 0.1, ``positive_above`` 0.9, ``positives`` relabel.
 
-    Source: Park et al. (HCLT 2023) and RocketQA
+    Source: Park et al. (HCLT 2023) and RocketQA.
 
     Args:
         positive_above: probability above which a candidate counts as relevant.

@@ -13,7 +13,7 @@ class Guide(MarginRule):
     Suspicious iff g > g⁺ − margin (absolute) or g > g⁺ − margin·|g⁺| (relative), with g the guide's similarity. The
     retriever's own scores play no part, so that its mistakes are not repeated.
 
-    Source: Solatorio, GISTEmbed (2024)
+    Source: Solatorio, GISTEmbed (2024).
 
     A margin of 0 is the paper's rule.
 

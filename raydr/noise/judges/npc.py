@@ -23,7 +23,7 @@ class NPC(SplitJudge):
     fitted to the perplexities of all pairs of the split. The verdict's score is the perplexity. In training the same
     rule corrects pairs instead, see ``train.pair_detection``.
 
-    Source: Zhang et al. (EMNLP Findings 2023)
+    Source: Zhang et al. (EMNLP Findings 2023).
 
     Args:
         detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` also clean data.

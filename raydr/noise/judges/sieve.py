@@ -18,7 +18,7 @@ class Sieve(SuspicionJudge):
     with the mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped. The
     judgment does not depend on the scores' scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, k·std and quantiles scale along.
 
-    Source: Wang et al. (AAAI 2024) algorithm 1 step 3 The scores are those of the throw-away model that
+    Source: Wang et al. (AAAI 2024) algorithm 1 step 3. The scores are those of the throw-away model that
     was trained with RCL; give it all candidates of a query, not a sample.
 
     Args:

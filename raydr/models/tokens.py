@@ -96,7 +96,9 @@ class TextTokenizer:
             return Tokens(empty, np.zeros(1, np.int64), empty)
         first, second = self._segments(titles, texts)
         if second is not None:
-            first = [self._cut_title(title) for title in first]
+            room = max(1, self.side.max_length - self.tokenizer.num_special_tokens_to_add(pair=True) - 1)
+            # A token is a byte at least.
+            first = [title if len(title.encode()) <= room else self._cut_title(title, room) for title in first]
         encoded = self.tokenizer(
             first,
             second,
@@ -127,13 +129,10 @@ class TextTokenizer:
             prefix + (f"{title}{separator}{text}" if title else text) for title, text in zip(titles, texts, strict=True)
         ], None
 
-    def _cut_title(self, title: str) -> str:
-        """As much of a title as leaves a token for its text: tokenizers refuse more, since only texts are cut."""
-        room = max(1, self.side.max_length - self.tokenizer.num_special_tokens_to_add(pair=True) - 1)
-        # A token is a byte at least. A word that is cut may give more tokens than it had, so it is tried again.
+    def _cut_title(self, title: str, room: int) -> str:
+        """As many tokens of a title as leave one for its text: tokenizers refuse more, since only texts are cut."""
+        # A word that is cut may give more tokens than it had, so it is tried again.
         for wanted in range(room, 0, -1):
-            if len(title.encode()) <= room:
-                break
             spans = self.tokenizer(title, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
             if len(spans) <= room:
                 break

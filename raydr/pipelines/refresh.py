@@ -30,6 +30,7 @@ from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.planning.stage_times import StageTime, note_time
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
 from raydr.stages.evaluate import REPORT
+from raydr.stages.worker_group import checkpoint_folder
 from raydr.storage import Folder
 from raydr.tracking import Tracker, TrackerHandle
 from raydr.workspace import Workspace
@@ -108,8 +109,8 @@ class _Refresh:
             if self.job.overwrite:
                 for step in self.plan.steps:
                     step.folder.remove()
-                    # Checkpoints of a training that was interrupted.
-                    Folder(f"{step.folder.url.rstrip('/')}.training").remove()
+                    # Of a training that was interrupted.
+                    checkpoint_folder(step.folder).remove()
             todo = _show_plan(self.plan, self.root)
             self._check_inputs(todo)
             self.root.write_json(PLAN, {step.label + "@" + arm.name: step.describe() for arm in self.plan.arms

@@ -70,6 +70,15 @@ def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
         raise ConfigError(
             f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
         )
+    check_measure(config, settings)
+
+
+def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
+    """Refuse a measure that is not taken.
+
+    Raises:
+        ConfigError: it is not among those of ``evaluate``.
+    """
     if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
         raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
 

@@ -5,6 +5,7 @@ Every pipeline that trains several models and compares them is made of these, wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,11 @@ _INDEXING = {"factory", "shard_rows", "train_rows"}
 
 #: Makes an artefact in a folder from the folders of what it needs, by role.
 Make = Callable[[Folder, dict[str, Folder]], Artifact]
+
+
+def count_shards(config: RunConfig, corpus: Artifact) -> int:
+    """Shards of an index over the corpus."""
+    return max(1, math.ceil(corpus.rows("passages") / config.index.shard_rows))
 
 
 @dataclass
@@ -123,7 +129,7 @@ class StepBook:
 
     def _searchers(self, config: RunConfig) -> Resources:
         """All search actors, which must fit at a time: each shard has one. By default they take all CPUs."""
-        num_shards = max(1, len(range(0, self.corpus.rows("passages"), config.index.shard_rows)))
+        num_shards = count_shards(config, self.corpus)
         cpus = config.search.cpus_per_actor
         demand = {"CPU": 1e9 if cpus is None else float(cpus * num_shards)}
         return demand if config.search.device == "cpu" else demand | {"GPU": float(num_shards)}

@@ -9,8 +9,7 @@ from typing import Any
 from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.errors import ConfigError
-from raydr.evaluation.metrics import parse_measures
-from raydr.pipelines.refresh_results import chosen_measure
+from raydr.pipelines.refresh_results import check_measure
 from raydr.pipelines.retrieval_steps import encoders, trainers
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder
@@ -107,9 +106,7 @@ def plan_search(space: Space) -> TunePlan:
 def _check_refresh(config: RunConfig) -> None:
     if config.refresh.arms:
         raise ConfigError("the space fixes refresh.arms: a trial is one refresh, search over what the arms differ in")
-    asked = config.refresh.measure
-    if asked and chosen_measure(config, config.refresh) not in parse_measures(config.evaluate.measures):
-        raise ConfigError(f"refresh.measure {asked!r} is not among evaluate.measures: add it there")
+    check_measure(config, config.refresh)
 
 
 def _check_judges(config: RunConfig, values: dict[str, Any]) -> None:

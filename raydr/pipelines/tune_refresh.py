@@ -19,6 +19,7 @@ from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.pipelines.job import Job
 from raydr.pipelines.refresh_plan import RefreshPlan, Round, plan_refresh
 from raydr.pipelines.refresh_results import best_round, chosen_measure, dev_measures, dev_value, out_of_patience
+from raydr.pipelines.retrieval_steps import count_shards
 from raydr.pipelines.steps import Step, required, run_steps
 from raydr.pipelines.tune_confirm import Confirming, Runs
 from raydr.pipelines.tune_plan import TunePlan
@@ -214,7 +215,7 @@ def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype
 
 
 def _check_shards(config: RunConfig, corpus: Artifact, shares: Shares) -> None:
-    num_shards = len(range(0, corpus.rows("passages"), config.index.shard_rows))
+    num_shards = count_shards(config, corpus)
     if num_shards > 1 and shares.concurrency > 1:
         raise ConfigError(
             f"trials.concurrency is {shares.concurrency}, and an index of {corpus.rows('passages'):,} passages has "

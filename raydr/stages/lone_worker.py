@@ -88,10 +88,7 @@ class LoneMember:
         return mine
 
     def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
-        place = self.states / _name(metrics["global_step"])
-        # It may be there from before another's state was taken up.
-        place.remove()
-        keep_state(place, save)
+        keep_state(self.states / _name(metrics["global_step"]), save)
         kept = _POPULATION_STATES if self.how.population else 1
         for old in _names(self.states)[:-kept]:
             self.states.remove(old)
@@ -124,7 +121,7 @@ def run_alone(
     """
     import torch
 
-    states = checkpoint_folder(making) / (POPULATION if how.population else making.identity.fingerprint)
+    states = checkpoint_folder(making.folder) / (POPULATION if how.population else making.identity.fingerprint)
     outcome = worker(arguments, LoneMember(states, torch.device("cuda" if settings.use_gpu else "cpu"), how))
     if "error" in outcome:
         raise TrainingError(f"training {what}: {outcome['error']}")

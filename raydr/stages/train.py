@@ -189,7 +189,7 @@ def _finish(config: RunConfig, making: Building, dtype: str, outcome: dict[str, 
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
     info |= {"dtype": dtype, "world_size": outcome["world_size"], "weights": fingerprint_of(outcome["weights"])}
     artifact = making.finish(info, config.model_dump(mode="json"))
-    checkpoint_folder(making).remove()
+    checkpoint_folder(making.folder).remove()
     _show(artifact)
     return artifact
 

@@ -157,7 +157,7 @@ def _fit(
     }
     outcome = run_worker_group(train_worker, arguments, making, config.train, "the classifier")
     made = _finish(config, making, {"trained": True, "dtype": dtype, **outcome})
-    checkpoint_folder(making).remove()
+    checkpoint_folder(making.folder).remove()
     return made
 
 

@@ -124,7 +124,7 @@ def run_worker_group(
     from ray.train.torch import TorchConfig, TorchTrainer
 
     _say_if_too_few(settings)
-    state = checkpoint_folder(making)
+    state = checkpoint_folder(making.folder)
     drop_torn_list(state / making.identity.fingerprint)
     trainer = TorchTrainer(
         worker,
@@ -204,9 +204,9 @@ def set_worker_threads(settings: TrainConfig) -> None:
         torch.set_num_threads(max(1, int(settings.cpus_per_worker)))
 
 
-def checkpoint_folder(making: Building) -> Folder:
-    """Where the checkpoints of an artefact that is being trained lie."""
-    return Folder(f"{making.folder.url.rstrip('/')}.training")
+def checkpoint_folder(output: Folder) -> Folder:
+    """Where the checkpoints of an artefact that is being trained lie, given where that goes."""
+    return Folder(f"{output.url.rstrip('/')}.training")
 
 
 def publish_files(folder: Folder, save: Callable[[Path], None]) -> None:

@@ -99,23 +99,21 @@ def check_places(config: RunConfig) -> None:
         ConfigError: names the settings that are relative paths.
     """
     reader = config.data.reader.model_dump()
-    places = {"workdir": config.workdir, "data.reader.path": str(reader.get("path") or "")}
-    if not places["data.reader.path"]:
-        files = (reader.get("files") or {}).items()
-        places |= {f"data.reader.files.{split}": one for split, names in files for one in _as_list(names)}
+    source = str(reader.get("path") or "")
     # A name on a hub is the same everywhere.
-    names = {
-        "model.checkpoint": config.model.checkpoint,
-        "model.passage_checkpoint": config.model.passage_checkpoint,
-        "judge.guide.checkpoint": config.judge.guide.checkpoint,
-        "judge.classifier.model.checkpoint": config.judge.classifier.model.checkpoint,
-    }
-    if config.data.reader.name == "huggingface":
-        names["data.reader.path"] = places.pop("data.reader.path")
-    places |= {key: name for key, name in names.items() if name.startswith((".", "~")) or Path(name).exists()}
-    relative = {
-        key: place for key, place in places.items() if place and "://" not in place and not place.startswith("/")
-    }
+    perhaps_names = [
+        ("model.checkpoint", config.model.checkpoint),
+        ("model.passage_checkpoint", config.model.passage_checkpoint),
+        ("judge.guide.checkpoint", config.judge.guide.checkpoint),
+        ("judge.classifier.model.checkpoint", config.judge.classifier.model.checkpoint),
+    ]
+    places = [("workdir", config.workdir)]
+    (perhaps_names if config.data.reader.name == "huggingface" else places).append(("data.reader.path", source))
+    if not source:
+        for split, files in (reader.get("files") or {}).items():
+            places += [(f"data.reader.files.{split}", one) for one in ([files] if isinstance(files, str) else files)]
+    places += [(key, one) for key, one in perhaps_names if one.startswith((".", "~")) or Path(one).exists()]
+    relative = {key: one for key, one in places if one and "://" not in one and not one.startswith("/")}
     if relative:
         named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
         raise ConfigError(
@@ -123,10 +121,6 @@ def check_places(config: RunConfig) -> None:
             "is deleted with the cluster. Give a folder that every machine of the cluster sees, or a URL: "
             f"--set {next(iter(relative))}=s3://BUCKET/..."
         )
-
-
-def _as_list(names: str | list[str]) -> list[str]:
-    return [names] if isinstance(names, str) else names
 
 
 def _inside(config_file: str, working_dir: Path) -> str:

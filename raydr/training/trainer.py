@@ -251,7 +251,7 @@ class Trainer:
         self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1, sums=sums)
         logged = {}
         if self.clock.timed:
-            logged = _put_in_words(_mean_over_ranks(metrics | self.clock.metrics(), self.device))
+            logged = _with_noise_share(_mean_over_ranks(metrics | self.clock.metrics(), self.device))
             logged["learning_rate"] = self.learners[0].optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)
@@ -264,7 +264,7 @@ class Trainer:
         metrics = _mean_over_ranks(
             {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
         )
-        metrics = _put_in_words(metrics)
+        metrics = _with_noise_share(metrics)
         # Sums, where the others are means over micro-batches, steps and ranks.
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps * self.config.accumulation_steps * num_ranks()
         if "skipped_steps" in metrics:
@@ -372,7 +372,7 @@ def _places(folder: Path) -> tuple[Path, Path]:
     return folder, folder / PEER
 
 
-def _put_in_words(metrics: dict[str, float]) -> dict[str, float]:
+def _with_noise_share(metrics: dict[str, float]) -> dict[str, float]:
     """Shares of the batch, which can be averaged, as the share of noise among the pairs that were kept."""
     if _KEPT not in metrics:
         return metrics

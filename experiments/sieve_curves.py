@@ -31,7 +31,6 @@ from experiments.candidate_scores import (
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
 from experiments.noisy_pairs import make_data
 from experiments.tables import Table, write_markdown
-from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.console import say
 from raydr.losses.schedule import BetaSchedule
@@ -46,7 +45,6 @@ from raydr.stages.tasks import fetch
 from raydr.stages.train_classifier import train_classifier
 from raydr.stages.train_sieve import train_sieve
 from raydr.stages.units import plan_scoring
-from raydr.storage import Folder
 from raydr.training.checkpoint import Progress
 
 if TYPE_CHECKING:
@@ -121,20 +119,16 @@ def score_all(job: Job, data: ArmData, betas: list[float]) -> tuple[ScoredSplit,
     split = config.data.train_split
     plan, reading = plan_scoring(config, retriever, False), plan_scoring(config, classifier, True)
     waiting = [
-        _remote(score_by_retriever).remote(data, split, _local(model, "model"), plan.dtype, plan.token_budget)
+        _remote(score_by_retriever).remote(data, split, model.localize_all(), plan.dtype, plan.token_budget)
         for model in (retriever, *sieves.values())
     ]
     waiting.append(
         _remote(score_by_cross_encoder).remote(
-            data, split, _local(classifier, "cross_encoder"), reading.dtype, reading.token_budget
+            data, split, classifier.localize_all(), reading.dtype, reading.token_budget
         )
     )
     found = [fetch(one) for one in waiting]
     return found[0], dict(zip(betas, found[1:-1], strict=True)), found[-1]
-
-
-def _local(model: Folder, kind: str) -> str:
-    return str(model.localize_all(Artifact.open(model, kind).fingerprint))
 
 
 def _remote(function: Any) -> Any:

@@ -159,7 +159,7 @@ def why(config: RunConfig, query_id: str) -> QueryStory:
 
     place = Workspace(Folder(config.workdir).absolute())
     dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
-    return explain_query(place.root, dataset, place.corpus_of(config.inject_noise), query_id)
+    return explain_query(place.root, dataset, place.corpus_of(config.inject_noise), query_id, config.data.train_split)
 
 
 def train(

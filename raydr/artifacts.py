@@ -22,7 +22,7 @@ from typing import Any
 from raydr import __version__
 from raydr.component import Config
 from raydr.errors import ArtifactError, BusyError, FingerprintError
-from raydr.storage import Folder, write_part
+from raydr.storage import FileDetails, Folder, write_part
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -172,17 +172,17 @@ class Artifact:
         Raises:
             ArtifactError: the part is missing or has another size.
         """
-        self._check_size(name)
-        return self.folder.localize(name)
+        return self.folder.localize(name, self._check_size(name))
 
-    def _check_size(self, name: str) -> None:
+    def _check_size(self, name: str) -> FileDetails:
         expected = self.manifest.parts[name].bytes
-        found = self.folder.size(name) if self.folder.exists(name) else None
-        if found != expected:
+        found = self.folder.details(name)
+        if found is None or found.size != expected:
             raise ArtifactError(
-                f"{self.folder.path(name)} has {'gone' if found is None else f'{found} bytes'}, the manifest says "
+                f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
                 f"{expected} bytes: the artefact is damaged; make it again with --overwrite"
             )
+        return found
 
     def verify(self) -> None:
         """Compare every part with its checksum; those of an object store are read and not kept.
@@ -261,8 +261,16 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
 
 
 @contextmanager
-def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> Iterator[Artifact | Building]:
+def begin(
+    path: str | Folder, identity: Identity, overwrite: bool = False, counts_files: bool = False
+) -> Iterator[Artifact | Building]:
     """Start or go on making an artefact, or find it complete.
+
+    Args:
+        path: where it goes.
+        identity: what it is.
+        overwrite: replace something else that is there.
+        counts_files: any file counts as work that was begun, not only a finished part.
 
     Yields:
         An :class:`Artifact` if a complete one with the same fingerprint is there (reuse it), else a
@@ -282,8 +290,9 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         elif folder.exists(PLAN):
             begun = Identity.model_validate(folder.read_json(PLAN))
             if begun.fingerprint != identity.fingerprint:
-                # Nothing was finished under the old plan, so nothing is lost by starting over.
-                _refuse_or_remove(folder, identity, begun, overwrite or not folder.files(DONE))
+                # Where nothing was finished under the old plan, nothing is lost by starting over.
+                work = [name for name in folder.files("" if counts_files else DONE) if name != PLAN]
+                _refuse_or_remove(folder, identity, begun, overwrite or not work)
         elif folder.exists() and folder.files() and not overwrite:
             raise ArtifactError(
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "

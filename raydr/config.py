@@ -224,7 +224,10 @@ def apply_override(raw: dict[str, Any], override: str, option: str = "--set") ->
         if not isinstance(inner, dict):
             raise ConfigError(f"{option} {override}: {parent} is {inner!r} and has no settings of its own")
         target = inner
-    target[last] = yaml.safe_load(text)
+    try:
+        target[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None
 
 
 def explain(error: ValidationError, where: str) -> str:

@@ -49,6 +49,15 @@ def shown(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it takes one.
+
+    >>> counted(1, "shard"), counted(2, "shard"), counted(0, "shard")
+    ('1 shard', '2 shards', 'no shards')
+    """
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
 def say(message: str) -> None:
     """One line about what is being done or decided, with its reason."""
     console.print(message, markup=False)

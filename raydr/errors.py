@@ -57,3 +57,12 @@ class ClusterError(RaydrError):
 
 class TuningError(RaydrError):
     """A search over settings came to nothing."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text; its kind if it has none.
+
+    >>> first_line(OSError("gone\\nfor good")), first_line(ConnectionResetError())
+    ('gone', 'ConnectionResetError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from raydr.artifacts import fingerprint_of
 from raydr.console import warn
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, first_line
 from raydr.storage import Folder
 from raydr.tracking_config import TrackingConfig
 
@@ -58,7 +58,7 @@ def probe_tracking(uri: str) -> str:
     try:
         Connection(uri).client().search_experiments(max_results=1)
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        return str(error).strip().splitlines()[0][:300]
+        return first_line(error)
     return ""
 
 
@@ -97,10 +97,9 @@ class Connection:
             self._away_until = time.monotonic() + RETRY_AFTER_S
             if not self._warned:
                 self._warned = True
-                first_line = str(error).strip().splitlines()[0][:300]
                 warn(
-                    f"tracking at {self.uri} does not work ({first_line}). The work goes on; metrics are kept, and "
-                    f"sending them is tried again every {RETRY_AFTER_S:.0f} s. "
+                    f"tracking at {self.uri} does not work ({first_line(error)}). The work goes on; metrics are kept, "
+                    f"and sending them is tried again every {RETRY_AFTER_S:.0f} s. "
                     "Check tracking.uri, or set tracking.enabled: false"
                 )
             return None

@@ -15,10 +15,13 @@ from urllib.parse import parse_qsl, urlsplit
 from raydr.errors import ConfigError
 
 _SECRET_NAME = re.compile(
-    r"(^|_)(SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(ACCESS|API|PRIVATE|SECRET)_?KEY)(_|$)", re.IGNORECASE
+    r"(^|_)(SECRET|TOKEN|(PG)?PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|CONNECTION_STRING|"
+    r"(ACCESS|API|PRIVATE|SECRET|STORAGE)_?KEY)(_|$)",
+    re.IGNORECASE,
 )
 #: Names that say where a secret is, not what it is.
 _PLACE = re.compile(r"(_PATH|_FILE|_DIR|^GOOGLE_APPLICATION_CREDENTIALS)$", re.IGNORECASE)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 _SECRET_QUERY = re.compile(r"(token|password|secret|signature|sig|credential|key)$", re.IGNORECASE)
 
 
@@ -26,22 +29,27 @@ def looks_secret(name: str) -> bool:
     """Whether a variable of this name holds a secret, as far as a name can tell.
 
     >>> [name for name in ("MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "OMP_NUM_THREADS",
-    ...                    "TOKENIZERS_PARALLELISM", "HF_TOKEN") if looks_secret(name)]
-    ['MLFLOW_TRACKING_TOKEN', 'AWS_SECRET_ACCESS_KEY', 'HF_TOKEN']
+    ...                    "TOKENIZERS_PARALLELISM", "HF_TOKEN", "PGPASSWORD", "AZURE_STORAGE_KEY")
+    ...  if looks_secret(name)]
+    ['MLFLOW_TRACKING_TOKEN', 'AWS_SECRET_ACCESS_KEY', 'HF_TOKEN', 'PGPASSWORD', 'AZURE_STORAGE_KEY']
     """
     return bool(_SECRET_NAME.search(name)) and not _PLACE.search(name)
 
 
 def holds_credentials(text: str) -> bool:
-    """Whether a text is a URL with a password, or with a token or a signature among its parameters.
+    """Whether a text has a URL with a password, or with a token or a signature among its parameters.
 
     >>> holds_credentials("http://mlflow:5000"), holds_credentials("s3://bucket/run"), holds_credentials("a: b@c")
     (False, False, False)
     >>> holds_credentials("https://me:hush@mlflow.org"), holds_credentials("https://x.org/a?X-Amz-Signature=1f")
     (True, True)
+    >>> holds_credentials("tracking.uri=https://me:hush@mlflow.org"), holds_credentials("--trec=s3://key:hush@bucket/x")
+    (True, True)
     """
-    if "://" not in text:
-        return False
+    return any(_has_credentials(found) for found in _URL.findall(text))
+
+
+def _has_credentials(text: str) -> bool:
     try:
         url = urlsplit(text)
     except ValueError:

@@ -7,6 +7,7 @@ mapping, FAISS, Hugging Face) get one from :meth:`Folder.localize`.
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import hashlib
 import json
@@ -14,7 +15,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,8 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         ArtifactError: the package for this kind of URL is not installed, or there is no such kind.
     """
     try:
-        filesystem, path = fsspec.core.url_to_fs(url)
+        # Listings that are kept would hide what other processes have written since.
+        filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
         raise ArtifactError(
             f"{url}: {error}. pip install 'raydr[s3]' has what s3:// needs, pip install 'raydr[gcs]' what gs:// needs"
@@ -43,6 +45,29 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     except ValueError as error:
         raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
     return filesystem, str(path)
+
+
+@dataclass(frozen=True)
+class FileDetails:
+    """What a file system tells of a file.
+
+    Args:
+        size: in bytes.
+        version: changes with the content.
+    """
+
+    size: int
+    version: str
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> FileDetails:
+        """From what fsspec tells."""
+        version = info.get("ETag") or info.get("mtime") or info.get("updated") or info.get("created")
+        return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.blake2b("\n".join(texts).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,13 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         return bool(self.filesystem.exists(self.path(name) if name else self.root))
+
+    def details(self, name: str) -> FileDetails | None:
+        """Size and version of a file in one request; None if it is not there."""
+        try:
+            return FileDetails.of(self.filesystem.info(self.path(name)))
+        except FileNotFoundError:
+            return None
 
     def size(self, name: str) -> int:
         return int(self.filesystem.size(self.path(name)))
@@ -172,36 +204,41 @@ class Folder:
                 "Check free space and permissions, then run the same command again: finished parts are kept."
             ) from error
 
-    def localize(self, name: str) -> str:
-        """A local path with the content of ``name``: itself if local, else a copy in the node's cache."""
-        if self.is_local:
-            return self.path(name)
-        details = self.filesystem.info(self.path(name))
-        version = details.get("ETag") or details.get("mtime") or details.get("updated") or details.get("size")
-        key = hashlib.blake2b(f"{self.url}/{name}@{version}".encode(), digest_size=16).hexdigest()
-        return self._fetch(self.path(name), f"{key}/{Path(name).name}", details["type"] == "directory")
-
-    def localize_all(self, version: str) -> str:
-        """A local path of the whole folder: itself if local, else a copy in the node's cache.
+    def localize(self, name: str, details: FileDetails | None = None) -> str:
+        """A local path with the content of a file: itself if local, else a copy in the node's cache.
 
         Args:
-            version: changes whenever the content does, for example an artefact's fingerprint.
+            name: of the file.
+            details: if they were asked for already.
         """
-        return self.root if self.is_local else self._fetch(self.root, version, True)
+        if self.is_local:
+            return self.path(name)
+        details = details or FileDetails.of(self.filesystem.info(self.path(name)))
+        return self._fetch(self.path(name), f"{_digest(self.url, name, details.version)}/{Path(name).name}", False)
+
+    def localize_all(self) -> str:
+        """A local path of the whole folder: itself if local, else a copy in the node's cache."""
+        if self.is_local:
+            return self.root
+        found = self.filesystem.find(self.root, detail=True)
+        if not found:
+            raise FileNotFoundError(f"there is nothing at {self}")
+        # By content: what was made again with the same settings may differ, and is at the same place.
+        versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(found.items()))
+        return self._fetch(self.root, _digest(self.url, *versions), True)
 
     def _fetch(self, source: str, key: str, recursive: bool) -> str:
         target = Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache")) / key
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-            self.filesystem.get(source, str(temporary), recursive=recursive)
-            try:
+        if target.exists():
+            return str(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target.with_name(f"{target.name}.lock"), "w") as lock:
+            # Of the processes of a node one fetches, and the others wait for it.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
+                self.filesystem.get(source, str(temporary), recursive=recursive)
                 os.replace(temporary, target)
-            except OSError:
-                # Another process of this node was quicker; a folder cannot be replaced by a rename.
-                if not target.exists():
-                    raise
-                shutil.rmtree(temporary)
         return str(target)
 
     def checksum(self, name: str) -> str:

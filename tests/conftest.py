@@ -15,6 +15,8 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("CI", "1")
 # Threads of models this small only wait for each other; beside Ray's workers they take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray Train takes one report a look at its workers, and looks every 2 s: a step here takes milliseconds.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
 
@@ -23,10 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Mark what uses the shared Ray, before tests are chosen by markers; skip what needs a GPU where there is none."""
     import torch
 
+    for item in items:
+        if "ray_local" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ray)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -45,13 +45,21 @@ def test_overrides(file):
         ("model.similarity=euclid", r"model\.similarity: Input should be 'cosine' or 'dot' \(got 'euclid'\)"),
         ("data.reader={name: excel}", r"unknown reader 'excel'; allowed: beir"),
         ("train.batch_size=7", r"batch_size 7 is not divisible by 2 workers x 1"),
+        ("train.loss=corrected_nce", r"needs hard negatives with known draw probabilities"),
         ("encode.dtype=int8", r"encode\.dtype"),
         ("workdir", r"--set takes key=value, got 'workdir'"),
+        ("data.test_splits=[dev", r"--set data\.test_splits=\[dev: '\[dev' is not YAML"),
     ],
 )
 def test_wrong_settings_are_named(file, override, message):
     with pytest.raises(ConfigError, match=message):
         RunConfig.load(file, ["train.num_workers=2", override])
+
+
+def test_a_micro_batch_of_one_query_has_no_negative(file):
+    with pytest.raises(ConfigError, match="leaves one query a micro-batch"):
+        RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8"])
+    RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8", "train.num_hard_negatives=1"])
 
 
 def test_missing_and_broken_files(tmp_path):

@@ -31,7 +31,11 @@ def exit_status(what: str) -> Iterator[None]:
         from raydr.cluster import step_threads
         from raydr.console import console
 
-        console.print(f"interrupted: what is finished is kept; the same {what} goes on from there", style="yellow")
+        # That would remove what is finished.
+        without = " without --overwrite" if "--overwrite" in sys.argv else ""
+        console.print(
+            f"interrupted: what is finished is kept; the same {what}{without} goes on from there", style="yellow"
+        )
         if step_threads():
             # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.
             sys.stdout.flush()

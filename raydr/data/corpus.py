@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import Artifact, Manifest
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.storage import Folder
@@ -69,7 +71,10 @@ class Corpus:
 
     @classmethod
     def open(cls, path: str | Folder) -> Corpus:
-        return cls(Artifact.open(path, "corpus"))
+        artifact = Artifact.open(path, "corpus")
+        if artifact.folder.is_local:
+            return cls(artifact)
+        return _kept(artifact.folder, artifact.manifest.model_dump_json())
 
     @property
     def fingerprint(self) -> str:
@@ -102,6 +107,12 @@ class Corpus:
                 f"the first is {missing[0]!r}: were they made with another corpus?"
             )
         return rows
+
+    def rows_of_column(self, passage_ids: pa.ChunkedArray) -> NDArray[np.int64]:
+        """As :meth:`rows_of` of a column that names many passages more than once: each is looked up once."""
+        different = pc.unique(passage_ids)
+        rows = self.rows_of(different.to_pylist())
+        return rows[np.asarray(pc.index_in(passage_ids, value_set=different).to_numpy(), dtype=np.int64)]
 
     def find(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of each passage id, −1 where it is not in the corpus."""
@@ -157,3 +168,9 @@ class Corpus:
             path = self.artifact.local(f"lookup/{name}.npy")
             self._lookup[name] = np.load(path, mmap_mode="r", allow_pickle=False)
         return self._lookup[name]
+
+
+@lru_cache(maxsize=1)
+def _kept(folder: Folder, manifest: str) -> Corpus:
+    """One corpus of an object store stays open in a process: each task would look up thousands of parts anew."""
+    return Corpus(Artifact(folder, Manifest.model_validate_json(manifest)))

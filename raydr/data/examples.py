@@ -1,6 +1,6 @@
 """Training examples: each query with its positives, its candidate negatives and what must never be one.
 
-Only ids, row numbers and scores are kept in memory, a few hundred bytes a query; texts are read from the
+Only row numbers and scores are kept in memory, a few hundred bytes a query and 16 a candidate; texts are read from the
 memory-mapped corpus when a batch is made.
 """
 
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RANDOM_MINER
 from raydr.errors import DataError
+
+#: What is read of a candidate that may be drawn: the table may have a hundred million rows.
+_CANDIDATE_COLUMNS = ["query_id", "passage_id", "miner", "rank", "score", "positive_score", "weight"]
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,16 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
         raise DataError(f"none of the {len(texts_by_id)} training queries has a positive passage (relevance > 0)")
     noisy = set(relevant.filter(pc.is_valid(relevant["noise"]))["query_id"].to_pylist())
 
-    position = {query_id: at for at, query_id in enumerate(query_ids)}
     positives = _rows([_judged_first(positive_ids, relabelled_ids, query_id) for query_id in query_ids], corpus)
-    usable = negatives.filter(pc.is_in(negatives["query_id"], pa.array(query_ids, pa.string())))
-    kept = usable.filter(pc.is_in(usable["action"], pa.array(["keep", "down_weight"])))
-    dropped = usable.filter(pc.equal(usable["action"], "drop"))
+    known = pa.array(query_ids, pa.string())
+    usable = pc.is_in(negatives["query_id"], known)
+    may_be_drawn = pc.is_in(negatives["action"], pa.array(["keep", "down_weight"]))
+    kept = negatives.select(_CANDIDATE_COLUMNS).filter(pc.and_(usable, may_be_drawn))
+    dropped = negatives.filter(pc.and_(usable, pc.equal(negatives["action"], "drop")))
 
-    forbidden = _forbidden(positives, dropped, position, corpus)
-    rows, scores, weights, owner = _candidates(kept, position, corpus)
+    forbidden = _forbidden(positives, dropped, known, corpus)
+    kept_owner = _positions(kept["query_id"], known)
+    rows, scores, weights, owner = _candidates(kept, kept_owner, corpus)
     allowed = ~_is_forbidden(owner, corpus.content_hashes(rows), forbidden)
     rows, scores, weights, owner = rows[allowed], scores[allowed], weights[allowed], owner[allowed]
     offsets = np.searchsorted(owner, np.arange(len(query_ids) + 1)).astype(np.int64)
@@ -105,7 +110,7 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
         negatives=Ragged(rows, offsets),
         scores=Ragged(scores, offsets),
         weights=Ragged(weights, offsets),
-        positive_scores=_positive_scores(kept, position),
+        positive_scores=_positive_scores(kept, kept_owner, len(query_ids)),
         forbidden=forbidden,
         is_noise=np.array([query_id in noisy for query_id in query_ids]),
     )
@@ -128,17 +133,21 @@ def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
     return Ragged(corpus.rows_of([passage_id for row in ids for passage_id in row]), offsets)
 
 
+def _positions(ids: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
+    """Where each id stands among the known ones; a hundred million of them never become Python strings."""
+    return np.asarray(pc.index_in(ids, value_set=known).to_numpy(), dtype=np.int64)
+
+
 def _candidates(
-    kept: pa.Table, position: dict[str, int], corpus: Corpus
+    kept: pa.Table, owner: NDArray[np.int64], corpus: Corpus
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """Each candidate once, sorted by query and rank: corpus row, score, weight, position of the query.
 
     Passages that the data set says were drawn at random come after all others: their ranks are of a list of their own.
     """
-    owner = np.array([position[query_id] for query_id in kept["query_id"].to_pylist()], dtype=np.int64)
     is_random = pc.equal(kept["miner"], RANDOM_MINER).to_numpy(zero_copy_only=False)
     order = np.lexsort((kept["rank"].to_numpy(), is_random, owner))
-    rows = corpus.rows_of(kept["passage_id"].to_pylist())
+    rows = corpus.rows_of_column(kept["passage_id"])
     _, first = np.unique((owner * len(corpus) + rows)[order], return_index=True)
     order = order[np.sort(first)]
     scores = kept["score"].to_numpy().astype(np.float32)[order]
@@ -146,19 +155,18 @@ def _candidates(
     return rows[order], scores, weights, owner[order]
 
 
-def _positive_scores(kept: pa.Table, position: dict[str, int]) -> NDArray[np.float32]:
-    scores = np.full(len(position), np.nan, dtype=np.float32)
-    owner = [position[query_id] for query_id in kept["query_id"].to_pylist()]
+def _positive_scores(kept: pa.Table, owner: NDArray[np.int64], num_queries: int) -> NDArray[np.float32]:
+    scores = np.full(num_queries, np.nan, dtype=np.float32)
     scores[owner] = kept["positive_score"].to_numpy()
     return scores
 
 
-def _forbidden(positives: Ragged, dropped: pa.Table, position: dict[str, int], corpus: Corpus) -> Ragged:
+def _forbidden(positives: Ragged, dropped: pa.Table, known: pa.Array, corpus: Corpus) -> Ragged:
     owners = [np.repeat(np.arange(len(positives)), np.diff(positives.offsets))]
     rows = [positives.values]
     if dropped.num_rows:
-        owners.append(np.array([position[query_id] for query_id in dropped["query_id"].to_pylist()], dtype=np.int64))
-        rows.append(corpus.rows_of(dropped["passage_id"].to_pylist()))
+        owners.append(_positions(dropped["query_id"], known))
+        rows.append(corpus.rows_of_column(dropped["passage_id"]))
     owner = np.concatenate(owners)
     hashes = corpus.content_hashes(np.concatenate(rows).astype(np.int64)).view(np.int64)
     order = np.argsort(owner, kind="stable")

@@ -21,6 +21,8 @@ from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
 
 _CHUNK = 1 << 18
+#: Characters of a quoted field, at most.
+_LONGEST_FIELD = 1 << 26
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -148,13 +150,18 @@ def _wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
 def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
     """Records with the line each starts on; blank lines are skipped."""
     current = 0
+    #: The lines of the record being read.
+    taken: list[str] = []
 
     def physical_lines() -> Iterator[str]:
         nonlocal current
         for number, line in read_lines(path, bad_rows):
             current = number
+            taken.append(line)
             yield line + "\n"
 
+    # A passage may be longer than the 131,072 characters that the module allows by itself.
+    csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(physical_lines(), delimiter=delimiter, strict=True)
     while True:
         consumed = reader.line_num
@@ -164,7 +171,11 @@ def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple
             return
         except csv.Error as error:
             start = current - (reader.line_num - consumed) + 1
-            bad_rows.add(start, f"broken quoting, found in line {current}: {error}")
+            # Each line that the open quote has swallowed is a row that is missing.
+            for number, line in zip(range(start, current + 1), taken[-(current - start + 1) :], strict=True):
+                bad_rows.add(number, f"broken quoting, found in line {current}: {error}", line)
             continue
+        finally:
+            taken.clear()
         if fields and any(field.strip() for field in fields):
             yield current - (reader.line_num - consumed) + 1, fields

@@ -88,7 +88,8 @@ def stage_source(
         DataError: the source cannot be read any further.
     """
     bad_rows = BadRows(source.path)
-    checks = _Checks(bad_rows, reader.passages_repeat)
+    # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
+    checks = _Checks(bad_rows, reader.passages_repeat and source.tables != ("passages",))
     writer = _Writer(index, name, corpus, dataset, part_rows)
     seen = reported = 0
     for row in reader.read(source, bad_rows):

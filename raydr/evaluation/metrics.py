@@ -43,9 +43,11 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
         try:
             measure = ir_measures.parse_measure(name)
             measure.validate_params()
-        except (ValueError, NameError, AssertionError, KeyError) as error:
+            # Some are known by name and computed by packages that are not here.
+            list(ir_measures.iter_calc([measure], {"q": {"p": 1}}, {"q": {"p": 1.0}}))
+        except (ValueError, NameError, AssertionError, KeyError, RuntimeError) as error:
             raise ConfigError(
-                f"{setting}: {name!r} is not a measure of ir-measures ({error}); "
+                f"{setting}: {name!r} is not a measure that ir-measures computes here ({error}); "
                 "examples: R@20, RR@10, nDCG@10, AP, Success@5"
             ) from None
         parsed[label(str(measure))] = measure

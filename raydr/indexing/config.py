@@ -35,6 +35,9 @@ class SearchConfig(Config):
     refine_factor: float = Field(default=4, ge=1)
     #: Queries sent to the shards at a time.
     batch_queries: int = Field(default=1024, ge=1)
+    #: Search actors, at most; they share the shards. Null: one a shard, or as many as the cluster holds. All must be
+    #: there at a time, so set it where an autoscaler may not add as many nodes (or GPUs) as there are shards.
+    max_actors: int | None = Field(default=None, ge=1)
     #: CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors.
     cpus_per_actor: int | None = Field(default=None, ge=1)
     #: ``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;

@@ -123,7 +123,7 @@ def query_encoder(model: Artifact, num_threads: int | None = None) -> EncodeQuer
     from raydr.models.encode_config import TOKEN_BUDGET
     from raydr.models.inference import InferenceEncoder
 
-    path = model.folder.localize_all(model.fingerprint)
+    path = model.folder.localize_all()
     tokenize = load_tokenizer(path, "query")
     encoder = InferenceEncoder(
         path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"], num_threads=num_threads

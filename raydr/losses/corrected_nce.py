@@ -17,7 +17,8 @@ class CorrectedNCE(Loss):
     their logits. Excluded hard negatives count in m (they were drawn) and add nothing to the sum.
 
     Over a mined list q covers only that list, so the sum it estimates is the list's, not the corpus's. The draws
-    must be with replacement: sampler ``softmax`` with ``with_replacement: true``.
+    must be with replacement: sampler ``softmax`` with ``with_replacement: true``. In a ``mixed`` sampler with m_h
+    draws from the list and m_r from the whole corpus the estimate is (m_h/m)·Σ_list + (m_r/m)·Σ_corpus.
 
     Shapes: scores (Q, C), draw log-probabilities (Q, C), read at hard cells only → loss (Q,).
     Source: Zhang and Stratos (NAACL 2021) eq. 10; it did not improve recall there.
@@ -32,6 +33,8 @@ class CorrectedNCE(Loss):
     """
 
     name: Literal["corrected_nce"] = "corrected_nce"
+
+    reads_draw_probabilities = True
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         hard_QC, log_draw_prob_QC = candidates.hard_QC, candidates.log_draw_prob_QC

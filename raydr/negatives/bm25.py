@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from raydr.errors import DataError
@@ -32,7 +34,8 @@ INDEX_FILES = (
     "vocab.index.json",
 )
 
-_WORD = re.compile(r"\w+")
+#: Unlike those of ``re``, its words keep combining marks: Devanagari's vowels, Arabic's, accents written apart.
+_WORD = regex.compile(r"\w+")
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
@@ -64,6 +67,8 @@ class Analyzer:
 
     >>> Analyzer(BM25Config()).terms("The cats were running in 1999")
     ['cat', 'were', 'run', '1999']
+    >>> Analyzer(BM25Config(stemmer="none")).terms("हिन्दी cafe\u0301")
+    ['हिन्दी', 'café']
     >>> Analyzer(BM25Config(stemmer="none", split_identifiers=True)).terms("getUserName(user_id)")
     ['getusername', 'get', 'user', 'name', 'user_id', 'user', 'id']
     """
@@ -90,7 +95,8 @@ class Analyzer:
         return TokenizedTexts(list(numbers), flat, lengths)
 
     def _words(self, text: str) -> Iterable[str]:
-        for word in _WORD.findall(text):
+        # An accent of its own and one that is part of its letter are the same word.
+        for word in _WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text)):
             yield word.lower()
             if self.config.split_identifiers:
                 parts = _IDENTIFIER_PART.findall(word)

@@ -70,7 +70,7 @@ def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.Arra
     """Perplexity of N queries with a random passage each: what a mismatched pair looks like to this retriever.
 
     One of a query's random passages takes the positive's place, the others stay:
-    PPL = log(1 + e^{logsumexp(the others) − s}) = logsumexp(all) − s.
+    PPL = log(1 + e^{logsumexp(the others) − s}).
 
     Args:
         random_scores_NM: as for :func:`perplexities`; −inf where a passage must not count.
@@ -90,7 +90,9 @@ def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.Arra
     chosen_N = (counts_NM.cumsum(axis=1) > place_N[:, None]).argmax(axis=1)
     found_N = np.full(len(random_NM), np.nan)
     row_R = np.flatnonzero(num_N > 1)
-    total_R = np.logaddexp.reduce(random_NM[row_R], axis=1)
-    # Rounding may take it below 0 where the passage outscores all others by far.
-    found_N[row_R] = np.maximum(total_R - random_NM[row_R, chosen_N[row_R]], 0.0)
+    chosen_R = chosen_N[row_R]
+    others_RM = random_NM[row_R]
+    others_RM[np.arange(len(row_R)), chosen_R] = -np.inf
+    # Not logsumexp(all) − s, which is 0 where the passage outscores all others by far.
+    found_N[row_R] = np.logaddexp(0.0, np.logaddexp.reduce(others_RM, axis=1) - random_NM[row_R, chosen_R])
     return found_N

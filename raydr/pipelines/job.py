@@ -15,6 +15,7 @@ from typing import Any
 from raydr.artifacts import DONE, MANIFEST, Artifact, fingerprint_of
 from raydr.cluster import connected
 from raydr.config import NAME, RunConfig
+from raydr.console import warn
 from raydr.errors import ConfigError
 from raydr.planning.stage_times import StageTime, note_time
 from raydr.storage import Folder
@@ -153,7 +154,26 @@ class Job:
         with self._stage(f"import-{system}-{split}") as tracker:
             run = import_trec_run(file, self.workspace.run(split, system), self.overwrite)
             log_made(tracker, run)
+        self._warn_of_strangers(run)
         return run
+
+    def _warn_of_strangers(self, run: Artifact) -> None:
+        """Passages of another corpus would only show as measures near 0."""
+        import numpy as np
+
+        from raydr.data.corpus import Corpus
+        from raydr.stages.runs import Run
+
+        if not self.corpus.exists(MANIFEST):
+            return
+        found = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
+        corpus = Corpus.open(self.corpus)
+        strange = [found[at] for at in np.flatnonzero(corpus.find(found) < 0).tolist()]
+        if strange:
+            warn(
+                f"{len(strange):,} of the first {len(found):,} passages of the run are not in the corpus at "
+                f"{self.corpus}, the first is {strange[0]!r}: they count as wrong. Are its ids those of this corpus?"
+            )
 
     def mine(self, split: str, system: str = "") -> Artifact:
         """Candidate hard negatives of a split: from a system's run, from BM25, or those that came with the data.

@@ -50,7 +50,9 @@ def run_plan(job: Job, refresh: bool) -> RunPlan:
         )
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
     there = cluster_capacity()
-    capacity = dict.fromkeys(there, math.inf) if is_on_demand(there) else there
+    # GPUs that are not here are of a cluster that is not here.
+    elsewhere = is_on_demand(there) or (config.plan.device is not None and config.encode.gpus_per_actor > 0)
+    capacity = dict.fromkeys(there, math.inf) if elsewhere else there
     rates = try_model(config, job.corpus, job.dataset, sizes)
     if refresh:
         rounds = plan_refresh(config, job.workspace.refresh, data.artifact, corpus)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from raydr.artifacts import Artifact
+from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
+from raydr.errors import ConfigError
 from raydr.mlflow_runs import tracking_uri
 from raydr.pipelines.job import CONFIG_FILE, Job
 from raydr.stages.evaluate import PICTURE, REPORT
@@ -19,7 +22,8 @@ DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
 def run_main_job(job: Job) -> None:
     """All stages of the main job in order."""
     config = job.config
-    job.prepare()
+    _, prepared = job.prepare()
+    _check_test_splits(config, Dataset(prepared))
     if config.inject_noise is not None:
         job.inject_noise()
     if config.some_training_draws_candidates:
@@ -40,6 +44,16 @@ def run_main_job(job: Job) -> None:
     if config.inject_noise is not None:
         _show_detection(job, list(config.variants))
     _show_next_steps(job)
+
+
+def _check_test_splits(config: RunConfig, data: Dataset) -> None:
+    """Before hours of training."""
+    missing = [split for split in config.data.test_splits if split not in data.splits]
+    if missing:
+        raise ConfigError(
+            f"the data set at {data.artifact.folder} has no split {missing[0]!r} to evaluate on; it has "
+            f"{', '.join(data.splits)}: set data.test_splits, to [] if there is none"
+        )
 
 
 def _show_detection(job: Job, variants: list[str]) -> None:
@@ -69,5 +83,6 @@ def _show_next_steps(job: Job) -> None:
     say("look further:")
     if config.tracking.enabled:
         say(f"  mlflow ui --backend-store-uri {tracking_uri(config.tracking, root)}")
-    example = Dataset.open(job.dataset).queries(config.data.test_splits[0])["text"][0].as_py()
-    say(f'  raydr search {root.path(CONFIG_FILE)} "{" ".join(example.split()[:10])}"')
+    data = Dataset.open(job.dataset)
+    example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
+    say(f"  raydr search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")

@@ -129,7 +129,7 @@ class _Refresh:
         say(f"== {step.label}: {step.work} -> {step.folder}")
         num_parts = step.num_parts_done()
         started = time.monotonic()
-        with self.job.tracker.stage(step.label) as tracker:
+        with self.job.tracker.stage(step.label, {"raydr.step": step.key}) as tracker:
             self.trackers[step.key] = tracker
             log_made(tracker, step.run())
         seconds = time.monotonic() - started
@@ -195,6 +195,9 @@ class _Refresh:
             last = done if keep is None else done[-keep:]
             kept |= {step.key for one in last for step in one.vectors}
             old |= {step.key: step for one in done for step in one.vectors}
+            if keep is not None:
+                # Of the model that the first candidates were mined with.
+                old |= {step.key: step for step in self.plan.steps if step.temporary and step.group == 0}
         for key, step in old.items():
             if key not in kept and step.state() == "done":
                 step.folder.remove()
@@ -215,6 +218,8 @@ class _Refresh:
             if len(systems) > 1:
                 step = self.plan.book.evaluate(f"comparison/{split}", split, self.job.config, systems)
                 self.arms_of[step.key] = []
+                if self.job.overwrite:
+                    step.folder.remove()
                 if step.state() != "done":
                     self._do(step)
                 comparisons[split] = step

@@ -26,6 +26,7 @@ from raydr.pipelines.refresh_config import RefreshConfig
 from raydr.pipelines.retrieval_steps import Make, StepBook, encoders, encoding, trainers
 from raydr.pipelines.steps import Resources, Step
 from raydr.stages.apply_verdicts import FILTER_VERSION
+from raydr.stages.bm25 import VERSION as BM25_VERSION
 from raydr.stages.judge import VERSION as JUDGE_VERSION
 from raydr.stages.negatives_statistics import VERSION as STATISTICS_VERSION
 from raydr.storage import Folder
@@ -205,7 +206,7 @@ class _Planner:
             0,
             "bm25",
             "bm25",
-            config.bm25.fingerprint_settings(),
+            {**config.bm25.fingerprint_settings(), "version": BM25_VERSION},
             {},
             partial(make.bm25, config, self.corpus.folder),
             work=self.book.num_passages(),

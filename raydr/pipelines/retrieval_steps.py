@@ -129,7 +129,7 @@ class StepBook:
 
     def _searchers(self, config: RunConfig) -> Resources:
         """All search actors, which must fit at a time: each shard has one. By default they take all CPUs."""
-        num_shards = count_shards(config, self.corpus)
+        num_shards = min(count_shards(config, self.corpus), config.search.max_actors or 10**9)
         cpus = config.search.cpus_per_actor
         demand = {"CPU": 1e9 if cpus is None else float(cpus * num_shards)}
         return demand if config.search.device == "cpu" else demand | {"GPU": float(num_shards)}

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from raydr.artifacts import DONE, MANIFEST, PLAN, Artifact, fingerprint_of, flatten
+from raydr.capacity import is_on_demand
 from raydr.cluster import STEP_THREAD
 from raydr.storage import Folder
 
@@ -241,6 +242,9 @@ def _fits(step: Step, busy: Sequence[Step], capacity: Resources) -> bool:
     if not busy:
         return True
     if len(busy) >= _MOST_AT_ONCE:
+        return False
+    if is_on_demand(capacity) and step.kind == "run" and any(other.kind == "run" for other in busy):
+        # Nobody knows how far the cluster grows: each could hold a part of it, and wait for the rest for ever.
         return False
     return all(
         sum(other.demand.get(name, 0.0) for other in busy) + amount <= capacity.get(name, 0.0) + 1e-6

@@ -7,7 +7,7 @@ trials agree in is made once, be it the BM25 candidates or whole rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,8 +201,11 @@ def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype
     corpus, dataset = Artifact.open(job.corpus, "corpus"), Artifact.open(job.dataset, "dataset")
     _check_shards(config, corpus, shares)
     # What cannot be planned is said before anything runs.
-    for _, corner in plan.space.corners():
-        plan_refresh(_measured_on_dev(corner, dtype), output / ROUNDS, dataset, corpus)
+    corners = [
+        plan_refresh(_measured_on_dev(corner, dtype), Folder("memory://unused"), dataset, corpus)
+        for _, corner in plan.space.corners()
+    ]
+    verdicts = {step.key for corner in corners for step in corner.steps if step.kind == "verdicts"}
 
     def confirming(
         configs: Mapping[str, RunConfig], seeds: Sequence[int], root: Folder, tracker: Tracker
@@ -211,7 +214,7 @@ def refresh_task(job: Job, plan: TunePlan, shares: Shares, output: Folder, dtype
         return RefreshConfirming(measured, seeds, corpus, dataset, root, tracker)
 
     objective = RefreshObjective(config, job.dataset, job.corpus, output / ROUNDS, shares)
-    return Task(objective, _identity(plan, config, dataset, corpus), confirming, lambda: None)
+    return Task(objective, _identity(plan, config, dataset, corpus, verdicts), confirming, lambda: None)
 
 
 def _check_shards(config: RunConfig, corpus: Artifact, shares: Shares) -> None:
@@ -231,8 +234,11 @@ def _measured_on_dev(config: RunConfig, dtype: str) -> RunConfig:
     return config.model_copy(update={"train": train, "refresh": refresh})
 
 
-def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Artifact) -> Identity:
-    """What the trials depend on. Which are stopped also depends on the order in which they end, which nobody knows."""
+def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Artifact, verdicts: Set[str]) -> Identity:
+    """What the trials depend on. Which are stopped also depends on the order in which they end, which nobody knows.
+
+    ``verdicts`` are the keys of those of the space's corners: the default need not have the judges that others have.
+    """
     settings = plan.space.settings
     steps = plan_refresh(config, Folder("memory://unused"), dataset, corpus).steps
     return Identity(
@@ -254,5 +260,6 @@ def _identity(plan: TunePlan, config: RunConfig, dataset: Artifact, corpus: Arti
             "checkpoint": checkpoint_fingerprint(config.model),
             # All else that a refresh depends on: how it encodes, indexes and searches, judges and their models.
             "rounds of the default": fingerprint_of([step.key for step in steps]),
+            **({"verdicts of trials": fingerprint_of(sorted(verdicts))} if verdicts else {}),
         },
     )

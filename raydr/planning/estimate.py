@@ -158,7 +158,8 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     query, passage = encoding.queries.padded_tokens, encoding.passages.padded_tokens
     rate = encoding.tokens_per_second * workers
     if not train.use_gpu and not config.encode.gpus_per_actor:
-        rate *= train.cpus_per_worker / config.encode.cpus_per_actor
+        # The rate is that of an encoder, which computes with whole threads.
+        rate *= train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
     group = query + (1 + train.num_hard_negatives) * passage
     networks = 2 if train.coteaching is not None else 1
     dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
@@ -225,15 +226,18 @@ def estimate_search(
     looked_at = rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
     num_queries = sizes.num_queries[split]
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
+    actors = min(num_shards, config.search.max_actors or num_shards)
+    if not math.isinf(cpus):
+        actors = max(1, min(actors, int(cpus / (config.search.cpus_per_actor or 1))))
     threads = config.search.cpus_per_actor or (1 if math.isinf(cpus) else None)
-    held = min(cpus, num_shards * threads) if threads else cpus
+    held = min(cpus, actors * threads) if threads else cpus
     return StageEstimate(
         name=name,
         work=f"{num_queries:,} queries x {looked_at:,.0f} vectors",
         seconds=_STAGE_SECONDS + num_queries * looked_at * dim / (rates.products_per_second * held),
         cpus=held,
         gpus=0,
-        worker_bytes=int(min(rows, settings.shard_rows) * size),
+        worker_bytes=int(min(rows, math.ceil(num_shards / actors) * settings.shard_rows) * size),
         disk_bytes=num_queries * config.search.top_k * 20,
     )
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from raydr.console import shown
+from raydr.console import counted, shown
 from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
 #: Characters of a passage that are shown.
@@ -19,18 +19,14 @@ def print_story(story: QueryStory, console: Console) -> None:
     console.print(Text.assemble((shown(story.text), "bold"), f"  (query {story.query_id}, split {story.split})"))
     if story.answers:
         console.print(Text(shown(f"answers: {' | '.join(story.answers)}")))
-    console.print(Text(f"\n{_count(len(story.positives), 'positive')}", style="bold underline"))
+    console.print(Text(f"\n{counted(len(story.positives), 'positive')}", style="bold underline"))
     for passage in story.positives:
         _print_passage(passage, console)
-    console.print(Text(f"{_count(len(story.negatives), 'candidate negative')}", style="bold underline"))
+    console.print(Text(f"{counted(len(story.negatives), 'candidate negative')}", style="bold underline"))
     for passage in story.negatives:
         _print_passage(passage, console)
     if story.of_other_data:
         console.print(Text(f"left out, made of other data: {', '.join(story.of_other_data)}", style="yellow"))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
 def _print_passage(passage: ExplainedPassage, console: Console) -> None:

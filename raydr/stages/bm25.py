@@ -32,6 +32,9 @@ from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
 from raydr.stages.tasks import fetch, results, wait_for
 from raydr.storage import Folder, write_part
 
+#: Raised when another index comes out of the same settings. 2: words keep their combining marks.
+VERSION = 2
+
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
@@ -45,7 +48,9 @@ def bm25(config: RunConfig, corpus: Folder, output: Folder, overwrite: bool = Fa
     import ray
 
     opened = Corpus.open(corpus)
-    identity = Identity(kind="bm25", config=config.bm25.fingerprint_settings(), inputs={"corpus": opened.fingerprint})
+    identity = Identity(
+        kind="bm25", version=VERSION, config=config.bm25.fingerprint_settings(), inputs={"corpus": opened.fingerprint}
+    )
     with begin(output, identity, overwrite) as state:
         if isinstance(state, Artifact):
             say(f"bm25 {output}: already there with the same fingerprint, reused")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
 import os
 import time
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
 from raydr.capacity import describe_capacity
 from raydr.config import RunConfig
-from raydr.console import progress_bar, say
+from raydr.console import counted, progress_bar, say
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype, Side
 from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.stages.data_context import data_context
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity
 from raydr.storage import Folder, write_part
@@ -71,7 +71,7 @@ def _open(folder: Folder, kind: str) -> Artifact:
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(factory: str, model: Folder, fingerprint: str, side: Side) -> Any:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    return _resolve(factory)(model.localize_all(fingerprint), side)
+    return _resolve(factory)(model.localize_all(), side)
 
 
 def _resolve(factory: str) -> Any:
@@ -103,7 +103,7 @@ class EncodeParts:
     def __init__(self, job: Job) -> None:
         require_device(job.device)
         self.job = job
-        model = job.model.localize_all(job.model_fingerprint)
+        model = job.model.localize_all()
         self.encoder = _resolve(job.encoder)(
             model, job.side, job.dtype, job.device, job.token_budget, job.num_threads, job.batching
         )
@@ -321,8 +321,9 @@ def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]
             f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
             f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings"
         )
+    lowest = f"{settings.min_actors} to " if settings.min_actors < settings.max_actors else ""
     say(
-        f"{verb}: {settings.min_actors} to {settings.max_actors} encoders of {settings.cpus_per_actor:g} CPUs and "
+        f"{verb}: {lowest}{counted(settings.max_actors, 'encoder')} of {settings.cpus_per_actor:g} CPUs and "
         f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
         f"in {describe_capacity(capacity)}"
         + (f" ({fit} fit, more start when nodes join)" if fit < settings.max_actors else "")
@@ -357,25 +358,18 @@ def _run(
     import ray
     from ray.data import ActorPoolStrategy, DataContext
 
-    # Importing Ray Data resets its log level; failures are raised, so they need not be logged as well.
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     todo = [part for part in range(len(job.parts)) if output_name(part) not in building.done]
     if len(todo) < len(rows):
         say(f"encode: {len(rows) - len(todo)} of {len(rows)} parts are there already, {len(todo)} to do")
     if not todo:
         return
     fewest, most = (min(count, len(todo)) for count in num_actors)
-    context = DataContext.get_current().copy()
-    context.use_datasource_v2 = False
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True
     unit = "passages" if job.side == "passage" else "queries"
     tokens = truncated = 0
     spent = dict.fromkeys(("encoding", "other", "waited"), 0.0)
     started = time.perf_counter()
     with (
-        DataContext.current(context),
+        DataContext.current(data_context()),
         progress_bar(f"encode {unit}", total=sum(rows[part] for part in todo), unit=unit) as bar,
     ):
         records = (

@@ -241,6 +241,11 @@ def _finish(
     data = Dataset.open(dataset)
     judged = pc.unique(data.qrels(split)["query_id"]).to_pylist()
     answered = list(_answers(settings, data.queries(split))) if settings.answer_cutoffs else []
+    if not judged and not answered:
+        raise DataError(
+            f"split {split!r} of the data set at {dataset} has no judgments, and no query's answers count "
+            "(evaluate.answer_cutoffs, evaluate.answer_query_prefixes): there is nothing to evaluate"
+        )
     expected = dict.fromkeys(parse_measures(settings.measures), judged)
     if answered:
         expected |= {answer_label(cutoff): answered for cutoff in settings.answer_cutoffs}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.config import RunConfig
-from raydr.console import console, say, show_summary, show_table, warn
+from raydr.console import console, say, show_summary, show_table, shown, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection import (
@@ -225,5 +225,5 @@ def _show_example(example: Example) -> str:
 
 
 def _cut(text: str) -> str:
-    text = text.replace("\n", "\n          ")
+    text = shown(text).replace("\n", "\n          ")
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} [...]"

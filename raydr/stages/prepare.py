@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import shutil
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import NodeDiedError, RayTaskError, WorkerCrashedError
 
 from raydr.artifacts import MANIFEST, PLAN, Artifact, Building, Identity, Part, begin, fingerprint_of
-from raydr.cluster import quiet_ray_logs
 from raydr.config import RunConfig
 from raydr.console import progress_bar, say, show_summary, show_table
 from raydr.data.corpus import Corpus
@@ -31,6 +29,8 @@ from raydr.data.schema import TableName
 from raydr.data.splits import SplitCheck, SplitPlan, finish_split
 from raydr.data.staging import STAGING, SourceRecord, read_record, stage_source
 from raydr.errors import ConfigError, DataError, RaydrError
+from raydr.stages.data_context import data_context
+from raydr.stages.failures import root_cause
 from raydr.storage import Folder
 
 QUARANTINE = "quarantine.jsonl"
@@ -202,14 +202,7 @@ def _unread(making: Artifact | Building, indices: list[int]) -> set[int]:
 def _reports(items: list[dict[str, Any]], arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from ray.data import DataContext
 
-    # Importing Ray Data sets the level of its log anew.
-    quiet_ray_logs()
-    with warnings.catch_warnings():
-        # The copy reads settings that Ray itself has deprecated.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        context = DataContext.get_current().copy()
-    context.use_datasource_v2 = False
-    context.enable_progress_bars = False
+    context = data_context()
     # Each report is a block of its own, so that progress is seen while a source is being read.
     context.target_max_block_size = 1
     with DataContext.current(context):
@@ -250,7 +243,8 @@ def _finish_corpus(
     folder, records = making.folder, _records(making.folder, inputs.with_passages())
     parts = {name: part for record in records for name, part in record.parts.items()}
     hashing = ray.remote(num_cpus=1)(hash_parts)
-    finishing = ray.remote(num_cpus=1)(_finish_corpus_task)
+    # Tried again after it was lost in the middle, it would read parts that it has shortened already.
+    finishing = ray.remote(num_cpus=1, max_retries=0)(_finish_corpus_task)
     hashes = [hashing.remote(folder, names) for names in group_parts(parts, _HASH_ROWS)]
     check: CorpusCheck = _get(finishing.remote(folder, parts, hashes, inputs.reader.passages_repeat, inputs.paths))
     making.done.clear()
@@ -365,6 +359,10 @@ def _get(references: Any) -> Any:
         if isinstance(error.cause, RaydrError):
             raise error.cause from None
         raise
+    except (NodeDiedError, WorkerCrashedError) as error:
+        raise RaydrError(
+            f"a worker was lost while the corpus was finished ({root_cause(error)}): run the same command again"
+        ) from error
 
 
 def _show(corpus: Artifact, dataset: Artifact, seconds: float) -> None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from collections.abc import Iterator
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any
 
@@ -155,14 +157,15 @@ def import_trec_run(path: str, output: Folder, overwrite: bool = False) -> Artif
         if isinstance(state, Artifact):
             say(f"run {output}: already there with the same content, reused")
             return state
-        num_queries = 0
+        num_queries = depth = 0
         for number, (queries, ranked) in enumerate(_read_trec(path)):
             num_queries += queries
+            depth = max(depth, pc.max(ranked["rank"]).as_py())
             if part_name(number) not in state.done:
                 state.record(part_name(number), write_run_part(output, part_name(number), ranked))
         if not num_queries:
             raise DataError(f"{path} is empty; expected lines 'query_id Q0 passage_id rank score tag'")
-        return state.finish({"system": Path(name).name, "num_queries": num_queries})
+        return state.finish({"system": Path(name).name, "num_queries": num_queries, "top_k": depth})
 
 
 def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
@@ -193,7 +196,7 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
             for number, raw in enumerate(file, start=1):
-                columns = raw.decode("utf-8").split()
+                columns = raw.decode("utf-8-sig" if number == 1 else "utf-8").split()
                 if not columns:
                     continue
                 if len(columns) != 6:
@@ -207,8 +210,10 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
                 yield number, columns[0], columns[2], score
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None
-    except EOFError as error:
-        raise DataError(f"{path}: the compressed file ends after line {number} ({error}): copy it again") from None
+    except (EOFError, BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path}: the compressed file breaks off after line {number} ({error}): copy or compress it again"
+        ) from None
 
 
 def _ranked(rows: list[tuple[str, str, float]], path: str, line: int) -> pa.Table:

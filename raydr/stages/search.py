@@ -15,7 +15,7 @@ from typing import Any
 from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
 from raydr.capacity import ON_DEMAND
 from raydr.config import RunConfig
-from raydr.console import progress_bar, say
+from raydr.console import counted, progress_bar, say
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError, FingerprintError
 from raydr.indexing.backend import has_cuda
@@ -34,6 +34,10 @@ from raydr.storage import Folder
 _BATCHES_IN_FLIGHT = 4
 #: Search actors whose results one merging actor keeps up with.
 _SEARCHERS_PER_MERGER = 8
+
+
+#: Seconds until it is said what the first batch waits for.
+_FIRST_BATCH_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -135,24 +139,26 @@ def plan_layout(settings: SearchConfig, num_shards: int, factory: str) -> Layout
     device, reason = _choose_device(settings, capacity["GPU"], factory)
     gpus = 1 if device == "cuda" else 0
     wanted = settings.cpus_per_actor or 1
-    nodes = node_capacities()
+    nodes = [node for node in node_capacities() if node["GPU"] or not gpus]
     grows = capacity["CPU"] == ON_DEMAND
-    # A cluster that grows finds a node for each.
+    # A cluster that grows finds a place for each.
     fit = num_shards if grows else num_places(nodes, wanted, gpus)
     if fit < 1:
         raise ConfigError(
             f"a search actor needs {wanted} CPUs{' and a GPU' if gpus else ''} of one node, the largest has "
             f"{max((node['CPU'] for node in nodes), default=0):g} CPUs: set search.cpus_per_actor lower"
         )
-    num_actors = min(num_shards, fit)
+    num_actors = min(num_shards, fit, settings.max_actors or num_shards)
     bounds = [num_shards * actor // num_actors for actor in range(num_actors + 1)]
     groups = tuple(tuple(range(first, end)) for first, end in itertools.pairwise(bounds))
-    cpus = settings.cpus_per_actor or 1
-    if settings.cpus_per_actor is None and grows:
-        cpus = max(1, int(min((node["CPU"] for node in nodes if node["CPU"]), default=1)))
-    elif settings.cpus_per_actor is None:
+    cpus = settings.cpus_per_actor or 0
+    if not cpus and grows and num_places(nodes, 1, gpus) < num_actors:
+        # How far the cluster may grow is not known: so few that even one node like the smallest holds all actors.
+        cpus = max(1, int(min((node["CPU"] for node in nodes if node["CPU"]), default=1) / num_actors))
+    elif not cpus:
         cpus = largest_share(nodes, num_actors, gpus)
-    say(f"search: {num_shards} shards in {num_actors} actors of {cpus} CPUs each, on {device} ({reason})")
+    shards, each = counted(num_shards, "shard"), f"{counted(cpus, 'CPU')}{' each' if num_actors > 1 else ''}"
+    say(f"search: {shards} in {counted(num_actors, 'actor')} of {each}, on {device} ({reason})")
     return Layout(groups, cpus, gpus, device)
 
 
@@ -181,8 +187,8 @@ def _choose_device(settings: SearchConfig, gpus: float, factory: str) -> tuple[s
     missing = ""
     if gpus < 1:
         missing = "the cluster has no GPU"
-    elif not has_cuda() and factory not in EXACT:
-        missing = f"faiss-cpu is installed, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
+    elif settings.device != "cpu" and factory not in EXACT and not faiss_on_gpu_nodes():
+        missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
     if settings.device == "cuda" and missing:
         raise ConfigError(
             f"search.device is cuda, but {missing}: set search.device=cpu, or use raydr[gpu] on nodes with a GPU"
@@ -191,7 +197,16 @@ def _choose_device(settings: SearchConfig, gpus: float, factory: str) -> tuple[s
         return "cpu", "as configured"
     if missing:
         return "cpu", missing
-    return "cuda", "by FAISS" if has_cuda() else "by PyTorch, since faiss-cpu is installed"
+    return "cuda", "by FAISS if that has CUDA, else by PyTorch" if factory in EXACT else "by FAISS"
+
+
+def faiss_on_gpu_nodes() -> bool:
+    """Whether FAISS searches with CUDA where the GPUs are: the driver's node may have another one."""
+    import ray
+
+    with worker_errors():
+        found: bool = ray.get(ray.remote(num_cpus=0, num_gpus=1)(has_cuda).remote())
+    return found
 
 
 class SearchActor:
@@ -260,6 +275,7 @@ def _search(
     ]
     waiting = list(reversed(todo))
     pending: dict[Any, QueryBatch] = {}
+    begun = False
     try:
         with progress_bar("search", total=sum(batch.stop - batch.start for batch in todo), unit="queries") as bar:
             while waiting or pending:
@@ -267,10 +283,23 @@ def _search(
                     batch = waiting.pop()
                     parts = [searcher.search.remote(batch, top_k) for searcher in searchers]
                     pending[mergers[batch.number % len(mergers)].write.remote(batch, top_k, *parts)] = batch
-                (done,), _ = ray.wait(list(pending), num_returns=1)
+                finished, _ = ray.wait(list(pending), num_returns=1, timeout=None if begun else _FIRST_BATCH_S)
+                begun = True
+                if not finished:
+                    say(_waiting(layout))
+                    continue
+                (done,) = finished
                 batch = pending.pop(done)
                 building.done[part_name(batch.number)] = Part.model_validate(ray.get(done))
                 bar.advance(batch.stop - batch.start)
     finally:
         for actor in [*searchers, *mergers]:
             ray.kill(actor)
+
+
+def _waiting(layout: Layout) -> str:
+    each = f"{counted(layout.cpus, 'CPU')}{' and a GPU' if layout.gpus else ''}"
+    return (
+        f"search: no batch is done after {_FIRST_BATCH_S:.0f} s. {counted(len(layout.groups), 'actor')} of {each} must "
+        "be there at a time: if the cluster cannot grow so far, set search.max_actors or search.cpus_per_actor lower"
+    )

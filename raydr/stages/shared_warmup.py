@@ -23,7 +23,9 @@ class SharedWarmup:
         self.folder = folder
         self.warmup_epochs = config.loss.num_warmup_epochs
         asked = [config.share_warmup] if isinstance(config.share_warmup, int) else list(config.share_warmup or ())
-        plain = config.num_epochs if isinstance(config.loss, NCE) else self.warmup_epochs
+        # NCE with a detector detects from the first epoch on, with the untrained model, and its states carry the flags.
+        is_plain = isinstance(config.loss, NCE) and config.pair_detection is None
+        plain = config.num_epochs if is_plain else self.warmup_epochs
         #: Epochs after which the state is kept.
         self.kept = {epoch for epoch in (*asked, self.warmup_epochs) if 0 < epoch <= plain}
 

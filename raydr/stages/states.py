@@ -28,4 +28,4 @@ def has_state(place: Folder) -> bool:
 
 def local_state(place: Folder) -> Path:
     """A local folder with the state."""
-    return Path(place.localize(""))
+    return Path(place.localize_all())

@@ -31,6 +31,8 @@ VERSION = 1
 
 #: Settings of training that play no part before a loss's warm-up is over.
 _AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
+#: Says how a teacher scores, in keys of trainings that have one.
+_TEACHER_SCORES = "teacher_scores"
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,12 @@ def _check_dev(config: RunConfig, data: Dataset) -> None:
     """What would otherwise come to light only when the first epoch is over."""
     parse_measures([config.train.dev.measure], "train.dev.measure")
     split = config.data.dev_split
+    if split and split not in data.splits:
+        warn(
+            f"the data set at {data.artifact.folder} has no split {split!r} (it has {', '.join(data.splits)}): nothing "
+            "is measured while training, and the last epoch is kept. Set data.dev_split to a split that it has, or to "
+            "'' to say so"
+        )
     if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
         raise DataError(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
@@ -161,7 +169,7 @@ def training_key(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
     }
     # Once they were as coarse as the arithmetic of the forward pass.
-    return key | ({"teacher_scores": "float32"} if config.train.loss.needs_teacher else {})
+    return key | ({_TEACHER_SCORES: "float32"} if config.train.loss.needs_teacher else {})
 
 
 def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:
@@ -199,6 +207,7 @@ def warmup_folder(config: RunConfig, identity: Identity) -> Folder:
     shared = identity.model_dump()
     for setting in _AFTER_WARMUP:
         del shared["config"]["train"][setting]
+    shared["config"].pop(_TEACHER_SCORES, None)
     return Folder(config.workdir).absolute() / "warmups" / fingerprint_of(shared)
 
 

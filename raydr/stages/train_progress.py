@@ -82,9 +82,12 @@ class TrainingView:
 
     def __init__(self, num_epochs: int) -> None:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.num_epochs = num_epochs
-        self.actor: Any = ray.remote(num_cpus=0)(_Board).remote()
+        # Beside the driver: on another node it could be lost while the training goes on.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self.actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 

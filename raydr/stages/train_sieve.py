@@ -44,7 +44,7 @@ def train_sieve(
         ConfigError: the settings do not fit the number of workers.
     """
     settings = config.judge.sieve
-    current = read_config(model.localize_all(Artifact.open(model, "model").fingerprint))
+    current = read_config(Artifact.open(model, "model").folder.localize_all())
     depth = config.negatives.depth if config.negatives is not None else None
     num_candidates = settings.num_candidates or depth
     if num_candidates is None:

@@ -14,7 +14,7 @@ from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
-from raydr.errors import TrainingError
+from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.config import ModelConfig
 from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.shared_warmup import SharedWarmup
@@ -22,6 +22,8 @@ from raydr.stages.worker_group import Member, RayTrainMember, publish_files, set
 from raydr.storage import Folder
 
 if TYPE_CHECKING:
+    from raydr.models.config import Side
+    from raydr.models.tokens import TextTokenizer
     from raydr.stages.train import Start
     from raydr.stages.train_progress import Watcher
     from raydr.tracking import Tracker, TrackerHandle
@@ -73,6 +75,39 @@ def train_worker(arguments: dict[str, Any], member: Member | None = None) -> dic
 
 
 def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) -> dict[str, Any]:
+    # What says that it cannot be trained is returned and not raised: Ray Train would start the group again, and it
+    # would come to the same. All workers come to it.
+    try:
+        trainer, tokenizers = _set_up(arguments, member, listener)
+    except (ConfigError, DataError) as error:
+        return {"error": str(error)}
+    try:
+        progress = trainer.run()
+    except TrainingError as error:
+        return {"error": str(error)}
+    setup = trainer.setup
+    weights = {key: float(value.double().sum()) for key, value in setup.model.state_dict().items()}
+    if member.rank == 0:
+        output = Folder(arguments["output"])
+        publish_files(output, lambda path: setup.model.save(path, tokenizers))
+        if arguments["keep_optimizer"]:
+            publish_files(output, trainer.learners[progress.better_network].optimization.save_moments)
+    return {
+        "history": [row.model_dump() for row in progress.history],
+        "detections": progress.detections,
+        "best_epoch": progress.best_epoch,
+        "num_examples": len(setup.batches.examples),
+        "num_steps": setup.batches.num_steps,
+        "world_size": member.num_ranks,
+        "dim": setup.model.dim,
+        "weights": weights,
+    }
+
+
+def _set_up(
+    arguments: dict[str, Any], member: Member, listener: WorkerListener
+) -> tuple[Trainer, dict[Side, TextTokenizer]]:
+    """The trainer in the state that it goes on from, and the model's tokenizers."""
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
     from raydr.training.coteaching import require_dropout
@@ -112,34 +147,14 @@ def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) 
         trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
     listener.warmup = SharedWarmup(Folder(arguments["warmup"]), config.train)
     _go_on(trainer, member, listener)
-    try:
-        progress = trainer.run()
-    except TrainingError as error:
-        # Returned and not raised: Ray Train would start the group again and run into the same step.
-        return {"error": str(error)}
-    weights = {key: float(value.double().sum()) for key, value in model.state_dict().items()}
-    if member.rank == 0:
-        output = Folder(arguments["output"])
-        publish_files(output, lambda path: model.save(path, tokenizers))
-        if arguments["keep_optimizer"]:
-            publish_files(output, trainer.learners[progress.better_network].optimization.save_moments)
-    return {
-        "history": [row.model_dump() for row in progress.history],
-        "detections": progress.detections,
-        "best_epoch": progress.best_epoch,
-        "num_examples": len(setup.batches.examples),
-        "num_steps": setup.batches.num_steps,
-        "world_size": member.num_ranks,
-        "dim": model.dim,
-        "weights": weights,
-    }
+    return trainer, tokenizers
 
 
 def _origin(config: ModelConfig, start: Start | None) -> ModelConfig:
     """The model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
     if start is None:
         return config
-    folder = start.model.localize_all(Artifact.open(start.model, "model").fingerprint)
+    folder = start.model.localize_all()
     return config.model_copy(update={"checkpoint": folder, "passage_checkpoint": ""})
 
 

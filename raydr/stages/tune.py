@@ -88,7 +88,8 @@ def search(plan: Search, objective: Objective, output: Folder, tracker: Tracker,
         FingerprintError: another search has begun at the same place.
         KeyboardInterrupt: Ctrl-C; the same command goes on.
     """
-    with begin(output, plan.identity, overwrite) as making:
+    # What trials share, and the states of those that run, lie in the same folder.
+    with begin(output, plan.identity, overwrite, counts_files=True) as making:
         if isinstance(making, Artifact):
             say(f"search {output}: already there with the same settings, reused")
             return making

@@ -51,7 +51,26 @@ class SparingMedian(MedianStoppingRule):  # type: ignore[misc]
 
 
 class Population(PopulationBasedTraining):  # type: ignore[misc]
-    """Population based training in which a trial takes over another one's settings and stays itself."""
+    """Population based training in which a trial takes over another one's settings and stays itself.
+
+    The default keeps its own, since the others are compared with it.
+    """
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if result["finished"]:
+            # Changed now, the trial would be run again, and its end be that of other values.
+            return str(TrialScheduler.CONTINUE)
+        if result["again"]:
+            # What was changed after this row, before the search was killed, the trial has already.
+            state = self._trial_state[trial]
+            if result["epoch"] - state.last_perturbation_time >= self._perturbation_interval:
+                state.last_perturbation_time = result["epoch"]
+            return str(TrialScheduler.CONTINUE)
+        return str(super().on_trial_result(tune_controller, trial, result))
+
+    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+        if not _is_default(trial):
+            super()._exploit(tune_controller, trial, trial_to_clone)
 
     def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         config, operations = super()._get_new_config(trial, trial_to_clone)

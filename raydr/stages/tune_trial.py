@@ -44,7 +44,7 @@ def run_trial(config: Mapping[str, Any], objective: Objective, search: Folder) -
     place = place_of(search, config["number"])
     reported = 0
 
-    def report(rows: list[Row], finished: bool) -> None:
+    def report(rows: list[Row], finished: bool, again: bool = False) -> None:
         nonlocal reported
         for row in rows:
             last = finished and row is rows[-1]
@@ -53,7 +53,7 @@ def run_trial(config: Mapping[str, Any], objective: Objective, search: Folder) -
                 reported = row.epoch
                 state = objective.state(place)
                 tune.report(
-                    {"epoch": row.epoch, "score": row.score, "finished": last, "row": row.model_dump()},
+                    {"epoch": row.epoch, "score": row.score, "finished": last, "again": again, "row": row.model_dump()},
                     checkpoint=tune.Checkpoint.from_directory(state.root) if state is not None else None,
                 )
 
@@ -62,7 +62,7 @@ def run_trial(config: Mapping[str, Any], objective: Objective, search: Folder) -
         start = Folder(taken_up.path)
         reported = load_progress(Path(taken_up.path)).epoch
     else:
-        report([Row.model_validate(row) for row in config["rows"]], finished=False)
+        report([Row.model_validate(row) for row in config["rows"]], finished=False, again=True)
     place.remove(REASON)
     try:
         for rows, finished in objective.run(config["values"], place, start):

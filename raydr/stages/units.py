@@ -6,7 +6,6 @@ keep several workers busy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from raydr.config import RunConfig
 from raydr.console import progress_bar, say
 from raydr.errors import ArtifactError
 from raydr.models.pair_scoring import PairScorer
+from raydr.stages.data_context import data_context
 from raydr.stages.encode import choose_device, encoder_dtype, plan_actors, require_device
 from raydr.stages.failures import worker_errors
 from raydr.storage import Folder, write_part
@@ -65,7 +65,7 @@ class Scoring:
 
         require_device(self.device)
         kind = CrossEncoderScorer if self.is_cross_encoder else DualEncoderScorer
-        folder = self.model.localize_all(self.fingerprint)
+        folder = self.model.localize_all()
         return kind(folder, self.dtype, self.device, self.token_budget, self.num_threads)
 
 
@@ -122,20 +122,15 @@ def run_units(
     import ray
     from ray.data import ActorPoolStrategy, DataContext
 
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     todo = [unit for unit in units if name_of(unit) not in building.done]
     if len(todo) < len(units):
         say(f"judge: {len(units) - len(todo)} of {len(units)} parts are there already, {len(todo)} to do")
     if not todo:
         return
     fewest, most = (min(count, len(todo)) for count in plan_actors(config.encode, "judge"))
-    context = DataContext.get_current().copy()
-    context.use_datasource_v2 = False
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True
     total = sum(unit.end - unit.start for unit in todo)
-    with worker_errors(), DataContext.current(context), progress_bar(description, total=total, unit="rows") as bar:
+    context = DataContext.current(data_context())
+    with worker_errors(), context, progress_bar(description, total=total, unit="rows") as bar:
         records = ray.data.from_items(
             [{"part": unit.part, "start": unit.start, "end": unit.end, "number": unit.number} for unit in todo],
             override_num_blocks=len(todo),

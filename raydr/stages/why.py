@@ -89,7 +89,7 @@ class QueryStory:
     of_other_data: tuple[str, ...] = ()
 
 
-def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) -> QueryStory:
+def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str, split: str = "train") -> QueryStory:
     """Collect what the artefacts in a working folder say of one query.
 
     Args:
@@ -97,12 +97,13 @@ def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) 
         dataset: the data set that has the query.
         corpus: the passages.
         query_id: the query.
+        split: which is meant if several splits have the query.
 
     Raises:
         DataError: no split has the query.
     """
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    split, query = _find(data, query_id)
+    split, query = _find(data, query_id, split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     found: dict[str, list[Provenance]] = defaultdict(list)
     artifacts, others = _artifacts(root, data)
@@ -135,8 +136,9 @@ def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str) 
     return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
 
-def _find(data: Dataset, query_id: str) -> tuple[str, dict[str, Any]]:
-    for split in data.splits:
+def _find(data: Dataset, query_id: str, first: str) -> tuple[str, dict[str, Any]]:
+    """The split that has the query, and its row there; a query of several splits is shown as ``first`` has it."""
+    for split in sorted(data.splits, key=lambda name: name != first):
         for row in _rows(data.queries(split), query_id):
             return split, row
     raise DataError(

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from raydr.cluster import knock
 from raydr.console import say, show_summary, warn
-from raydr.errors import ClusterError, ConfigError
-from raydr.submission.explain import explained, first_line
+from raydr.errors import ClusterError, ConfigError, first_line
+from raydr.submission.explain import explained
 from raydr.submission.request import JobRequest
 
 #: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raydr.errors import ClusterError
+from raydr.errors import ClusterError, first_line
 
 
 @contextmanager
@@ -52,10 +52,6 @@ def _about_request(address: str, error: str) -> str:
     if "404" in error or "Expecting value" in error:
         return f"something answers at {address}, but not Ray's dashboard. The usual port is 8265"
     return f"the cluster at {address} refused the request: {_last_line(error)}"
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _last_line(text: str) -> str:

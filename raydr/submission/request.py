@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,18 @@ def _inside(config_file: str, working_dir: Path) -> str:
     return inside.as_posix()
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
 def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     """Ray's runtime environment of a job.
 
@@ -149,6 +161,8 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     """
     given = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
     variables = {**(given.pop("env_vars", None) or {}), **sent.env}
+    if any(map(holds_credentials, _texts(given))):
+        raise ConfigError(f"--runtime-env has a URL that holds credentials. {_ELSEWHERE}")
     for name, value in variables.items():
         if looks_secret(name) or holds_credentials(str(value)):
             raise ConfigError(f"the variable {name} looks like a secret. {_ELSEWHERE}")

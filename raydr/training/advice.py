@@ -24,6 +24,11 @@ def training_advice(config: RunConfig) -> list[str]:
             f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read the "
             "flags: take npc, or leave the detection out"
         )
+    if train.pair_detection is None and train.loss.reads_pair_flags:
+        advice.append(
+            f"the loss {train.loss.name} leaves out flagged pairs, and without train.pair_detection none is flagged: "
+            "set it, unless that is the ablation you want"
+        )
     if train.loss.num_warmup_epochs >= train.num_epochs:
         advice.append(
             f"the loss {train.loss.name} begins after {train.loss.num_warmup_epochs} epochs of plain NCE, and "

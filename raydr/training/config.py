@@ -165,6 +165,23 @@ class TrainConfig(Config):
             raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
         if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:
             raise ValueError("coteaching needs a noise_rate, or pair_detection to estimate it")
+        if self.coteaching is not None and self.loss.reads_pair_flags:
+            raise ValueError(
+                f"coteaching takes pairs of a small loss for right, and the loss {self.loss.name!r} gives flagged "
+                "pairs none at all: take nce or rcl"
+            )
+        if self.loss.reads_draw_probabilities and not (
+            self.num_hard_negatives and self.sampler.tells_draw_probabilities
+        ):
+            raise ValueError(
+                f"the loss {self.loss.name!r} needs hard negatives with known draw probabilities: set "
+                "num_hard_negatives, and sampler to {name: softmax, with_replacement: true}"
+            )
+        if self.batch_size // self.accumulation_steps < 2 and not self.num_hard_negatives:
+            raise ValueError(
+                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps leaves one query a "
+                "micro-batch, which has no negative: accumulate less, or set num_hard_negatives"
+            )
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self

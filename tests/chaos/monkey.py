@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
+from kept_states import has_kept_state
 
-#: ``worker``: one Ray worker; ``driver``: the command; ``node``: the command and every process of its Ray at once;
-#: ``interrupt``: Ctrl-C for the command.
-Victim = Literal["worker", "driver", "node", "interrupt"]
+#: ``worker``: one Ray worker; ``trainer``: one of Ray Train's, once it has kept a state; ``driver``: the command;
+#: ``node``: the command and every process of its Ray at once; ``interrupt``: Ctrl-C for the command.
+Victim = Literal["worker", "trainer", "driver", "node", "interrupt"]
+#: After the death of one of these a step goes on.
+_SINGLE: tuple[Victim, ...] = ("worker", "trainer")
 #: Exit status after Ctrl-C.
 INTERRUPTED = 130
 
@@ -31,11 +34,11 @@ _PATIENCE = 600
 
 @dataclass(frozen=True)
 class Kill:
-    """A kill to be done: in which step, of what, and how far into the step's usual time."""
+    """A kill to be done: in which step, of what, and how far into the step's usual time (a trainer: at once)."""
 
     step: str
     victim: Victim
-    after: float
+    after: float = 0.0
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Monkey:
         """
         rng = random.Random(self.seed)
         # After the death of a worker the step goes on and ends, after the others it starts again: workers come last.
-        waiting = sorted(self.kills, key=lambda kill: kill.victim == "worker")
+        waiting = sorted(self.kills, key=lambda kill: kill.victim in _SINGLE)
         done_before = -1
         for _ in range(20 + 4 * len(self.kills)):
             ended = self._attempt(waiting, rng)
@@ -144,7 +147,8 @@ class Monkey:
             time.sleep(max(0.0, deadline - time.monotonic()))
             if (place / "manifest.json").exists() or process.poll() is not None:
                 return None
-            victims = self._victims(process, kill.victim, rng)
+            if kill.victim != "trainer" or has_kept_state(place.with_name(f"{place.name}.training")):
+                victims = self._victims(process, kill.victim, rng)
             deadline = time.monotonic() + 0.05
         names = [_name(one) for one in victims]
         if kill.victim == "interrupt":
@@ -158,7 +162,7 @@ class Monkey:
         running = not (place / "manifest.json").exists()
         for one in victims:
             _send(one, signal.SIGKILL)
-        if kill.victim != "worker":
+        if kill.victim not in _SINGLE:
             process.wait()
         if not running:
             return None
@@ -171,7 +175,10 @@ class Monkey:
         ours = self._processes()
         if victim == "node":
             return [driver, *ours]
-        busy = [one for one in ours if _name(one).startswith("ray::") and not _name(one).startswith(_SERVICES)]
+        if victim == "trainer":
+            busy = [one for one in ours if "RayTrainWorker" in _name(one)]
+        else:
+            busy = [one for one in ours if _name(one).startswith("ray::") and not _name(one).startswith(_SERVICES)]
         return [rng.choice(sorted(busy, key=lambda one: one.pid))] if busy else []
 
     def _processes(self) -> list[psutil.Process]:
@@ -193,8 +200,21 @@ class Monkey:
             _send(one, signal.SIGKILL)
 
 
-#: Ray's own helpers are not what does the work.
-_SERVICES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::_Board")
+#: Helpers, Ray's and ours, are not what does the work: that one of them ends says nothing.
+_SERVICES = tuple(
+    f"ray::{name}"
+    for name in (
+        "IDLE",
+        "DashboardAgent",
+        "RuntimeEnvAgent",
+        "PlacementGroupCleaner",
+        "PreemptionWatcher",
+        "SynchronizationActor",
+        "_StatsActor",
+        "_AutoscalingCoordinatorActor",
+        "_Board",
+    )
+)
 
 
 def _command(process: psutil.Process) -> list[str]:

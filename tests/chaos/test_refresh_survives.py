@@ -99,7 +99,7 @@ def test_a_few_kills_leave_no_trace(beir_folder, tiny_checkpoint, tmp_path):
     run_through(tmp_path / "calm", beir_folder, tiny_checkpoint, [], {}, num_rounds=1)
     seconds = step_seconds(tmp_path / "calm")
     kills = [
-        Kill("round-1/train", "worker", 0.7),
+        Kill("round-1/train", "trainer"),
         Kill("round-1/passages", "node", 0.5),
         # The index follows the encoding, so both are in threads.
         Kill("round-1/index", "interrupt", 0.1),

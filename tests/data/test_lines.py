@@ -109,7 +109,16 @@ def test_csv_says_where_a_quote_was_opened_that_never_ends(tmp_path: Path) -> No
     (tmp_path / "a.csv").write_text('q,p\na,x\n"b,y\nc,z\n')
     bad = BadRows("a.csv")
     assert [line for line, _ in read_csv(str(tmp_path / "a.csv"), ",", bad)] == [2]
-    assert [line for line, _ in bad_of(bad)] == [3]
+    # What the quote has swallowed is missing as well.
+    assert [(row.line, row.content) for row in bad.kept] == [(3, '"b,y'), (4, "c,z")]
+
+
+def test_a_quoted_passage_may_be_long(tmp_path: Path) -> None:
+    text = "long " * 40_000
+    (tmp_path / "a.csv").write_text(f'q,p\na,"{text}"\n')
+    bad = BadRows("a.csv")
+    assert list(read_csv(str(tmp_path / "a.csv"), ",", bad)) == [(2, {"q": "a", "p": text})]
+    assert not bad.count
 
 
 @pytest.mark.parametrize("indent", [None, 4])

@@ -93,6 +93,25 @@ def test_without_mined_negatives_the_own_ones_are_exported(exported: Exported) -
     assert second.positives == []
 
 
+def test_copies_of_positives_are_no_negatives_and_random_ones_come_last(tmp_path: Path) -> None:
+    """As in training: what is the same text is the same passage."""
+    texts = {"a": "Paris is the capital.", "copy": "paris is  the capital.", "n": "near", "d": "dropped",
+             "twin": "Dropped", "r": "random"}  # fmt: skip
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": one, "title": "", "text": texts[one]} for one in texts])
+    own = [
+        negative("q", "r", 1, miner="source:random"),
+        negative("q", "copy", 1),
+        negative("q", "n", 2),
+        negative("q", "d", 3, action="drop"),
+        negative("q", "twin", 4),
+    ]
+    tables = {"queries": {"train": [{"query_id": "q", "text": "capital", "answers": None}]},
+              "qrels": {"train": [{"query_id": "q", "passage_id": "a", "relevance": 1}]},
+              "negatives": {"train": own}}  # fmt: skip
+    [question] = Exported(corpus, make_dataset(tmp_path / "dataset", corpus, tables), None).questions("train")
+    assert [one.passage_id for one in question.negatives] == ["n", "r"]
+
+
 def test_dpr(exported: Exported) -> None:
     texts, counts = write_all(build(Writer, "dpr"), exported)
     assert texts["psgs.tsv"].splitlines()[:3] == ["id\ttext\ttitle", "a\talpha\tA", 'b\t"beta ""quoted"""\tB']

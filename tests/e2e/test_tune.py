@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+#: Seconds between two looks at what a command has done so far.
+POLL_S = 0.05
 
 #: The last rate makes the gradients infinite.
 GRID = {
@@ -92,6 +95,7 @@ def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, 
     killed = subprocess.Popen(tune(tmp_path), stderr=subprocess.DEVNULL, start_new_session=True)
     while len(over(book(tmp_path))) < 2:
         assert killed.poll() is None, "the search ended before it could be killed"
+        time.sleep(POLL_S)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     before = over(book(tmp_path))
@@ -155,14 +159,14 @@ def test_trials_of_two_workers_run_ray_train_and_leave_nothing_behind(beir_folde
         "search": {"algorithm": "grid"},
         "scheduler": {"grace_epochs": 2},
     }
-    loss = {"loss": "nce", "num_epochs": 4, "num_workers": 2}
+    loss = {"loss": "nce", "num_epochs": 8, "num_workers": 2}
     write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, **loss)
     result = finish(tune(tmp_path))
     assert result.returncode == 0, result.stderr
     assert "1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use" in result.stderr
     trials = book(tmp_path)
     assert [trials[number]["status"] for number in range(3)] == ["finished", "stopped", "finished"]
-    assert len(trials[1]["rows"]) < 4
+    assert len(trials[1]["rows"]) < 8
 
 
 def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
@@ -172,13 +176,15 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
         "space": {"train.optimizer.learning_rate": {"grid": [1e-7, 3e-3]}},
         "search": {"algorithm": "grid"},
     }
-    loss = {"loss": "nce", "num_epochs": 2, "num_hard_negatives": 1}
+    # Mining between rounds is what tests/pipelines looks at.
+    loss = {"loss": "nce", "num_epochs": 2, "num_hard_negatives": 0}
     write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, **loss)
-    sections = {"negatives.depth": 6, "refresh.num_rounds": 2, "refresh.measure": "RR@10", "encode.dtype": "float32"}
+    sections = {"refresh.num_rounds": 2, "refresh.measure": "RR@10", "encode.dtype": "float32"}
     more = [text for key, value in sections.items() for text in ("--set", f"{key}={value}")]
     killed = subprocess.Popen(tune(tmp_path, *more), stderr=subprocess.DEVNULL, start_new_session=True)
     while not book(tmp_path).get(0, {"rows": []})["rows"]:
         assert killed.poll() is None, "the search ended before it could be killed"
+        time.sleep(POLL_S)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     rounds = tmp_path / "work/tune/mine/rounds"
@@ -188,6 +194,7 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
     resumed = subprocess.Popen(tune(tmp_path, *more), stderr=subprocess.PIPE, text=True)
     while book(tmp_path)[0]["status"] != "finished":
         assert resumed.poll() is None, "the search ended before its first trial"
+        time.sleep(POLL_S)
     # The first round's model was not made again.
     assert first.stat().st_mtime_ns == made
     said = resumed.communicate(timeout=900)[1]
@@ -208,19 +215,3 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
     Artifact.open(str(tmp_path / "work/tune/mine/places/trial-000/model"), "model").verify()
     assert "raydr refresh with this file" in Path(search.folder.path("best.yaml")).read_text()
     assert "dev RR@10 by round" in (tmp_path / "work/tune/mine/report.html").read_text()
-
-
-def test_trials_that_do_not_fit_are_refused_before_anything_starts(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
-    space = {"space": {"model.scale": {"uniform": [5, 50]}}}
-    write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, num_workers=4)
-    result = finish(tune(tmp_path))
-    assert result.returncode == 2, result.stderr
-    assert "a trial takes 4 CPU (train.num_workers 4), Ray has 2 CPU: 0 at a time fit" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not os.path.exists(tmp_path / "work" / "corpus")
-
-    members = {"search.algorithm": "random", "search.num_trials": 3, "scheduler.name": "pbt"}
-    pbt = [text for key, value in members.items() for text in ("--set-space", f"{key}={value}")]
-    result = finish(tune(tmp_path, "--set", "train.num_workers=1", "--set", "train.loss=nce", *pbt))
-    assert result.returncode == 2, result.stderr
-    assert "3 are asked for, 2 fit. Set search.num_trials to 2" in result.stderr

@@ -113,7 +113,7 @@ def test_passage_ranked_twice_is_an_error() -> None:
         score_queries(parse_measures(["AP"]), {"q": {"a": 1}}, {"q": ["a", "b", "a"]})
 
 
-@pytest.mark.parametrize("name", ["R", "Recal@5", "R@five", "R@", "nDCG@10 +"])
+@pytest.mark.parametrize("name", ["R", "Recal@5", "R@five", "R@", "nDCG@10 +", "RBP(p=0.8)"])
 def test_unknown_measure_names_itself(name: str) -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.measures"):
         parse_measures([name])

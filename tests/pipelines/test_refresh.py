@@ -120,7 +120,9 @@ def test_a_split_without_queries_is_refused(planned):
         ({"measure": "R@7"}, r"refresh\.measure 'R@7' is not among evaluate\.measures"),
     ],
 )
-def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_checkpoint, tmp_path, settings, said):
+def test_rounds_whose_best_could_not_be_chosen_do_not_begin(
+    ray_local, beir_folder, tiny_checkpoint, tmp_path, settings, said
+):
     config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh=settings)
     with pytest.raises(ConfigError, match=said), open_job(config) as job:
         job.prepare()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from raydr.artifacts import Artifact, Building, Identity, begin
+from raydr.capacity import ON_DEMAND
 from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.storage import Folder
 
@@ -96,6 +98,26 @@ def test_what_a_cluster_has_none_of_keeps_nothing_waiting(root):
     steps[1].demand["GPU"] = 3.0
     run_steps(steps, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
     assert both.n_waiting == 0
+
+
+def test_two_searches_never_share_a_cluster_that_grows(root):
+    """Each could hold a part of what the cluster comes to, and wait for the rest."""
+    running: set[str] = set()
+    together: set[frozenset[str]] = set()
+    lock = threading.Lock()
+
+    def do(one: Step) -> None:
+        with lock:
+            running.add(one.label)
+            together.add(frozenset(running))
+        with lock:
+            running.discard(one.label)
+
+    steps = [replace(step(root, label), kind="run") for label in ("dev", "test")]
+    run_steps(steps, {"CPU": ON_DEMAND}, do)
+    assert together == {frozenset({"dev"}), frozenset({"test"})}
+    both = threading.Barrier(2, timeout=30)
+    run_steps(steps, {"CPU": 2}, lambda one: both.wait())
 
 
 def test_a_lone_step_runs_in_the_calling_thread(root):

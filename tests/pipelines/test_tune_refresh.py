@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.pipelines import stage_calls, tune_refresh
 from raydr.pipelines.tune_confirm import BEST, DEFAULT
-from raydr.pipelines.tune_refresh import RefreshConfirming, RefreshObjective, refresh_rows
+from raydr.pipelines.tune_plan import plan_search
+from raydr.pipelines.tune_refresh import RefreshConfirming, RefreshObjective, refresh_rows, refresh_task
 from raydr.storage import Folder
 from raydr.tracking import NullTracker
 from raydr.tuning.resources import Shares
+from raydr.tuning.space import build_space
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trials import Row
 
@@ -113,3 +116,23 @@ def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config, tiny_dat
     corpus, dataset = Folder(tiny_data[0]), Folder(tiny_data[1])
     objective = RefreshObjective(config, dataset, corpus, Folder(str(tmp_path)), Shares(1, {"CPU": 2.0}))
     objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])
+
+
+def test_a_search_depends_on_judges_that_only_some_trials_use(config, tiny_data, tmp_path):
+    job: Any = SimpleNamespace(corpus=Folder(tiny_data[0]), dataset=Folder(tiny_data[1]))
+
+    def fingerprint(margin: float) -> str:
+        raw = config.model_dump(mode="json")
+        raw["train"]["num_hard_negatives"] = 1
+        raw["refresh"]["num_rounds"] = 2
+        raw["judge"]["judges"] = [{"name": "margin", "margin": margin}]
+        space = {
+            "objective": "refresh",
+            "scheduler": {"name": "none"},
+            "space": {"refresh.judges": {"choice": [[], ["margin"]]}},
+        }
+        plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
+        return refresh_task(job, plan, Shares(1, {"CPU": 2.0}), Folder(str(tmp_path)), "float32").identity.fingerprint
+
+    assert fingerprint(0.05) == fingerprint(0.05)
+    assert fingerprint(0.05) != fingerprint(0.2)

@@ -65,6 +65,21 @@ def test_a_cluster_that_grows_is_as_large_as_the_config_asks():
     assert estimate_search(run, "search", SIZES, "test", 64, RATES.search, math.inf).cpus == 1
 
 
+def test_actors_that_share_the_shards_hold_several():
+    """100,000 vectors of 64 dimensions in five shards."""
+    index = {"factory": "Flat", "shard_rows": 20_000}
+    shard = 20_000 * 64 * 4
+
+    def held(cpus: float, **search: Any) -> tuple[float, int | None]:
+        found = estimate_search(config(index=index, search=search), "search", SIZES, "test", 64, RATES.search, cpus)
+        return found.cpus, found.worker_bytes
+
+    assert held(16) == (16, shard)
+    assert held(2) == (2, 3 * shard)
+    assert held(16, max_actors=1, cpus_per_actor=1) == (1, 5 * shard)
+    assert held(math.inf, max_actors=2) == (2, 3 * shard)
+
+
 def test_training_counts_steps_teacher_detection_and_dev():
     plain = config(train={"num_epochs": 2, "batch_size": 64, "dev": {"max_queries": 100, "random_passages": 1000}})
     dev = (100 * 137.5 + 1000 * 125) / 12_500

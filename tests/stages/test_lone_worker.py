@@ -111,6 +111,9 @@ def test_only_epochs_of_plain_nce_are_shared():
 
     assert kept(loss="nce", num_epochs=2, share_warmup=[1, 2, 3]) == {1, 2}
     assert kept(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=[1, 3]) == {1, 2}
+    # It detects with the untrained model, and its states carry the flags.
+    assert kept(loss="nce", pair_detection={}, share_warmup=1) == set()
+    assert kept(loss="npc", pair_detection={}, share_warmup=1) == {1}
     # It distils from its teacher from the first step on.
     assert kept(loss="distillation", share_warmup=1) == set()
 

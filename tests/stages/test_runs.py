@@ -120,7 +120,7 @@ def test_malformed_run_names_file_and_line(tmp_path: Path, content: bytes, messa
 def test_truncated_gz_and_missing_file(tmp_path: Path) -> None:
     whole = gzip.compress(b"".join(b"q1 Q0 p%d 1 %d t\n" % (at, -at) for at in range(5000)))
     (tmp_path / "a.run.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"a\.run\.gz: the compressed file ends after line \d+"):
+    with pytest.raises(DataError, match=r"a\.run\.gz: the compressed file breaks off after line \d+"):
         import_trec_run(str(tmp_path / "a.run.gz"), Folder(str(tmp_path / "imported")))
     with pytest.raises(DataError, match="there is no run file"):
         import_trec_run(str(tmp_path / "b.run"), Folder(str(tmp_path / "imported2")))
@@ -141,3 +141,17 @@ def test_id_with_white_space_cannot_go_into_a_trec_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'two words'"):
         export_trec(run, Folder(str(tmp_path)), "a.run")
     assert not (tmp_path / "a.run").exists()
+
+
+def test_an_imported_run_may_begin_with_a_byte_order_mark_and_knows_its_depth(tmp_path: Path) -> None:
+    (tmp_path / "a.run").write_bytes(b"\xef\xbb\xbfq1 Q0 a 1 2.5 x\nq1 Q0 b 2 1.5 x\nq2 Q0 c 1 0.5 x\n")
+    run = import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
+    table = Run(run).part(run.parts()[0])
+    assert table["query_id"].to_pylist() == ["q1", "q1", "q2"]
+    assert run.info["top_k"] == 2
+
+
+def test_a_file_that_is_not_gzip_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.run.gz").write_text("q1 Q0 a 1 2.5 x\n")
+    with pytest.raises(DataError, match="the compressed file breaks off after line 0"):
+        import_trec_run(str(tmp_path / "a.run.gz"), Folder(str(tmp_path / "imported")))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from raydr.artifacts import MANIFEST, Artifact, fingerprint_of
+from raydr.capacity import ON_DEMAND
 from raydr.config import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RUNS
@@ -220,8 +221,37 @@ def test_all_actors_fit_on_the_nodes_at_a_time(
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "settings", "num_actors", "cpus"),
+    [
+        # The head alone, which has no CPU for tasks.
+        ([(0, 0)], {"device": "cpu"}, 11, 1),
+        # Eleven nodes of 16 CPUs each may never come; one holds eleven actors.
+        ([(0, 0), (16, 0)], {"device": "cpu"}, 11, 1),
+        ([(0, 0), (64, 0)], {"device": "cpu"}, 11, 5),
+        ([(0, 0), (64, 0)], {"device": "cpu", "max_actors": 2}, 2, 32),
+        ([(0, 0), (16, 0)], {"device": "cpu", "cpus_per_actor": 4}, 11, 4),
+        # An actor with a GPU goes to a node that has one.
+        ([(16, 0), (8, 1)], {"max_actors": 2}, 2, 4),
+        ([(16, 0)], {}, 11, 1),
+    ],
+)
+def test_a_cluster_that_grows_is_not_asked_for_a_node_a_shard(
+    nodes: list[tuple[float, float]],
+    settings: dict[str, Any],
+    num_actors: int,
+    cpus: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes_of(monkeypatch, nodes)
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    layout = plan_layout(make_config(**settings).search, 11, "SQfp16")
+    assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
+
+
 def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes_of(monkeypatch, [(4, 1)])
+    monkeypatch.setattr(stage, "faiss_on_gpu_nodes", lambda: False)
     assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
     assert plan_layout(make_config().search, 1, "IVF4,Flat").device == "cpu"
     assert plan_layout(make_config(device="cpu").search, 1, "Flat").device == "cpu"

@@ -25,7 +25,7 @@ from raydr.data.schema import write_arrow
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.reporting.noise_plots import parse_fit
-from raydr.stages.train import save_untrained, train, warmup_folder
+from raydr.stages.train import save_untrained, train, training_key, warmup_folder
 from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.storage import Folder, write_part
 
@@ -71,7 +71,8 @@ class Killer(threading.Thread):
     def run(self) -> None:
         while not self.stop.wait(0.02):
             if has_kept_state(self.state):
-                workers = [p for p in psutil.process_iter(["name", "cmdline"]) if "RayTrainWorker" in str(p.info)]
+                ours = psutil.Process().children(recursive=True)
+                workers = [one for one in ours if "RayTrainWorker" in command_of(one)]
                 if workers:
                     self.killed.append(workers[-1].pid)
                     self.strike(workers[-1])
@@ -79,6 +80,14 @@ class Killer(threading.Thread):
 
     def strike(self, worker: psutil.Process) -> None:
         worker.kill()
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; empty if it has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 class Interrupter(Killer):
@@ -108,7 +117,7 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
 
 
 @pytest.mark.invariant
-def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
     changes = {"checkpoint_steps": 1, "num_epochs": 8, "loss": {"name": "npc", "warmup_epochs": 1}}
     changes |= {"pair_detection": {"num_random": 20}}
     config = run_config(tiny_checkpoint, tmp_path, num_workers=1, **changes)
@@ -117,6 +126,7 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
     artifact = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
     killer.stop.set()
     assert killer.killed
+    assert "going on from epoch" in capsys.readouterr().err
     _, weights = run_alone(tiny_data, config.model, SETTINGS | changes)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
@@ -134,7 +144,7 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
     assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
 
 
-def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
     config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
     output = Folder(str(tmp_path / "model"))
     handler = signal.getsignal(signal.SIGINT)
@@ -145,11 +155,13 @@ def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data
     assert interrupter.killed
     assert signal.getsignal(signal.SIGINT) is handler
     assert list((tmp_path / "model.training").rglob("progress.json"))
+    assert "going on" not in capsys.readouterr().err
     artifact = train(config, *folders(tiny_data), output)
+    assert "going on from epoch" in capsys.readouterr().err
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
-def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
     config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
     output = Folder(str(tmp_path / "model"))
     interrupter = Interrupter(tmp_path / "model.training")
@@ -159,6 +171,7 @@ def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, ti
     [kept] = (tmp_path / "model.training").rglob(CHECKPOINT_LIST)
     kept.write_text(kept.read_text()[:40])
     artifact = train(config, *folders(tiny_data), output)
+    assert "broke off while it was written: training starts again" in capsys.readouterr().err
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
@@ -173,9 +186,9 @@ def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny
 def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_path):
     def place(**changes: Any) -> str:
         config = run_config(tiny_checkpoint, tmp_path, **changes)
-        settings = {"train": config.train.model_dump(mode="json")}
-        return warmup_folder(config, Identity(kind="model", config=settings)).url
+        return warmup_folder(config, Identity(kind="model", config=training_key(config))).url
 
+    assert place(loss={"name": "npc"}) == place(loss={"name": "npc", "use_consistency": False}) == place()
     assert place(loss={"name": "npc"}, pair_detection={"num_random": 7}) == place()
     assert place(optimizer={"learning_rate": 2e-3}) != place()
     # A state of keep: last has no copy of the best epoch, which keep: best would need later.

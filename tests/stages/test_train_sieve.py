@@ -16,8 +16,8 @@ def test_only_the_sieves_own_training_reaches_the_sieve(monkeypatch: pytest.Monk
     """Co-teaching and detection are the retriever's; a query's candidates are its own and no random ones."""
     made: list[Any] = []
     monkeypatch.setattr(stage, "read_config", lambda path: ModelConfig())
-    monkeypatch.setattr(stage.Artifact, "open", lambda place, kind: SimpleNamespace(fingerprint="f"))
-    monkeypatch.setattr(Folder, "localize_all", lambda self, key: "here")
+    monkeypatch.setattr(stage.Artifact, "open", lambda place, kind: SimpleNamespace(fingerprint="f", folder=place))
+    monkeypatch.setattr(Folder, "localize_all", lambda self: "here")
     monkeypatch.setattr(stage, "train", lambda config, *rest, **more: made.append(config))
     config = RunConfig.parse(
         {

@@ -96,6 +96,8 @@ def test_secrets_are_refused_and_names_are_passed_on(project: Path) -> None:
         assert "hush" not in str(refused.value)
     with pytest.raises(ConfigError, match="an argument of train is a URL that holds credentials"):
         request(project, arguments=["--negatives", "s3://key:hush@bucket/x"])
+    with pytest.raises(ConfigError, match="holds credentials"):
+        request(project, arguments=["--set", "tracking.uri=https://me:hush@mlflow.org"])
     made = request(
         project, sent=Sent(working_dir=str(project), env={"OMP_NUM_THREADS": "2"}, require_env=["HF_TOKEN", "A"])
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,23 +108,68 @@ def run_with_ranks(
 ) -> tuple[Progress, dict[str, torch.Tensor]]:
     """The same training as ``num_ranks`` gloo processes; returns rank 0's result."""
     tmp_path.mkdir(parents=True, exist_ok=True)
-    mp.spawn(_rank, args=(num_ranks, str(tmp_path), data, model, train), nprocs=num_ranks)
+    ranks = _ranks(num_ranks)
+    try:
+        ranks.run((str(tmp_path), data, model, train))
+    except BaseException:
+        # Those that are left may wait for the one that is gone.
+        ranks.stop()
+        _ranks.cache_clear()
+        raise
     progress = Progress.model_validate_json((tmp_path / "progress.json").read_text())
     return progress, torch.load(tmp_path / "weights.pt", weights_only=True)
 
 
-def _rank(
-    rank: int, num_ranks: int, folder: str, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]
-) -> None:
+class _Ranks:
+    """Processes that wait for trainings: one that starts takes seconds to import what it needs."""
+
+    def __init__(self, num_ranks: int) -> None:
+        spawning = mp.get_context("spawn")
+        pipes = [spawning.Pipe() for _ in range(num_ranks)]
+        self.connections = [ours for ours, _ in pipes]
+        self.processes = [
+            spawning.Process(target=_serve, args=(rank, num_ranks, theirs), daemon=True)
+            for rank, (_, theirs) in enumerate(pipes)
+        ]
+        for process, (_, theirs) in zip(self.processes, pipes, strict=True):
+            process.start()
+            theirs.close()
+
+    def run(self, job: tuple[str, tuple[str, str], ModelConfig, dict[str, Any]]) -> None:
+        for connection in self.connections:
+            connection.send(job)
+        waiting = list(self.connections)
+        while waiting:
+            for connection in wait(waiting):
+                assert isinstance(connection, Connection)
+                error = connection.recv()
+                assert not error, error
+                waiting.remove(connection)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+
+
+_ranks = lru_cache(_Ranks)
+
+
+def _serve(rank: int, num_ranks: int, connection: Connection) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", num_ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
-    _train(rank, folder, data, model, train)
-    # DDP and its tensors are gone by now, so this ends the group's threads. Left to the interpreter's end, one of them
-    # may ask for the GIL too late, which aborts the process.
-    gc.collect()
-    dist.destroy_process_group()
+    while True:
+        folder, data, model, train = connection.recv()
+        try:
+            store = dist.FileStore(f"{folder}/store", num_ranks)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
+            _train(rank, folder, data, model, train)
+            # DDP and its tensors are gone by now, so this ends the group's threads.
+            gc.collect()
+            dist.destroy_process_group()
+        except Exception:
+            connection.send(traceback.format_exc())
+            raise
+        connection.send("")
 
 
 def _train(rank: int, folder: str, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]) -> None:

@@ -23,7 +23,11 @@ def advice(**sections: Any) -> list[str]:
         ({"train": {"sampler": "softmax"}, "negatives": RUN}, "set its smoothing to model.scale, 20"),
         ({"train": {"sampler": {"name": "mixed"}}, "negatives": RUN}, "set its smoothing"),
         ({"train": {"sampler": "simans"}, "negatives": RUN}, "set its a to 0.5 · model.scale², 200"),
-        ({"train": {"loss": "npc", "num_epochs": 1}}, "begins after 1 epochs of plain NCE, and train.num_epochs is 1"),
+        ({"train": {"loss": "npc"}}, "without train.pair_detection none is flagged"),
+        (
+            {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},
+            "begins after 1 epochs of plain NCE, and train.num_epochs is 1",
+        ),
         (
             {
                 "train": {

@@ -78,6 +78,10 @@ def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
         ({"coteaching": {}}, "needs a noise_rate, or pair_detection"),
         ({"coteaching": {"noise_rate": 0.2}, "loss": "npc", "pair_detection": {}}, "has no teacher"),
         ({"coteaching": {"noise_rate": 1.0}}, "less than 1"),
+        (
+            {"coteaching": {"noise_rate": 0.2}, "loss": {"name": "npc", "use_consistency": False}},
+            "gives flagged pairs none at all",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, message):

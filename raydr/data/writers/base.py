@@ -18,6 +18,7 @@ from raydr.artifacts import Artifact
 from raydr.component import Component
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
+from raydr.data.schema import RANDOM_MINER
 from raydr.errors import DataError
 
 #: Begins the name of a count of what a format cannot hold.
@@ -71,9 +72,9 @@ class Exported:
     """A corpus, a data set and mined or judged negatives as one thing to export.
 
     Of the negatives, rows with the action keep or down_weight are negatives, relabel rows are further positives, and
-    drop rows are left out, also where the data set itself has the same pair among its negatives. A positive is
-    never a negative of its query. A pair that several miners proposed is written once, as ``negatives`` has it before
-    the data set's own, and then by rank.
+    drop rows are left out, also where the data set itself has the same pair among its negatives. A positive, a
+    dropped passage or a copy of one is never a negative of its query. A pair that several miners proposed is written
+    once, as ``negatives`` has it before the data set's own, and then by rank; what was drawn at random comes last.
     """
 
     def __init__(self, corpus: Corpus, dataset: Dataset, negatives: Artifact | None) -> None:
@@ -98,9 +99,14 @@ class Exported:
     def questions(self, split: str) -> Iterator[Question]:
         """The queries of a split in their order."""
         queries = self.dataset.queries(split)
-        judgments = _by_query(self.dataset.qrels(split), queries, ["passage_id", "relevance"], [])
+        judgments = _by_query(
+            self._with_content(self.dataset.qrels(split)), queries, ["passage_id", "relevance", "content"], []
+        )
         candidates = _by_query(
-            self._candidates(split), queries, ["passage_id", "miner", "score", "action"], ["origin", "rank"]
+            self._with_content(self._candidates(split)),
+            queries,
+            ["passage_id", "miner", "score", "action", "content"],
+            ["origin", "is_random", "rank"],
         )
         rows = (row for batch in queries.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
         for query, judged, proposed in zip(rows, judgments, candidates, strict=True):
@@ -112,15 +118,27 @@ class Exported:
                 if "relabel" in found and relevance.get(passage_id, 0) <= 0:
                     relevance[passage_id] = 1
             first = {row["passage_id"]: row for row in reversed(proposed)}
+            # As in training, what has the same title and text is the same passage.
+            never = {
+                row["content"]
+                for row in [*judged, *proposed]
+                if relevance.get(row["passage_id"], 0) > 0 or "drop" in actions.get(row["passage_id"], ())
+            }
             negatives = [
                 Negative(passage_id, first[passage_id]["miner"], first[passage_id]["score"])
-                for passage_id, found in actions.items()
-                if not found & {"drop", "relabel"} and relevance.get(passage_id, 0) <= 0
+                for passage_id in actions
+                if first[passage_id]["content"] not in never
             ]
             yield Question(query["query_id"], query["text"], query["answers"], relevance, negatives)
 
+    def _with_content(self, table: pa.Table) -> pa.Table:
+        """With the hashes of the passages' titles and texts, by which copies are known."""
+        contents = self.corpus.content_hashes(self.corpus.rows_of_column(table["passage_id"]))
+        return table.append_column("content", pa.array(contents))
+
     def _candidates(self, split: str) -> pa.Table:
-        """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own."""
+        """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own, ``is_random`` 1 for
+        those that it says were drawn at random: their ranks are of a list of their own."""
         tables = [pa.concat_tables([self.dataset.negatives(split), self.dataset.dropped(split)])]
         if self.negatives is not None:
             tables.insert(0, read_split(self.negatives, "negatives", split))
@@ -128,7 +146,8 @@ class Exported:
             table.append_column("origin", pa.array(np.full(len(table), len(tables) > 1 and at), pa.int8()))
             for at, table in enumerate(tables)
         ]
-        return pa.concat_tables(marked)
+        table = pa.concat_tables(marked)
+        return table.append_column("is_random", pc.equal(table["miner"], RANDOM_MINER).cast(pa.int8()))
 
 
 def _by_query(

@@ -59,6 +59,11 @@ class Sampler(Component):
     package: ClassVar[str] = "raydr.negatives.samplers"
     kind: ClassVar[str] = "sampler"
 
+    @property
+    def tells_draw_probabilities(self) -> bool:
+        """Whether all that it draws, or lets draw, comes i.i.d. from a distribution that it tells."""
+        return False
+
     @abstractmethod
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
         """Draw ``num`` negatives for one query.

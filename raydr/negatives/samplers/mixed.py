@@ -35,6 +35,10 @@ class Mixed(Sampler):
     random_share: float = Field(default=0.5, ge=0.0, le=1.0)
     hard: Annotated[Sampler, Pluggable()] = Softmax()
 
+    @property
+    def tells_draw_probabilities(self) -> bool:
+        return self.random_share == 1 or self.hard.tells_draw_probabilities
+
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
         # 1e-9: 0.29 · 100 is 28.999… in floating point, and 29 is meant.
         num_random = math.floor(self.random_share * num + 1e-9)

@@ -40,6 +40,10 @@ class Softmax(RankedSampler):
     smoothing: float = Field(default=1.0, ge=0.0)
     with_replacement: bool = False
 
+    @property
+    def tells_draw_probabilities(self) -> bool:
+        return self.with_replacement
+
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
     ) -> tuple[IndexArray, FloatArray | None]:

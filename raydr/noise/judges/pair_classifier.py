@@ -21,7 +21,8 @@ class PairClassifier(Judge):
 
     Args:
         negative_below: probability of relevance below which a pair is dropped. A cross-encoder that cannot tell gives
-            the share of positives among what it was trained on: 1 / (1 + its negatives a query).
+            the share of positives among what it was trained on: 1 / (1 + its negatives a query). So 1 − p is a ranking
+            and no probability of a mismatch, which depends on how many of the pairs are mismatched.
 
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> PairClassifier().judge(pairs).action.tolist()
@@ -32,8 +33,7 @@ class PairClassifier(Judge):
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
 
     flags: ClassVar[str] = "pairs that a cross-encoder takes for irrelevant"
-    score_name: ClassVar[str] = "probability of a mismatch"
-    score_is_probability: ClassVar[bool] = True
+    score_name: ClassVar[str] = "1 - probability of relevance"
 
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)

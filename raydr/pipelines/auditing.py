@@ -48,7 +48,16 @@ def run_audit(job: Job, names: list[str], split: str, model: str = "") -> Artifa
     verdicts = [give_verdicts(job, one, split, source, model).folder for one in judges]
     output = job.workspace.audit(f"{model}-{split}")
     return audit(
-        config, split, job.dataset, job.corpus, folder, model, verdicts, output, negatives, overwrite=job.overwrite
+        config,
+        split,
+        job.dataset,
+        job.corpus,
+        folder,
+        model,
+        verdicts,
+        output,
+        negatives,
+        overwrite=job.replaces(output),
     )
 
 

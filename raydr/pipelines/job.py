@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,17 @@ class Job:
     workspace: Workspace
     tracker: Tracker
     overwrite: bool = False
+    _replaced: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def replaces(self, output: Folder) -> bool:
+        """Whether what lies at a place is made again: if the job overwrites, once, however many of its steps ask.
+
+        Asking counts as doing it.
+        """
+        if not self.overwrite or output.root in self._replaced:
+            return False
+        self._replaced.add(output.root)
+        return True
 
     @property
     def dataset(self) -> Folder:
@@ -81,7 +92,8 @@ class Job:
         from raydr.stages.prepare import prepare
 
         with self._stage("prepare") as tracker:
-            corpus, dataset = prepare(self.config, self.workspace.corpus, self.workspace.dataset, self.overwrite)
+            place = self.workspace
+            corpus, dataset = prepare(self.config, place.corpus, place.dataset, self.replaces(place.dataset))
             log_made(tracker, corpus)
             log_made(tracker, dataset)
         return corpus, dataset
@@ -96,7 +108,12 @@ class Job:
             if second_positives is not None:
                 self._make_second_positives(tracker)
             noisy = inject_noise(
-                self.config, place.dataset, self.corpus, place.noisy_dataset, self.overwrite, second_positives
+                self.config,
+                place.dataset,
+                self.corpus,
+                place.noisy_dataset,
+                self.replaces(place.noisy_dataset),
+                second_positives,
             )
             log_made(tracker, noisy)
         return noisy
@@ -104,31 +121,22 @@ class Job:
     def _make_second_positives(self, tracker: Tracker) -> None:
         from raydr.stages.second_positives import extend_corpus, find_second_positives
 
-        place = self.workspace
-        log_made(
-            tracker,
-            find_second_positives(self.config, place.dataset, place.corpus, place.second_positives, self.overwrite),
-        )
+        place, output = self.workspace, self.workspace.second_positives
+        found = find_second_positives(self.config, place.dataset, place.corpus, output, self.replaces(output))
+        log_made(tracker, found)
         if self.corpus != place.corpus:
-            log_made(
-                tracker, extend_corpus(self.config, place.corpus, place.second_positives, self.corpus, self.overwrite)
-            )
+            extended = extend_corpus(self.config, place.corpus, output, self.corpus, self.replaces(self.corpus))
+            log_made(tracker, extended)
 
     def search_bm25(self, split: str) -> Artifact:
         """A BM25 run over a split; builds the BM25 index if it is not there."""
         from raydr.stages.bm25 import bm25, search_bm25
 
+        place = self.workspace
+        output = place.run(split, BM25)
         with self._stage(f"bm25-{split}") as tracker:
-            bm25(self.config, self.corpus, self.workspace.bm25, self.overwrite)
-            run = search_bm25(
-                self.config,
-                split,
-                self.dataset,
-                self.corpus,
-                self.workspace.bm25,
-                self.workspace.run(split, BM25),
-                self.overwrite,
-            )
+            bm25(self.config, self.corpus, place.bm25, self.replaces(place.bm25))
+            run = search_bm25(self.config, split, self.dataset, self.corpus, place.bm25, output, self.replaces(output))
             log_made(tracker, run)
         return run
 
@@ -152,7 +160,8 @@ class Job:
                 f"'-', and none of {', '.join(sorted(own))}"
             )
         with self._stage(f"import-{system}-{split}") as tracker:
-            run = import_trec_run(file, self.workspace.run(split, system), self.overwrite)
+            output = self.workspace.run(split, system)
+            run = import_trec_run(file, output, self.replaces(output))
             log_made(tracker, run)
         self._warn_of_strangers(run)
         return run
@@ -188,6 +197,7 @@ class Job:
         run = None if source == "source" else self.workspace.run(split, source)
         if source == BM25:
             self.search_bm25(split)
+        output = self.workspace.negatives(f"{source}-{split}")
         with self._stage(f"mine-{split}") as tracker:
             negatives = mine(
                 self.config,
@@ -195,9 +205,9 @@ class Job:
                 self.dataset,
                 self.corpus,
                 run,
-                self.workspace.negatives(f"{source}-{split}"),
+                output,
                 source,
-                overwrite=self.overwrite,
+                overwrite=self.replaces(output),
             )
             log_made(tracker, negatives)
         return negatives
@@ -260,16 +270,17 @@ class Job:
         config = self.config.variant(name)
         if negatives is None and config.draws_candidates:
             negatives = self.workspace.negatives(f"{self.candidate_source}-{config.data.train_split}")
-        with self._stage(f"train-{name}", self.workspace.model(name)) as tracker:
+        output = self.workspace.model(name)
+        with self._stage(f"train-{name}", output) as tracker:
             tracker.log_params(config.train.model_dump(mode="json"))
             model = train(
                 config,
                 dataset or self.dataset,
                 self.corpus,
-                self.workspace.model(name),
+                output,
                 negatives,
                 tracker.handle(),
-                self.overwrite,
+                self.replaces(output),
             )
             log_made(tracker, model)
         return model
@@ -278,7 +289,8 @@ class Job:
         """The starting checkpoint as a model, to compare with."""
         from raydr.stages.train import save_untrained
 
-        return save_untrained(self.config, self.workspace.model(UNTRAINED), self.overwrite)
+        output = self.workspace.model(UNTRAINED)
+        return save_untrained(self.config, output, self.replaces(output))
 
     def encode(self, model: str = TRAINED, split: str = "") -> Artifact:
         """Encode the corpus, or the queries of a split, with a model of the working folder."""
@@ -286,11 +298,12 @@ class Job:
 
         place = self.workspace
         output = place.queries(split, model) if split else place.passages(model)
+        overwrite = self.replaces(output)
         with self._stage(f"encode-{model}-{split or 'passages'}", output) as tracker:
             if split:
-                vectors = encode_queries(self.config, place.model(model), self.dataset, split, output, self.overwrite)
+                vectors = encode_queries(self.config, place.model(model), self.dataset, split, output, overwrite)
             else:
-                vectors = encode_passages(self.config, place.model(model), self.corpus, output, self.overwrite)
+                vectors = encode_passages(self.config, place.model(model), self.corpus, output, overwrite)
             log_made(tracker, vectors)
         return vectors
 
@@ -298,10 +311,9 @@ class Job:
         """Build the FAISS index over a model's passage vectors."""
         from raydr.stages.index import build_index
 
-        with self._stage(f"index-{model}", self.workspace.index(model)) as tracker:
-            index = build_index(
-                self.config, self.workspace.passages(model), self.workspace.index(model), self.overwrite
-            )
+        output = self.workspace.index(model)
+        with self._stage(f"index-{model}", output) as tracker:
+            index = build_index(self.config, self.workspace.passages(model), output, self.replaces(output))
             log_made(tracker, index)
         return index
 
@@ -310,13 +322,15 @@ class Job:
         from raydr.stages.search import search
 
         self.encode(model, split)
-        with self._stage(f"search-{model}-{split}", self.workspace.run(split, model)) as tracker:
+        place = self.workspace
+        output = place.run(split, model)
+        with self._stage(f"search-{model}-{split}", output) as tracker:
             run = search(
                 self.config,
-                self.workspace.index(model),
-                self.workspace.queries(split, model),
-                self.workspace.run(split, model),
-                self.overwrite,
+                place.index(model),
+                place.queries(split, model),
+                output,
+                self.replaces(output),
                 system=model,
             )
             log_made(tracker, run)
@@ -327,16 +341,9 @@ class Job:
         from raydr.stages.evaluate import evaluate
 
         runs = {system: self.workspace.run(split, system) for system in systems}
+        output = self.workspace.evaluation(split)
         with self._stage(f"evaluate-{split}") as tracker:
-            evaluation = evaluate(
-                self.config,
-                split,
-                self.dataset,
-                self.corpus,
-                runs,
-                self.workspace.evaluation(split),
-                self.overwrite,
-            )
+            evaluation = evaluate(self.config, split, self.dataset, self.corpus, runs, output, self.replaces(output))
             log_made(tracker, evaluation)
             for part in evaluation.parts():
                 tracker.log_artifact(evaluation.local(part))

@@ -46,7 +46,7 @@ def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Arti
         if len(names) > 1:
             raise ConfigError(f"judge {TRUTH} says all there is to say about pairs: use it alone")
         output = job.workspace.root / "dataset-clean"
-        return [clean_only(job.config, split, job.dataset, output, job.overwrite)]
+        return [clean_only(job.config, split, job.dataset, output, job.replaces(output))]
     judges = [job.config.judge.judge(name) for name in names]
     negatives = job.workspace.negatives(f"{source}-{split}")
     verdicts: dict[str, list[Folder]] = {"negatives": [], "pairs": []}
@@ -58,10 +58,12 @@ def run_judges(job: Job, names: list[str], split: str, source: str) -> list[Arti
     results = []
     if verdicts["negatives"]:
         output = job.workspace.negatives(f"judged-{together['negatives']}-{source}-{split}")
-        results.append(apply_verdicts(job.config, split, negatives, verdicts["negatives"], output, job.overwrite))
+        results.append(
+            apply_verdicts(job.config, split, negatives, verdicts["negatives"], output, job.replaces(output))
+        )
     if verdicts["pairs"]:
         output = job.workspace.root / f"dataset-{together['pairs']}"
-        results.append(filter_pairs(job.config, split, job.dataset, verdicts["pairs"], output, job.overwrite))
+        results.append(filter_pairs(job.config, split, job.dataset, verdicts["pairs"], output, job.replaces(output)))
     return results
 
 
@@ -82,16 +84,17 @@ def give_verdicts(job: Job, judge: Judge, split: str, source: str, model: str) -
     asks_it = judge.reads == "random_sample" or (judge.reads == "retriever" and not _reads_miner(job, judge))
     if asks_it and model != job.config.judge.model:
         name += f"-{model}"
+    output = job.workspace.verdicts(name)
     return judge_stage(
         job.config,
         split,
         job.dataset,
         job.corpus,
         judge,
-        job.workspace.verdicts(name),
+        output,
         job.workspace.negatives(f"{source}-{split}") if on_negatives else None,
         _model(job, judge, split, source, model),
-        job.overwrite,
+        job.replaces(output),
     )
 
 
@@ -109,12 +112,13 @@ def _model(job: Job, judge: Judge, split: str, source: str, model: str) -> Folde
         hard = config.judge.classifier.num_hard_negatives
         candidates = place.negatives(f"{source}-{training_split}") if hard else None
         output = place.root / "classifiers" / (source if hard else RANDOM)
-        return train_classifier(config, job.dataset, job.corpus, candidates, output, job.overwrite).folder
+        return train_classifier(config, job.dataset, job.corpus, candidates, output, job.replaces(output)).folder
     if judge.reads == "guide":
         from raydr.stages.train import save_untrained
 
         guided = config.model_copy(update={"model": config.judge.guide})
-        return save_untrained(guided, place.model(GUIDE), job.overwrite).folder
+        output = place.model(GUIDE)
+        return save_untrained(guided, output, job.replaces(output)).folder
     if _reads_miner(job, judge):
         return None
     if model == UNTRAINED:
@@ -128,5 +132,5 @@ def _model(job: Job, judge: Judge, split: str, source: str, model: str) -> Folde
         candidates = place.negatives(f"{source}-{split}")
         name = f"{SIEVE}-{source}"
         output = place.model(name if model == config.judge.model else f"{name}-{model}")
-        return train_sieve(config, job.dataset, job.corpus, current, candidates, output, job.overwrite).folder
+        return train_sieve(config, job.dataset, job.corpus, current, candidates, output, job.replaces(output)).folder
     return current

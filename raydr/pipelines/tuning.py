@@ -78,7 +78,7 @@ def run_tune(job: Job, plan: TunePlan, name: str) -> TuneOutcome:
     )  # fmt: skip
     with job.tracker.stage(f"tune-{name}", {"raydr.search": task.identity.fingerprint}) as tracker:
         tracker.log_params(space.settings.model_dump(mode="json"))
-        made = search(work, task.objective, output, tracker, job.overwrite)
+        made = search(work, task.objective, output, tracker, job.replaces(output))
         task.close()
         log_made(tracker, made)
         result = search_result(plan, made)

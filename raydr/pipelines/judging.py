@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import MANIFEST, Artifact
 from raydr.errors import ConfigError
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
 from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
+from raydr.stages.encode import check_encoders
 from raydr.stages.judge import judge as judge_stage
 from raydr.storage import Folder
 from raydr.workspace import UNTRAINED
@@ -78,6 +79,9 @@ def give_verdicts(job: Job, judge: Judge, split: str, source: str, model: str) -
         split: what is judged.
         source: whose candidates, if it judges negatives.
         model: of the working folder, for the judges that ask it.
+
+    Raises:
+        ConfigError: its model cannot be asked on this cluster; before that model is trained.
     """
     on_negatives = judge.subject == "negatives"
     name = f"{judge.name}-{source}-{split}" if on_negatives else f"{judge.name}-{split}"
@@ -85,6 +89,8 @@ def give_verdicts(job: Job, judge: Judge, split: str, source: str, model: str) -
     if asks_it and model != job.config.judge.model:
         name += f"-{model}"
     output = job.workspace.verdicts(name)
+    if not output.exists(MANIFEST) and not _reads_miner(job, judge):
+        check_encoders(job.config.encode)
     return judge_stage(
         job.config,
         split,

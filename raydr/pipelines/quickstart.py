@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from raydr.artifacts import Artifact
+from raydr.artifacts import MANIFEST, Artifact
 from raydr.config import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.mlflow_runs import tracking_uri
 from raydr.pipelines.job import CONFIG_FILE, Job
+from raydr.stages.encode import check_encoders
 from raydr.stages.evaluate import PICTURE, REPORT
 from raydr.workspace import BM25, TRAINED, UNTRAINED
 
@@ -22,17 +23,19 @@ DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
 def run_main_job(job: Job) -> None:
     """All stages of the main job in order."""
     config = job.config
+    trained = [TRAINED, *config.variants]
+    systems = [UNTRAINED, *trained]
+    if not all(job.workspace.passages(system).exists(MANIFEST) for system in systems):
+        check_encoders(config.encode)
     _, prepared = job.prepare()
     _check_test_splits(config, Dataset(prepared))
     if config.inject_noise is not None:
         job.inject_noise()
     if config.some_training_draws_candidates:
         job.mine(config.data.train_split)
-    trained = [TRAINED, *config.variants]
     for name in trained:
         job.train(name)
     job.untrained()
-    systems = [UNTRAINED, *trained]
     for system in systems:
         job.encode(system)
         job.index(system)

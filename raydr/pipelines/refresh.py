@@ -29,6 +29,7 @@ from raydr.pipelines.refresh_results import (
 from raydr.pipelines.steps import Step, reason, required, run_steps
 from raydr.planning.stage_times import StageTime, note_time
 from raydr.reporting.refresh_report import refresh_page, refresh_rows
+from raydr.stages.encode import check_encoders
 from raydr.stages.evaluate import REPORT
 from raydr.stages.worker_group import checkpoint_folder
 from raydr.storage import Folder
@@ -112,6 +113,8 @@ class _Refresh:
                     # Of a training that was interrupted.
                     checkpoint_folder(step.folder).remove()
             todo = _show_plan(self.plan, self.root)
+            if any(step.kind == "embeddings" for step in todo):
+                check_encoders(self.job.config.encode)
             self._check_inputs(todo)
             self.root.write_json(PLAN, {step.label + "@" + arm.name: step.describe() for arm in self.plan.arms
                                         for step in self.plan.steps if arm in self.arms_of[step.key]})  # fmt: skip

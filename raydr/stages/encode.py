@@ -306,11 +306,34 @@ def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]
     Raises:
         ConfigError: ``min_actors`` and a tokenising task do not fit.
     """
+    capacity = cluster_capacity()
+    fit = _fitting_actors(settings, capacity)
+    lowest = f"{settings.min_actors} to " if settings.min_actors < settings.max_actors else ""
+    say(
+        f"{verb}: {lowest}{counted(settings.max_actors, 'encoder')} of {settings.cpus_per_actor:g} CPUs and "
+        f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
+        f"in {describe_capacity(capacity)}"
+        + (f" ({fit} fit, more start when nodes join)" if fit < settings.max_actors else "")
+    )
+    return settings.min_actors, settings.max_actors
+
+
+def check_encoders(settings: EncodeConfig) -> None:
+    """Find out now, rather than after the training before it, that the encoders cannot run here.
+
+    Raises:
+        ConfigError: the settings contradict each other, or ask for more than the cluster has.
+    """
+    choose_device(settings)
+    _fitting_actors(settings, cluster_capacity())
+
+
+def _fitting_actors(settings: EncodeConfig, capacity: dict[str, float]) -> int:
+    """How many encoder actors there is room for."""
     if settings.max_actors < settings.min_actors:
         raise ConfigError(
             f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}"
         )
-    capacity = cluster_capacity()
     # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
     fit = int((capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor + 1e-6)
     if settings.gpus_per_actor:
@@ -321,14 +344,7 @@ def plan_actors(settings: EncodeConfig, verb: str = "encode") -> tuple[int, int]
             f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
             f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings"
         )
-    lowest = f"{settings.min_actors} to " if settings.min_actors < settings.max_actors else ""
-    say(
-        f"{verb}: {lowest}{counted(settings.max_actors, 'encoder')} of {settings.cpus_per_actor:g} CPUs and "
-        f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
-        f"in {describe_capacity(capacity)}"
-        + (f" ({fit} fit, more start when nodes join)" if fit < settings.max_actors else "")
-    )
-    return settings.min_actors, settings.max_actors
+    return fit
 
 
 def encoder_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:

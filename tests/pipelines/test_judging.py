@@ -36,6 +36,15 @@ def with_judges(inputs: JudgeInputs, *judges: object) -> RunConfig:
     return RunConfig.parse(raw)
 
 
+def test_encoders_that_do_not_fit_are_said_before_a_judges_model_is_trained(inputs: JudgeInputs) -> None:
+    config = with_judges(inputs, "classifier")
+    encode = config.encode.model_copy(update={"cpus_per_actor": 500.0})
+    with open_job(config.model_copy(update={"encode": encode})) as job:
+        with pytest.raises(ConfigError, match="not enough for encode.min_actors 1 of 500 CPUs"):
+            job.judge([], "train")
+        assert not (job.workspace.root / "classifiers").exists()
+
+
 def test_sieve_classifier_and_npc_together(inputs: JudgeInputs) -> None:
     classifier = {"name": "classifier", "positive_above": 0.0, "positives": "relabel"}
     config = with_judges(inputs, {"name": "sieve", "keep_minimum": 1}, classifier, "npc")

@@ -18,3 +18,11 @@ def test_a_missing_test_split_is_said_before_anything_is_trained(
     with pytest.raises(ConfigError, match="has no split 'held-out' to evaluate on"):
         raydr.quickstart(config)
     assert not (tmp_path / "work" / "models").exists()
+
+
+def test_encoders_that_do_not_fit_are_said_before_anything_is_done(ray_local, beir_folder, tiny_checkpoint, tmp_path):
+    config = raydr.RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "work"))
+    encode = config.encode.model_copy(update={"cpus_per_actor": 500.0})
+    with pytest.raises(ConfigError, match="not enough for encode.min_actors 1 of 500 CPUs"):
+        raydr.quickstart(config.model_copy(update={"encode": encode}))
+    assert not (tmp_path / "work" / "corpus").exists()

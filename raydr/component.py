@@ -15,7 +15,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, model_serializer
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, model_serializer, model_validator
 from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
@@ -46,6 +46,28 @@ class Config(BaseModel):
         ({'depth': 10}, {'depth': 10, 'rerank': True})
         """
         return self.model_dump(mode="json", include=include, exclude=exclude, context=_FINGERPRINT)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_defaults_of_sections(cls, given: Any) -> Any:
+        """Settings of a section that are left out are those that the field's default sets, not its class's.
+
+        >>> class Side(Config):
+        ...     prefix: str = ""
+        ...     length: int = 128
+        >>> class Model(Config):
+        ...     query: Side = Side(length=64)
+        >>> Model.model_validate({"query": {"prefix": "query: "}}).query.length
+        64
+        """
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        for name in given.keys() & cls.model_fields.keys():
+            default = cls.model_fields[name].get_default(call_default_factory=True)
+            if isinstance(default, Config) and not isinstance(default, Component) and isinstance(given[name], Mapping):
+                filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(given[name])
+        return filled
 
     @model_serializer(mode="wrap")
     def _leave_out_what_came_later(self, serialize: Any, info: SerializationInfo) -> dict[str, Any]:

@@ -46,7 +46,9 @@ class RunConfig(Config):
     #: Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals.
     seed: int = Field(default=0, ge=0)
     data: DataConfig
+    #: Make the training split noisy on purpose, and keep the truth; off if null.
     inject_noise: NoiseInjectionConfig | None = None
+    #: Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data.
     negatives: NegativesConfig | None = None
     bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()

@@ -50,10 +50,10 @@ def checkpoint_fingerprint(config: ModelConfig) -> str:
     names = [config.checkpoint]
     if config.towers == "two" and config.passage_checkpoint:
         names.append(config.passage_checkpoint)
-    return "+".join(_fingerprint(resolve_checkpoint(name)) for name in names)
+    return "+".join(_fingerprint(resolve_checkpoint(name), config.trust_remote_code) for name in names)
 
 
-def _fingerprint(resolved: str) -> str:
+def _fingerprint(resolved: str, trust_remote_code: bool) -> str:
     folder = Path(resolved)
     if folder.is_dir():
         digest = hashlib.blake2b(digest_size=16)
@@ -67,11 +67,13 @@ def _fingerprint(resolved: str) -> str:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(resolved)
+        config = AutoConfig.from_pretrained(resolved, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"model.checkpoint {resolved!r} is neither a local folder nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}). Give a folder, a hub name that this machine can reach, or "
             f"{OFFLINE_CHECKPOINT}."
         ) from None
-    return f"{resolved}@{config._commit_hash or 'unknown'}"
+    if config._commit_hash is None:
+        raise ModelError(f"the hub does not say which revision of model.checkpoint {resolved!r} this is")
+    return f"{resolved}@{config._commit_hash}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from raydr.component import Config
 
@@ -54,6 +54,12 @@ class ModelConfig(Config):
     dropout: float | None = Field(default=None, ge=0, lt=1)
     #: Run the checkpoint's own code; only for models you trust.
     trust_remote_code: bool = False
+
+    @model_validator(mode="after")
+    def _one_checkpoint_a_tower(self) -> Self:
+        if self.passage_checkpoint and self.towers == "shared":
+            raise ValueError("passage_checkpoint needs towers: two; a shared tower starts from checkpoint alone")
+        return self
 
     def side(self, side: Side) -> SideConfig:
         return self.query if side == "query" else self.passage

@@ -17,6 +17,7 @@ from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.pair_scoring import FloatArray, IntArray
+from raydr.models.positions import check_length
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
 
@@ -45,6 +46,7 @@ class CrossEncoder(nn.Module):
 
         Raises:
             ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
+            ConfigError: it has fewer positions than ``max_length``.
         """
         from transformers import AutoConfig, AutoModelForSequenceClassification
         from transformers.utils import logging as transformers_logging
@@ -80,6 +82,7 @@ class CrossEncoder(nn.Module):
                 f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected "
                 "one output, or two (irrelevant, relevant)"
             )
+        check_length(classifier, config.max_length, "judge.classifier.model.max_length", config.checkpoint)
         return cls(classifier, config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:

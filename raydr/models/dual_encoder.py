@@ -14,6 +14,7 @@ from raydr.errors import ModelError
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import MODEL_FILE, resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
+from raydr.models.positions import check_length
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower, shape_backbone
 
@@ -34,9 +35,22 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def from_config(cls, config: ModelConfig, seed: int = 0) -> DualEncoder:
-        """Load the configured checkpoints; new layers (the projection) are drawn from ``seed``."""
-        if (Path(resolve_checkpoint(config.checkpoint)) / MODEL_FILE).exists():
-            folder = resolve_checkpoint(config.checkpoint)
+        """Load the configured checkpoints; new layers (the projection) are drawn from ``seed``.
+
+        Raises:
+            ModelError: a checkpoint cannot be loaded, or is a raydr model that was made otherwise.
+            ConfigError: it has fewer layers or positions than the config asks for.
+        """
+        model = cls._from_checkpoints(config, seed)
+        for side in SIDES:
+            name = (config.passage_checkpoint if side == "passage" else "") or config.checkpoint
+            check_length(model.tower(side), config.side(side).max_length, f"model.{side}.max_length", name)
+        return model
+
+    @classmethod
+    def _from_checkpoints(cls, config: ModelConfig, seed: int) -> DualEncoder:
+        folder = resolve_checkpoint(config.checkpoint)
+        if (Path(folder) / MODEL_FILE).exists():
             _check_compatible(read_config(folder), config)
             return cls(config, _load_towers(folder, config))
         with torch.random.fork_rng(devices=[]):
@@ -44,6 +58,11 @@ class DualEncoder(nn.Module):
             if config.towers == "shared":
                 return cls(config, {"shared": Tower.from_checkpoint(config.checkpoint, config)})
             passage = config.passage_checkpoint or config.checkpoint
+            if (Path(resolve_checkpoint(passage)) / MODEL_FILE).exists():
+                raise ModelError(
+                    f"model.passage_checkpoint {passage} is a raydr model, of which one tower cannot be taken: "
+                    "give the folder of the tower in it, or a Hugging Face checkpoint"
+                )
             return cls(
                 config,
                 {
@@ -153,6 +172,11 @@ def build_tokenizers(config: ModelConfig) -> dict[Side, TextTokenizer]:
 
 def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
     """Refuse saved weights that do not fit the asked config."""
+    if asked.passage_checkpoint:
+        raise ModelError(
+            f"model.checkpoint {asked.checkpoint} is a raydr model, which has its passage tower with it: unset "
+            "model.passage_checkpoint"
+        )
     for field in ("towers", "projection"):
         if getattr(saved, field) != getattr(asked, field):
             raise ModelError(

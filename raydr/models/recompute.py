@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from raydr.errors import ModelError
+from raydr.errors import ConfigError
 
 
 def recompute_activations(network: nn.Module) -> None:
@@ -13,7 +13,7 @@ def recompute_activations(network: nn.Module) -> None:
     Gradients are the same: dropout draws the same masks again. A layer costs a second forward pass.
 
     Raises:
-        ModelError: a backbone cannot do it.
+        ConfigError: a backbone cannot do it.
     """
     from transformers import PreTrainedModel
 
@@ -21,7 +21,7 @@ def recompute_activations(network: nn.Module) -> None:
         if not isinstance(module, PreTrainedModel):
             continue
         if not module.supports_gradient_checkpointing:
-            raise ModelError(
+            raise ConfigError(
                 f"train.recompute_activations: {type(module).__name__} cannot do that; set it to false, or use "
                 "train.cache_tokens"
             )

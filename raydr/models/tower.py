@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raydr.errors import ModelError
+from raydr.errors import ConfigError, ModelError
 from raydr.models.attention import choose_attention
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
@@ -37,7 +37,8 @@ class Tower(nn.Module):
         """Load the backbone, cut it to ``num_layers``, set its dropout.
 
         Raises:
-            ModelError: the checkpoint cannot be loaded, or has fewer layers than asked for.
+            ModelError: the checkpoint cannot be loaded.
+            ConfigError: it has fewer layers than asked for.
         """
         from transformers import AutoModel
         from transformers.utils import logging as transformers_logging
@@ -127,7 +128,7 @@ def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
     """Cut a backbone to ``num_layers`` and set its dropout.
 
     Raises:
-        ModelError: it has fewer layers than asked for.
+        ConfigError: it has fewer layers than asked for.
     """
     _keep_layers(backbone, config.num_layers, name)
     if config.dropout is None:
@@ -148,7 +149,7 @@ def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
         return
     available = int(backbone.config.num_hidden_layers)
     if num_layers > available:
-        raise ModelError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
+        raise ConfigError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
     holder = next(
         (
             module
@@ -159,8 +160,13 @@ def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
         None,
     )
     if holder is None:
-        raise ModelError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
+        raise ConfigError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
     for attribute, child in list(holder.named_children()):
         if isinstance(child, nn.ModuleList) and len(child) == available:
             setattr(holder, attribute, child[:num_layers])
     backbone.config.num_hidden_layers = num_layers
+    # Kinds of layers by their place, which must be as many.
+    for field in ("layer_types", "mlp_layer_types"):
+        kinds = getattr(backbone.config, field, None)
+        if kinds is not None:
+            setattr(backbone.config, field, list(kinds)[:num_layers])

@@ -434,7 +434,7 @@ def _untrained_key(config: RunConfig) -> dict[str, Any]:
 
 
 def _checkpoint(model: CrossEncoderConfig) -> str:
-    return checkpoint_fingerprint(ModelConfig(checkpoint=model.checkpoint))
+    return checkpoint_fingerprint(ModelConfig(checkpoint=model.checkpoint, trust_remote_code=model.trust_remote_code))
 
 
 def _evaluated_answers(config: RunConfig) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def estimate_index(
     size, cells = index_bytes(factory, dim)
     threads = settings.cpus_per_task
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
-    at_once = max(1, min(num_shards, int(cpus / threads)))
+    at_once = max(1, int(min(num_shards, cpus / threads)))
     train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * threads)
     assign = rows * cells * dim / (rates.products_per_second * threads * at_once)
     fill = rows * dim * 4 / (rates.fill_bytes_per_second * at_once)

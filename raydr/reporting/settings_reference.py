@@ -141,14 +141,23 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def _of_field(config: type[Config], name: str, key: str, kinds: dict[type[Component], None]) -> Iterator[Setting]:
+def _of_field(
+    config: type[Config], name: str, key: str, kinds: dict[type[Component], None], instance: Config | None = None
+) -> Iterator[Setting]:
+    """A field, or those below it; ``instance`` is the default of the section that it is in, if that has one."""
     field = config.model_fields[name]
     section = _section(field.annotation)
     if section is None:
-        yield Setting(key, _type_of(field, kinds), _default_of(field), _meaning(config, name))
-    else:
-        for below in section.model_fields:
-            yield from _of_field(section, below, f"{key}.{below}", kinds)
+        default = _as_yaml(getattr(instance, name)) if instance is not None else _default_of(field)
+        yield Setting(key, _type_of(field, kinds), default, _meaning(config, name))
+        return
+    default_section = None if field.is_required() else field.get_default(call_default_factory=True)
+    if instance is not None:
+        default_section = getattr(instance, name)
+    if default_section is None and not field.is_required():
+        yield Setting(key, "section or null", "null", _meaning(config, name))
+    for below in section.model_fields:
+        yield from _of_field(section, below, f"{key}.{below}", kinds, default_section)
 
 
 def _type_of(field: FieldInfo, kinds: dict[type[Component], None]) -> str:

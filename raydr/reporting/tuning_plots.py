@@ -85,7 +85,7 @@ def parallel_coordinates(result: SearchResult) -> bytes:
 
     def draw(axes: Axes) -> None:
         for trial, score in zip(trials, scores, strict=True):
-            heights = [_position(one, trial.values[key]) for key, one in result.parameters.items()]
+            heights = [position(one, trial.values[key]) for key, one in result.parameters.items()]
             heights.append(float(spread(score)))
             is_best = trial.number == result.best.number
             axes.plot(
@@ -129,13 +129,13 @@ def by_setting(result: SearchResult) -> bytes:
             for status, (label, color) in styles.items():
                 trials = [trial for trial in result.trials if trial.status == status and trial.score is not None]
                 axes.scatter(
-                    [_position(one, trial.values[key]) for trial in trials],
+                    [position(one, trial.values[key]) for trial in trials],
                     [trial.score or 0.0 for trial in trials],
                     s=22, facecolors=color, edgecolors=COLORS[0], label=label,
                 )  # fmt: skip
             if result.default.score is not None:
                 axes.scatter(
-                    [_position(one, result.default.values[key])], [result.default.score], s=120, facecolors="none",
+                    [position(one, result.default.values[key])], [result.default.score], s=120, facecolors="none",
                     edgecolors=COLORS[1], linewidths=1.5, label="default",
                 )  # fmt: skip
             ticks = _ticks(one)
@@ -169,12 +169,15 @@ def importance_bars(result: SearchResult) -> bytes:
     return png(draw, f"{result.name}: which settings matter", width=8.0, height=1.4 + 0.4 * len(rows))
 
 
-def _position(one: Distribution, value: Any) -> float:
-    """Where a value stands on its axis, from 0 to 1; a default beyond the ends stands just outside."""
+def position(one: Distribution, value: Any) -> float:
+    """Where a value stands on its axis, from 0 to 1; a default beyond the ends, or that is no number, just outside."""
     if isinstance(one, Range):
+        if not isinstance(value, int | float) or value < one.low:
+            return -0.05
+        if value > one.high:
+            return 1.05
         scale = math.log if one.log else float
-        place = (scale(value) - scale(one.low)) / (scale(one.high) - scale(one.low))
-        return min(max(place, -0.05), 1.05)
+        return (scale(value) - scale(one.low)) / (scale(one.high) - scale(one.low))
     at = one.position(value)
     if at is None:
         return -0.05
@@ -187,7 +190,7 @@ def _ticks(one: Distribution) -> list[tuple[float, str]]:
         assert isinstance(one, Range)
         middle = math.sqrt(one.low * one.high) if one.log else (one.low + one.high) / 2
         values = [one.low, one.clean(middle), one.high]
-    return [(_position(one, value), _short(as_text(value))) for value in values]
+    return [(position(one, value), _short(as_text(value))) for value in values]
 
 
 def _short(text: str) -> str:

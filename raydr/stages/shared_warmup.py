@@ -29,12 +29,13 @@ class SharedWarmup:
         #: Epochs after which the state is kept.
         self.kept = {epoch for epoch in (*asked, self.warmup_epochs) if 0 < epoch <= plain}
 
-    def longest(self) -> tuple[int, Path] | None:
-        """The state after most epochs that this training may begin with: their number and a local folder."""
-        for epoch in range(self.warmup_epochs, 0, -1):
-            if has_state(self._place(epoch)):
-                return epoch, local_state(self._place(epoch))
-        return None
+    def num_epochs_there(self) -> int:
+        """After how many epochs the furthest state is that this training may begin with; 0 if there is none."""
+        return next((epoch for epoch in range(self.warmup_epochs, 0, -1) if has_state(self._place(epoch))), 0)
+
+    def state(self, epoch: int) -> Path:
+        """The state after an epoch, in a local folder."""
+        return local_state(self._place(epoch))
 
     def keep(self, epoch: int, save: Callable[[Path], None]) -> None:
         """Keep the state after an epoch, if it is one to keep and is not there yet."""

@@ -15,7 +15,7 @@ from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.errors import ConfigError, TrainingError
+from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig
 from raydr.stages.tasks import fetch
@@ -30,7 +30,9 @@ from raydr.stages.worker_group import (
 from raydr.storage import Folder
 
 if TYPE_CHECKING:
+    from raydr.models.cross_encoder import PairTokenizer
     from raydr.training.checkpoint import Progress
+    from raydr.training.cross_encoder import CrossEncoderTrainer
 
 #: Raised when training gives another model for the same config.
 VERSION = 1
@@ -72,7 +74,9 @@ def train_classifier(
             f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and no candidates were given: mine "
             "some first, or set it to 0"
         )
-    checkpoint = checkpoint_fingerprint(ModelConfig(checkpoint=settings.model.checkpoint))
+    checkpoint = checkpoint_fingerprint(
+        ModelConfig(checkpoint=settings.model.checkpoint, trust_remote_code=settings.model.trust_remote_code)
+    )
     if settings.num_epochs == 0:
         identity = Identity(
             kind="cross_encoder",
@@ -164,6 +168,25 @@ def _fit(
 def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     """What each Ray Train worker runs; returns the outcome, or an error that must not be retried."""
     import ray.train
+
+    # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
+    try:
+        trainer, tokenizer = _set_up(arguments)
+        progress = trainer.run()
+    except (ConfigError, DataError, TrainingError) as error:
+        return {"error": str(error)}
+    if ray.train.get_context().get_world_rank() == 0:
+        publish_files(Folder(arguments["output"]), lambda path: trainer.model.save(path, tokenizer))
+    return {
+        "history": [row.model_dump() for row in progress.history],
+        "num_examples": len(trainer.examples),
+        "num_steps": trainer.num_steps,
+    }
+
+
+def _set_up(arguments: dict[str, Any]) -> tuple[CrossEncoderTrainer, PairTokenizer]:
+    """The trainer in the state that it goes on from, and the model's tokenizer."""
+    import ray.train
     from ray.train.torch import get_device, prepare_model
 
     from raydr.data.examples import load_examples
@@ -176,12 +199,11 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     set_worker_threads(config.train)
     data, corpus = Dataset.open(arguments["dataset"]), Corpus.open(arguments["corpus"])
     mined = Artifact.open(arguments["negatives"], "negatives") if arguments["negatives"] is not None else None
-    model = CrossEncoder.from_config(settings.model, config.seed).to(get_device())
     tokenizer = PairTokenizer(settings.model)
     trainer = CrossEncoderTrainer(
         settings,
         config.seed,
-        model,
+        CrossEncoder.from_config(settings.model, config.seed).to(get_device()),
         tokenizer,
         load_examples(*data.training_tables(split, mined), corpus),
         corpus,
@@ -193,18 +215,7 @@ def train_worker(arguments: dict[str, Any]) -> dict[str, Any]:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.resume(Path(folder))
-    try:
-        progress = trainer.run()
-    except TrainingError as error:
-        # Returned and not raised: Ray Train would start the group again and run into the same step.
-        return {"error": str(error)}
-    if ray.train.get_context().get_world_rank() == 0:
-        publish_files(Folder(arguments["output"]), lambda path: model.save(path, tokenizer))
-    return {
-        "history": [row.model_dump() for row in progress.history],
-        "num_examples": len(trainer.examples),
-        "num_steps": trainer.num_steps,
-    }
+    return trainer, tokenizer
 
 
 def _report(progress: Progress, save: Callable[[Path], None]) -> None:

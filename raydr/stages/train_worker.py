@@ -146,7 +146,7 @@ def _set_up(
     if start is not None and start.with_optimizer:
         trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
     listener.warmup = SharedWarmup(Folder(arguments["warmup"]), config.train)
-    _go_on(trainer, member, listener)
+    _go_on(trainer, member, listener, listener.warmup)
     return trainer, tokenizers
 
 
@@ -158,17 +158,19 @@ def _origin(config: ModelConfig, start: Start | None) -> ModelConfig:
     return config.model_copy(update={"checkpoint": folder, "passage_checkpoint": ""})
 
 
-def _go_on(trainer: Trainer, member: Member, listener: WorkerListener) -> None:
+def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: SharedWarmup) -> None:
     """Take up an interrupted run, or the state that another training left after the same first epochs."""
+    from raydr.training.collectives import broadcast_object
+
     with member.last_state() as folder:
         if folder is not None:
             trainer.resume(folder)
             listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
             return
-    shared = listener.warmup.longest() if listener.warmup is not None else None
-    if shared is not None:
-        epochs, folder = shared
-        trainer.resume(folder)
+    # Rank 0 decides: another training may leave a state between two ranks' looks.
+    epochs = broadcast_object(warmup.num_epochs_there())
+    if epochs:
+        trainer.resume(warmup.state(epochs))
         listener.tell(f"plain NCE up to epoch {epochs} is there from another training: going on from there")
 
 

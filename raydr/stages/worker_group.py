@@ -16,6 +16,7 @@ from raydr.errors import TrainingError
 from raydr.models.config import Dtype
 from raydr.stages.failures import root_cause
 from raydr.stages.resources import cluster_capacity
+from raydr.stages.tasks import fetch
 from raydr.storage import Folder
 from raydr.training.config import TrainConfig
 
@@ -87,6 +88,7 @@ def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
 
     Raises:
         TrainingError: a GPU is asked for, and Ray has none.
+        ModelError: the device does not know that arithmetic.
     """
     import ray
 
@@ -96,7 +98,7 @@ def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
     if settings.use_gpu and cluster_capacity()["GPU"] < 1:
         raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
     probe = ray.remote(num_cpus=1, num_gpus=1 if settings.use_gpu else 0)(resolve_dtype)
-    resolved: tuple[str, str] = ray.get(probe.remote(dtype, device))
+    resolved: tuple[str, str] = fetch(probe.remote(dtype, device))
     return resolved
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
-from raydr.errors import ModelError
+from raydr.errors import ConfigError, ModelError
 from raydr.models.batching import pad_in_groups
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig, SideConfig
@@ -158,14 +159,29 @@ def test_the_format_is_plain_files(tmp_path, tiny_checkpoint):
 def test_wrong_checkpoints_are_named(tmp_path, tiny_checkpoint):
     with pytest.raises(ModelError, match="no/such/folder does not exist"):
         DualEncoder.from_config(ModelConfig(checkpoint="./no/such/folder"))
-    with pytest.raises(ModelError, match="num_layers is 9, but .* has 2 layers"):
+    with pytest.raises(ConfigError, match="num_layers is 9, but .* has 2 layers"):
         DualEncoder.from_config(ModelConfig(checkpoint=tiny_checkpoint, num_layers=9))
+    with pytest.raises(ConfigError, match=r"model.passage.max_length is 160, but .* has positions for 128 tokens only"):
+        DualEncoder.from_config(ModelConfig(checkpoint=tiny_checkpoint))
     with pytest.raises(ModelError, match="holds no raydr model"):
         DualEncoder.load(tiny_checkpoint)
 
 
+def test_a_passage_checkpoint_that_would_not_be_used_is_refused(tmp_path, tiny_checkpoint):
+    with pytest.raises(ValidationError, match="passage_checkpoint needs towers: two"):
+        ModelConfig(checkpoint=tiny_checkpoint, passage_checkpoint=tiny_checkpoint)
+    config = saved(tmp_path, tiny_checkpoint, towers="two")[0].config
+    folder = str(tmp_path / "model")
+    taken = config.model_copy(update={"checkpoint": folder, "passage_checkpoint": tiny_checkpoint})
+    with pytest.raises(ModelError, match="which has its passage tower with it"):
+        DualEncoder.from_config(taken)
+    given = config.model_copy(update={"passage_checkpoint": folder})
+    with pytest.raises(ModelError, match="of which one tower cannot be taken"):
+        DualEncoder.from_config(given)
+
+
 def test_dropout_is_set_everywhere(tiny_checkpoint):
-    config = ModelConfig(checkpoint=tiny_checkpoint, dropout=0.3)
+    config = ModelConfig(checkpoint=tiny_checkpoint, dropout=0.3, passage=SideConfig(max_length=128))
     model = DualEncoder.from_config(config).train()
     rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
     assert rates == {0.3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.tokens import Tokens
-from raydr.models.tower import Tower
+from raydr.models.tower import Tower, shape_backbone
 
 SIZE: dict[str, Any] = {
     "vocab_size": 40,
@@ -65,6 +66,19 @@ def test_groups_are_encoded_as_one_padded_batch_and_as_without_gradients(kind: s
     assert len(together) == len(grouped) > 10
     for one, other in zip(together, grouped, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "qwen3"])
+def test_what_is_left_of_a_cut_backbone_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(kind, **SIZE | {"num_hidden_layers": 4} | BACKBONES.get(kind, {}))
+    backbone = AutoModel.from_config(config)
+    shape_backbone(backbone, ModelConfig(checkpoint="unused", num_layers=2), kind)
+    backbone.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert loaded.config.num_hidden_layers == 2
+    assert loaded.state_dict().keys() == backbone.state_dict().keys()
 
 
 def test_the_words_of_all_groups_are_looked_up_at_once() -> None:

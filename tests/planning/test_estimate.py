@@ -63,6 +63,10 @@ def test_a_cluster_that_grows_is_as_large_as_the_config_asks():
     found = estimate_encoding(run, "encode", 100_000, ENCODING, capacity, queries=False)
     assert (found.gpus, found.seconds - START) == (8, pytest.approx(1000 / 8))
     assert estimate_search(run, "search", SIZES, "test", 64, RATES.search, math.inf).cpus == 1
+    index = estimate_index(
+        config(index={"factory": "Flat", "shard_rows": 20_000}), "index", SIZES, 64, RATES.search, math.inf
+    )
+    assert index.cpus == 5
 
 
 def test_actors_that_share_the_shards_hold_several():

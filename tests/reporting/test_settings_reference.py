@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field
@@ -43,6 +43,27 @@ def groups() -> list[SettingGroup]:
     return list_settings(RunConfig)
 
 
+def test_the_defaults_are_those_of_a_config_without_settings(groups: list[SettingGroup]) -> None:
+    config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "unused"}}})
+    told = {
+        one.key: one.default
+        for group in groups
+        for one in group.settings
+        if group.title == "the run" or " " not in group.title
+    }
+    for key, default in told.items():
+        value: Any = config
+        for name in key.split("."):
+            value = getattr(value, name, None) if value is not None else None
+        if isinstance(value, bool):
+            assert default == str(value).lower(), key
+        elif isinstance(value, int | float):
+            assert float(default) == pytest.approx(value), key
+    assert told["model.query.max_length"] == "64"
+    assert told["judge.sieve.beta.final"] == "0.5"
+    assert (told["train.pair_detection"], told["negatives"]) == ("null", "null")
+
+
 def test_keys_types_defaults_and_meanings() -> None:
     found = {group.title: group for group in list_settings(Run)}
     assert [group for group in found if not group.startswith("loss ")] == ["the run", "depth"]
@@ -50,7 +71,8 @@ def test_keys_types_defaults_and_meanings() -> None:
     assert (name.key, name.type, name.default, name.meaning) == ("name", "text", "required", "Of it.")
     assert loss.type.startswith("loss: `corrected_nce`")
     assert loss.default == "nce"
-    top_k, kind = found["depth"].settings
+    depth, top_k, kind = found["depth"].settings
+    assert (depth.key, depth.type, depth.default) == ("depth", "section or null", "null")
     assert top_k.meaning == "Passages, see ``raydr.config.RunConfig`` and the rest."
     assert (top_k.key, top_k.type, top_k.default) == ("depth.top_k", "integer, ≥ 1, < 2,000", "100")
     assert (kind.type, kind.default, kind.meaning) == ("`a`, `b` or null", "null", "")
@@ -63,7 +85,12 @@ def test_every_setting_is_explained(groups: list[SettingGroup]) -> None:
 
 
 def test_every_section_is_there(groups: list[SettingGroup]) -> None:
-    keys = {one.key.split(".")[0] for group in groups for one in group.settings if " " not in group.title}
+    keys = {
+        one.key.split(".")[0]
+        for group in groups
+        for one in group.settings
+        if group.title == "the run" or " " not in group.title
+    }
     assert keys | {one.key for one in groups[0].settings} == set(RunConfig.model_fields)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.lone_worker import POPULATION, Alone, LoneMember, newest_state
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
+from raydr.stages.train_worker import _go_on
 from raydr.storage import Folder
 from raydr.training.checkpoint import Progress, load_progress
 from raydr.training.config import TrainConfig
@@ -103,6 +106,18 @@ def test_a_longer_warm_up_goes_on_from_a_shorter_one_with_the_same_result(tiny_d
     fit(run_config(tiny_checkpoint, tmp_path / "elsewhere", **longer), tiny_data, tmp_path / "alone", Recorder())
     for name, tensor in weights(tmp_path / "long").items():
         torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=1e-5, atol=1e-7)
+
+
+def test_ranks_begin_with_the_epoch_that_rank_0_has_found(tmp_path, monkeypatch):
+    """Another training may leave a state between two ranks' looks."""
+    monkeypatch.setattr("raydr.training.collectives.broadcast_object", lambda value: 1)
+    warmup = SharedWarmup(Folder(str(tmp_path)), TrainConfig.model_validate({"loss": {"name": "npc"}}))
+    (tmp_path / "epoch-1").mkdir()
+    resumed: list[Path] = []
+    trainer = SimpleNamespace(resume=resumed.append)
+    member = SimpleNamespace(last_state=nullcontext)
+    _go_on(trainer, member, SimpleNamespace(tell=lambda message: None), warmup)
+    assert resumed == [tmp_path / "epoch-1"]
 
 
 def test_only_epochs_of_plain_nce_are_shared():

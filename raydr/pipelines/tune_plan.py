@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
+from raydr.capacity import is_on_demand
 from raydr.config import RunConfig
 from raydr.console import say, show_table
 from raydr.errors import ConfigError
@@ -128,11 +128,6 @@ def _check_judges(config: RunConfig, values: dict[str, Any]) -> None:
         )
 
 
-def may_grow(config: RunConfig) -> bool:
-    """Whether the cluster may have more later than Ray knows of now."""
-    return bool(config.ray.address or os.environ.get("RAY_ADDRESS"))
-
-
 def shares_for(plan: TunePlan, config: RunConfig) -> Shares:
     """Share what Ray has among refreshes; Ray is connected.
 
@@ -141,9 +136,7 @@ def shares_for(plan: TunePlan, config: RunConfig) -> Shares:
     """
     own = plan.space.config
     needs = {"train": trainers(own), "encode": encoders(own)}
-    shares = share_resources(
-        needs, cluster_capacity(), plan.total, plan.space.settings.trials.concurrency, may_grow(config)
-    )
+    shares = share_resources(needs, cluster_capacity(), plan.total, plan.space.settings.trials.concurrency)
     if shares.concurrency > 1 and not Folder(config.workdir).is_local:
         raise ConfigError(
             f"trials.concurrency is {shares.concurrency}: refreshes that run side by side share steps, which takes "
@@ -159,8 +152,10 @@ def split_for(plan: TunePlan, config: RunConfig) -> Split:
     Raises:
         ConfigError: not even one trial fits.
     """
-    wanted = plan.space.settings.trials.concurrency
-    split = split_resources(plan.space.config.train, cluster_capacity(), plan.total, wanted, may_grow(config))
+    capacity, wanted = cluster_capacity(), plan.space.settings.trials.concurrency
+    if plan.schedule.name == "pbt" and is_on_demand(capacity):
+        wanted = wanted or plan.total
+    split = split_resources(plan.space.config.train, capacity, plan.total, wanted)
     if plan.schedule.name == "pbt":
         _check_population(plan, split, config)
     return split

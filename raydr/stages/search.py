@@ -136,10 +136,13 @@ def plan_layout(settings: SearchConfig, num_shards: int, factory: str) -> Layout
         ConfigError: one actor does not fit, or CUDA is asked for and missing.
     """
     capacity = cluster_capacity()
-    device, reason = _choose_device(settings, capacity["GPU"], factory)
+    nodes = node_capacities()
+    # Nobody waits for a GPU that was not asked for.
+    gpus_there = capacity["GPU"] if settings.device == "cuda" else sum(node["GPU"] for node in nodes)
+    device, reason = _choose_device(settings, gpus_there, factory)
     gpus = 1 if device == "cuda" else 0
     wanted = settings.cpus_per_actor or 1
-    nodes = [node for node in node_capacities() if node["GPU"] or not gpus]
+    nodes = [node for node in nodes if node["GPU"] or not gpus]
     grows = capacity["CPU"] == ON_DEMAND
     # A cluster that grows finds a place for each.
     fit = num_shards if grows else num_places(nodes, wanted, gpus)
@@ -186,7 +189,7 @@ def largest_share(nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: i
 def _choose_device(settings: SearchConfig, gpus: float, factory: str) -> tuple[str, str]:
     missing = ""
     if gpus < 1:
-        missing = "the cluster has no GPU"
+        missing = "the cluster has no GPU now"
     elif settings.device != "cpu" and factory not in EXACT and not faiss_on_gpu_nodes():
         missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
     if settings.device == "cuda" and missing:
@@ -204,6 +207,7 @@ def faiss_on_gpu_nodes() -> bool:
     """Whether FAISS searches with CUDA where the GPUs are: the driver's node may have another one."""
     import ray
 
+    say("search: asking a node with a GPU what its FAISS can")
     with worker_errors():
         found: bool = ray.get(ray.remote(num_cpus=0, num_gpus=1)(has_cuda).remote())
     return found
@@ -302,4 +306,5 @@ def _waiting(layout: Layout) -> str:
     return (
         f"search: no batch is done after {_FIRST_BATCH_S:.0f} s. {counted(len(layout.groups), 'actor')} of {each} must "
         "be there at a time: if the cluster cannot grow so far, set search.max_actors or search.cpus_per_actor lower"
+        + (", or search.device=cpu" if layout.gpus else "")
     )

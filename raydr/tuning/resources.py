@@ -10,6 +10,10 @@ from raydr.capacity import is_on_demand
 from raydr.errors import ConfigError
 from raydr.training.config import TrainConfig
 
+#: Trials at a time where as many as one likes would fit, and none is told: all at once, a search could not learn from
+#: its trials, and would pay for a whole cluster.
+ON_GROWING = 4
+
 
 @dataclass(frozen=True)
 class Split:
@@ -100,7 +104,6 @@ def share_resources(
     capacity: Mapping[str, float],
     num_trials: int,
     wanted: int | None,
-    may_grow: bool,
 ) -> Shares:
     """Decide how many refreshes run at a time: one, if no number is wanted, since its own steps run side by side.
 
@@ -109,13 +112,12 @@ def share_resources(
         capacity: CPUs and GPUs by Ray's names, with what an autoscaler may add.
         num_trials: of the search.
         wanted: trials at a time, as configured.
-        may_grow: the cluster may have more later than Ray knows of now.
 
     Raises:
         ConfigError: a step of a single trial does not fit into its share.
     """
     shares = Shares(min(wanted or 1, num_trials), {kind: capacity.get(kind, 0.0) for kind in ("CPU", "GPU")})
-    if may_grow:
+    if is_on_demand(capacity):
         return shares
     for section, amounts in needs.items():
         for kind, amount in amounts.items():
@@ -128,17 +130,14 @@ def share_resources(
     return shares
 
 
-def split_resources(
-    train: TrainConfig, capacity: Mapping[str, float], num_trials: int, wanted: int | None, may_grow: bool
-) -> Split:
+def split_resources(train: TrainConfig, capacity: Mapping[str, float], num_trials: int, wanted: int | None) -> Split:
     """Decide how many trials run at a time.
 
     Args:
         train: workers of a trial and their resources.
         capacity: CPUs and GPUs by Ray's names, with what an autoscaler may add.
         num_trials: of the search.
-        wanted: trials at a time, as configured; as many as fit if None.
-        may_grow: the cluster may have more later than Ray knows of now.
+        wanted: trials at a time, as configured; as many as fit if None, on a cluster that grows :data:`ON_GROWING`.
 
     Raises:
         ConfigError: not even one trial fits, or not as many as wanted.
@@ -151,7 +150,9 @@ def split_resources(
     needs = {"CPU": train.num_workers * train.cpus_per_worker, "GPU": float(train.num_workers if train.use_gpu else 0)}
     # 1e-6: ten times 0.1 CPU are one CPU.
     fitting = min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in needs.items() if amount)
-    if fitting < (wanted or 1) and not (may_grow and wanted):
+    if is_on_demand(capacity):
+        fitting = wanted or ON_GROWING
+    elif fitting < (wanted or 1):
         asked = " and ".join(f"{amount:g} {kind}" for kind, amount in needs.items() if amount)
         there = " and ".join(f"{capacity.get(kind, 0):g} {kind}" for kind, amount in needs.items() if amount)
         raise ConfigError(
@@ -159,7 +160,6 @@ def split_resources(
             + (f", {wanted} are asked for (trials.concurrency)" if wanted else "")
             + ". Lower train.num_workers or train.cpus_per_worker"
             + (", or trials.concurrency" if wanted and fitting else "")
-            + (". On a cluster that grows, set trials.concurrency" if may_grow else "")
         )
     return Split(
         train.num_workers,

@@ -249,6 +249,17 @@ def test_a_cluster_that_grows_is_not_asked_for_a_node_a_shard(
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
+def test_nobody_waits_for_a_gpu_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster grows, and may have no nodes with GPUs at all."""
+    nodes_of(monkeypatch, [(0, 0), (16, 0)])
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    assert plan_layout(make_config().search, 1, "Flat").device == "cpu"
+    assert plan_layout(make_config(device="cuda").search, 1, "Flat").device == "cuda"
+    nodes_of(monkeypatch, [(0, 0), (16, 1)])
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
+
+
 def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes_of(monkeypatch, [(4, 1)])
     monkeypatch.setattr(stage, "faiss_on_gpu_nodes", lambda: False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from raydr.capacity import ON_DEMAND
 from raydr.errors import ConfigError
 from raydr.pipelines.tune_plan import plan_search
 from raydr.tuning.distributions import Range, Values
@@ -150,12 +151,12 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
 
 def test_a_step_of_a_refresh_must_fit_into_its_share():
     needs = {"train": {"CPU": 2.0, "GPU": 0.0}, "encode": {"CPU": 3.0}}
-    assert share_resources(needs, {"CPU": 4}, 9, None, may_grow=False).concurrency == 1
+    assert share_resources(needs, {"CPU": 4}, 9, None).concurrency == 1
     with pytest.raises(
         ConfigError, match=r"3 CPU \(section encode\), and 2 of 4 fall to a trial: .* or trials.concurr"
     ):
-        share_resources(needs, {"CPU": 4}, 9, 2, may_grow=False)
-    assert share_resources(needs, {"CPU": 0}, 9, 2, may_grow=True).concurrency == 2
+        share_resources(needs, {"CPU": 4}, 9, 2)
+    assert share_resources(needs, {"CPU": ON_DEMAND}, 9, 2).concurrency == 2
 
 
 def test_a_python_space_may_look_at_the_config(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import PopulationBasedTraining
 
+from raydr.capacity import ON_DEMAND
 from raydr.errors import ConfigError
 from raydr.stages.tune_scheduler import make_scheduler
 from raydr.tuning.resources import split_resources
@@ -51,8 +52,8 @@ def test_the_table_has_a_row_an_epoch_and_keeps_numbers_as_numbers():
 
 
 def test_resources_are_split_or_refused():
-    def split(capacity: dict[str, float], wanted: int | None = None, may_grow: bool = False, **train: Any):
-        return split_resources(make_config(train=train).train, capacity, 10, wanted, may_grow)
+    def split(capacity: dict[str, float], wanted: int | None = None, **train: Any):
+        return split_resources(make_config(train=train).train, capacity, 10, wanted)
 
     assert split(TWO).concurrency == 2
     assert split(TWO, num_workers=2).describe() == (
@@ -67,7 +68,10 @@ def test_resources_are_split_or_refused():
         split(TWO, wanted=3)
     with pytest.raises(ConfigError, match=r"1 CPU and 1 GPU .* Ray has 2 CPU and 0 GPU"):
         split(TWO, use_gpu=True)
-    assert split({"CPU": 0.0, "GPU": 0.0}, wanted=8, may_grow=True, use_gpu=True).concurrency == 8
+    growing = {"CPU": ON_DEMAND, "GPU": ON_DEMAND}
+    assert split(growing, wanted=8, use_gpu=True).concurrency == 8
+    # Not all ten: a search learns from the trials before.
+    assert split(growing).concurrency == 4
     with pytest.raises(ConfigError, match="grow and shrink"):
         split(TWO, num_workers=(1, 2))
 

@@ -46,14 +46,17 @@ def compare_with_published(config_file: str, measured: Sequence[MeasureSummary],
     if path.parent != RECIPES.resolve():
         return
     published = Published.load()
-    row = published.recipes[path.stem]
+    row = published.recipes.get(path.stem, "none published")
     if row == "none published":
         say(f"{path.stem}: no paper at hand reports this row")
         return
     found = {one.measure: one for one in measured if one.system == system}
     rows = []
     for label, figure in row.figures.items():
-        own = found[label]
+        own = found.get(label)
+        if own is None:
+            rows.append([label, f"{figure:.1f}", "not measured", ""])
+            continue
         agrees = abs(100 * own.mean - figure) <= row.tolerance
         interval = f"{100 * own.mean:.1f} [{100 * own.low:.1f}, {100 * own.high:.1f}]"
         rows.append([label, f"{figure:.1f}", interval, "yes" if agrees else "no"])

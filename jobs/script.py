@@ -16,6 +16,7 @@ from raydr.config import RunConfig
 from raydr.console import say
 from raydr.preflight import Need, Stage, check_inputs
 from raydr.submission.request import check_required_variables
+from raydr.workspace import TRAINED
 
 
 def options(description: str | None) -> ArgumentParser:
@@ -51,7 +52,8 @@ def main(
         check_required_variables(os.environ)
         config = RunConfig.load(arguments.config, arguments.set)
         if arguments.dry_run:
-            needs = [*check_inputs(config, stage), *(also_needs(config, arguments) if also_needs else [])]
+            model = getattr(arguments, "model", TRAINED)
+            needs = [*check_inputs(config, stage, model), *(also_needs(config, arguments) if also_needs else [])]
             sys.exit(_show(arguments.config, stage, needs))
         work(config, arguments)
     sys.exit(0)

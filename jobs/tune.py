@@ -12,8 +12,8 @@ from script import main, options
 
 import raydr
 from raydr.config import RunConfig
+from raydr.pipelines.tune_plan import open_plan
 from raydr.preflight import Need
-from raydr.tuning.space import load_space
 
 
 def tune(config: RunConfig, arguments: Namespace) -> None:
@@ -28,7 +28,7 @@ def tune(config: RunConfig, arguments: Namespace) -> None:
 
 def check_space(config: RunConfig, arguments: Namespace) -> list[Need]:
     """A wrong space is told as a wrong config is."""
-    load_space(arguments.space, config, {})
+    open_plan(config, arguments.space, arguments.name, arguments.set_space)
     return [Need("space", arguments.space)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from raydr.config import RunConfig, apply_override, merged
+from raydr.config import RunConfig
 from raydr.errors import ConfigError
 from raydr.pipelines.job import open_job
 from raydr.storage import Folder
@@ -284,21 +284,12 @@ def tune(
     Returns:
         The ``search`` artefact, its trials, and how the best compares with the default.
     """
-    from raydr.pipelines.tune_plan import plan_search
+    from raydr.pipelines.tune_plan import open_plan
     from raydr.pipelines.tuning import run_tune
-    from raydr.tuning.space import build_space, load_space
 
-    changes: dict[str, Any] = {}
-    for override in space_overrides or []:
-        apply_override(changes, override, "--set-space")
-    bound = (
-        load_space(space, config, changes)
-        if isinstance(space, str)
-        else build_space(merged(dict(space), changes), config, name or "space")
-    )
-    plan = plan_search(bound)
+    plan = open_plan(config, space, name, space_overrides or [])
     with open_job(config, overwrite, dashboard=plan.nested) as job:
-        return run_tune(job, plan, name or bound.name)
+        return run_tune(job, plan, name or plan.space.name)
 
 
 def doctor(config: RunConfig | None = None) -> list[Finding]:

@@ -247,12 +247,18 @@ def write_and_record(folder: Folder, name: str, rows: int, write: Callable[[str]
 
 
 def finished_parts(folder: Folder) -> dict[str, Part]:
-    """The parts recorded as finished whose files are there with the recorded checksum; others are removed."""
+    """The parts recorded as finished whose files are there with the recorded checksum; others are removed.
+
+    Of an object store's files only the size is looked at: it shows an upload once it is complete, and would have to
+    send all of them back.
+    """
     done: dict[str, Part] = {}
     for record in folder.files(DONE):
         name = record.removeprefix(f"{DONE}/").removesuffix(".json").replace("%", "/")
         part = Part.model_validate(folder.read_json(record))
-        if folder.exists(name) and folder.size(name) == part.bytes and folder.checksum(name) == part.checksum:
+        found = folder.details(name)
+        whole = found is not None and found.size == part.bytes
+        if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
             done[name] = part
         else:
             folder.remove(record)

@@ -37,8 +37,13 @@ class Need:
     problem: str = ""
 
 
-def check_inputs(config: RunConfig, stage: Stage) -> list[Need]:
+def check_inputs(config: RunConfig, stage: Stage, model: str = TRAINED) -> list[Need]:
     """Everything that a stage of a run reads, with what is wrong with it.
+
+    Args:
+        config: the run.
+        stage: of it.
+        model: name of the model in the working folder that it reads.
 
     Raises:
         ArtifactError: the working folder is of a kind that cannot be looked into.
@@ -48,33 +53,34 @@ def check_inputs(config: RunConfig, stage: Stage) -> list[Need]:
     place = Workspace(Folder(config.workdir).absolute())
     dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
     corpus = place.corpus_of(config.inject_noise)
-    prepared = [_artifact("data set", dataset, "dataset", "prepare"), _artifact("corpus", corpus, "corpus", "prepare")]
+    prepared = [
+        _artifact("data set", dataset, "dataset", "jobs/prepare.py"),
+        _artifact("corpus", corpus, "corpus", "jobs/prepare.py"),
+    ]
     match stage:
-        case "refresh":
-            # It prepares what is not prepared.
+        case "refresh" | "tune":
+            # They prepare what is not prepared.
             raw = [] if not any(need.problem for need in prepared) else _raw(config.data)
             return [*raw, *_checkpoints(config)]
-        case "tune":
-            return [*prepared, *_checkpoints(config)]
         case "train":
             return [*prepared, *_negatives(config, place), *_checkpoints(config)]
         case "encode":
-            return [_artifact("model", place.model(TRAINED), "model", "train"), prepared[1]]
+            return [_artifact("model", place.model(model), "model", "jobs/train.py"), prepared[1]]
         case "index":
-            return [_artifact("passage vectors", place.passages(TRAINED), "embeddings", "encode")]
+            return [_artifact("passage vectors", place.passages(model), "embeddings", "jobs/encode.py")]
         case "evaluate":
             return [
                 *prepared,
-                _artifact("model", place.model(TRAINED), "model", "train"),
-                _artifact("index", place.index(TRAINED), "index", "index"),
+                _artifact("model", place.model(model), "model", "jobs/train.py"),
+                _artifact("index", place.index(model), "index", "jobs/index.py"),
             ]
 
 
-def _artifact(what: str, folder: Folder, kind: str, made_by: Stage) -> Need:
+def _artifact(what: str, folder: Folder, kind: str, made_by: str) -> Need:
     try:
         Artifact.open(folder, kind)
     except ArtifactError as error:
-        return Need(what, folder.url, f"{error} (jobs/{made_by}.py makes it)")
+        return Need(what, folder.url, f"{error} ({made_by} makes it)")
     return Need(what, str(folder))
 
 
@@ -85,7 +91,9 @@ def _negatives(config: RunConfig, place: Workspace) -> list[Need]:
         return []
     source = TRAINED if settings.miner == "run" else settings.miner
     folder = place.negatives(f"{source}-{config.data.train_split}")
-    return [_artifact(f"candidates by {source}", folder, "negatives", "prepare")]
+    # What a model has found is mined when there is a model.
+    made_by = "jobs/prepare.py" if source != TRAINED else "raydr mine, after a search of the training split,"
+    return [_artifact(f"candidates by {source}", folder, "negatives", made_by)]
 
 
 def _checkpoints(config: RunConfig) -> list[Need]:

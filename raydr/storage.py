@@ -181,23 +181,17 @@ class Folder:
                 temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
                 try:
                     yield str(temporary)
-                    if temporary.is_file():
-                        with open(temporary, "rb") as written:
-                            os.fsync(written.fileno())
-                    elif target.exists():
-                        shutil.rmtree(target)
+                    with open(temporary, "rb") as written:
+                        os.fsync(written.fileno())
                     os.replace(temporary, target)
                 finally:
-                    if temporary.is_dir():
-                        shutil.rmtree(temporary)
-                    elif temporary.exists():
-                        temporary.unlink()
+                    temporary.unlink(missing_ok=True)
             else:
                 with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
                     temporary = Path(scratch) / Path(name).name
                     yield str(temporary)
                     # An object store shows an upload only once it is complete.
-                    self.filesystem.put(str(temporary), self.path(name), recursive=temporary.is_dir())
+                    self.filesystem.put_file(str(temporary), self.path(name))
         except OSError as error:
             raise ArtifactError(
                 f"cannot write {self.path(name)}: {os.strerror(error.errno) if error.errno else error}. "
@@ -243,15 +237,38 @@ class Folder:
 
     def checksum(self, name: str) -> str:
         """BLAKE2b of the file's bytes, 32 hex digits."""
-        digest = hashlib.blake2b(digest_size=16)
         with self.open(name) as file:
-            for chunk in iter(lambda: file.read(_CHUNK), b""):
-                digest.update(chunk)
-        return digest.hexdigest()
+            return _checksum(file)
+
+
+def _checksum(file: IO[bytes]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for chunk in iter(lambda: file.read(_CHUNK), b""):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:
     """Write one file atomically and return its record for the manifest: rows, bytes, checksum."""
     with folder.publish(name) as path:
         write(path)
-    return {"rows": rows, "bytes": folder.size(name), "checksum": folder.checksum(name)}
+        # Of the local file: an object store would have to send it back.
+        with open(path, "rb") as file:
+            record = {"rows": rows, "bytes": os.path.getsize(path), "checksum": _checksum(file)}
+    return record
+
+
+def publish_files(folder: Folder, save: Callable[[Path], None], last: str = "") -> None:
+    """Write files locally with ``save``, and publish each of them.
+
+    Args:
+        folder: on any file system.
+        save: writes into a local folder.
+        last: the file that comes last, so that the others are there when it is.
+    """
+    with tempfile.TemporaryDirectory(prefix="raydr-files-") as scratch:
+        save(Path(scratch))
+        files = sorted(path for path in Path(scratch).rglob("*") if path.is_file())
+        for file in sorted(files, key=lambda path: path.name == last):
+            with folder.publish(file.relative_to(scratch).as_posix()) as path:
+                shutil.copyfile(file, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from raydr.artifacts import Artifact
@@ -96,7 +97,8 @@ def _plan_refresh(
         for step in rounds.steps
     }
     missing = {step.label.partition("/")[2] for step in rounds.steps if found[step.key] is None}
-    return tuple(one for one in found.values() if one is not None), ", ".join(sorted(missing))
+    planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
+    return planned, ", ".join(sorted(missing))
 
 
 def _estimate(

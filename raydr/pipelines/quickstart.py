@@ -45,7 +45,7 @@ def run_main_job(job: Job) -> None:
             job.search(split, system)
         job.evaluate(split, [BM25, *systems])
     if config.inject_noise is not None:
-        _show_detection(job, list(config.variants))
+        _show_detection(job, trained)
     _show_next_steps(job)
 
 
@@ -59,10 +59,10 @@ def _check_test_splits(config: RunConfig, data: Dataset) -> None:
         )
 
 
-def _show_detection(job: Job, variants: list[str]) -> None:
+def _show_detection(job: Job, trainings: list[str]) -> None:
     """How right the detector of mismatched pairs was, where noise was injected."""
     rows = []
-    for name in variants:
+    for name in trainings:
         for found in Artifact.open(job.workspace.model(name), "model").info["detections"]:
             figures = (found.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
             rows.append([name, found["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])

@@ -136,7 +136,7 @@ class _Refresh:
             self.trackers[step.key] = tracker
             log_made(tracker, step.run())
         seconds = time.monotonic() - started
-        note_time(self.root, StageTime(stage=step.label, seconds=seconds, num_parts_before=num_parts), step.key)
+        note_time(self.root, StageTime(stage=step.label, seconds=seconds, num_parts_before=num_parts, key=step.key))
         for arm in self.arms_of[step.key]:
             if any(step in one.evaluations.values() for one in arm.rounds):
                 self._see_whether_to_stop(arm)

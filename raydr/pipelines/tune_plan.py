@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raydr.capacity import is_on_demand
-from raydr.config import RunConfig
+from raydr.config import RunConfig, apply_override, merged
 from raydr.console import say, show_table
 from raydr.errors import ConfigError
 from raydr.pipelines.refresh_results import check_measure
@@ -17,7 +18,7 @@ from raydr.tuning.distributions import as_text
 from raydr.tuning.proposals import check_proposals, describe, num_trials
 from raydr.tuning.resources import Shares, Split, share_resources, split_resources
 from raydr.tuning.schedule import Schedule, plan_schedule
-from raydr.tuning.space import Space
+from raydr.tuning.space import Space, build_space, load_space
 from raydr.tuning.trial_config import SEARCHABLE
 
 #: Sections that a space may fix, besides those that it may search.
@@ -78,6 +79,26 @@ class TunePlan:
         """Epochs after which ASHA compares."""
         factor = self.space.settings.scheduler.reduction_factor
         return self.schedule.rungs(factor) if self.schedule.name == "asha" else []
+
+
+def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, overrides: Sequence[str]) -> TunePlan:
+    """Plan the search of a space file, or of its content.
+
+    Args:
+        config: the run; as it is, it is the first trial.
+        space: a file, or what would stand in it.
+        name: of a space that is no file.
+        overrides: ``key.path=value`` for settings of the space.
+
+    Raises:
+        ConfigError: the space is not valid, or cannot be searched with this config.
+    """
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(changes, override, "--set-space")
+    if isinstance(space, str):
+        return plan_search(load_space(space, config, changes))
+    return plan_search(build_space(merged(dict(space), changes), config, name or "space"))
 
 
 def plan_search(space: Space) -> TunePlan:

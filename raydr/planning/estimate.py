@@ -48,6 +48,7 @@ class StageEstimate:
         worker_bytes: memory of its largest worker; None if not known.
         disk_bytes: what it writes.
         note: how it was arrived at.
+        key: tells stages of the same name apart, such as those of two arms of a refresh.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StageEstimate:
     worker_bytes: int | None
     disk_bytes: int
     note: str = ""
+    key: str = ""
 
     def cost(self, cpu_hour: float | None, gpu_hour: float | None) -> float | None:
         """Money for what it holds; None if nothing of it has a price.

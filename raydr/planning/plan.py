@@ -88,14 +88,11 @@ def compare(plan: RunPlan, taken: Sequence[StageTime]) -> tuple[list[str], list[
     >>> compare(RunPlan((stage,), 10, "cpu", ""), [StageTime(stage="train", seconds=100)])[1]
     [['train', '1 min 30 s', '1 min 40 s', '1.11']]
     """
-    found: dict[str, list[StageTime]] = {}
-    for one in taken:
-        found.setdefault(one.stage, []).append(one)
+    # Arms of a refresh have stages of the same name.
+    found = {(one.stage, one.key): one for one in taken}
     rows = []
     for stage in plan.stages:
-        # Arms of a refresh have stages of the same name.
-        there = found.get(stage.name, [])
-        actual = there.pop(0) if there else None
+        actual = found.get((stage.name, stage.key))
         planned = duration(stage.seconds)
         if actual is None:
             rows.append([stage.name, planned, "not run", ""])

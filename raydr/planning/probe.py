@@ -184,9 +184,14 @@ def probe_training(config: RunConfig, corpus: str, tables: SplitTables, share: i
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
     device = "cuda" if config.train.use_gpu else "cpu"
+    # As far as each micro-batch of this share keeps the two queries that it needs.
+    accumulation = max(
+        steps for steps in range(1, config.train.accumulation_steps + 1) if share % steps == 0 and share // steps >= 2
+    )
     plain = {
         "loss": {"name": "nce"}, "pair_detection": None, "coteaching": None, "batch_size": share, "num_workers": 1,
-        "num_epochs": 1000, "log_steps": 10**6, "share_warmup": None, "accumulation_steps": 1,
+        "num_epochs": 1000, "log_steps": 10**6, "share_warmup": None,
+        "accumulation_steps": accumulation,
     }  # fmt: skip
     train = TrainConfig.model_validate(merged(config.train.model_dump(), plain))
     model = DualEncoder.from_config(config.model, config.seed).to(device)

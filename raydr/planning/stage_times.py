@@ -15,17 +15,19 @@ class StageTime(Config):
     Args:
         stage: its name.
         seconds: of the attempt that finished it.
+        key: tells stages of the same name apart.
         num_parts_before: parts that interrupted attempts had left, whose time is not known.
     """
 
     stage: str
     seconds: float
     num_parts_before: int = 0
+    key: str = ""
 
 
-def note_time(root: Folder, time: StageTime, key: str = "") -> None:
-    """Keep the time of a stage; ``key`` tells stages of the same name apart."""
-    root.write_json(_name(time.stage, key), time.model_dump())
+def note_time(root: Folder, time: StageTime) -> None:
+    """Keep the time of a stage."""
+    root.write_json(_name(time.stage, time.key), time.model_dump())
 
 
 def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:

@@ -44,6 +44,7 @@ class Job:
     #: The corpus or data set.
     source: Folder
     source_kind: Literal["corpus", "dataset"]
+    source_fingerprint: str
     #: Names of the parts to encode, in order; output part i comes from part i.
     parts: tuple[str, ...]
     output: Folder
@@ -60,11 +61,11 @@ class Job:
         """The table of one input part, memory-mapped."""
         from raydr.data.schema import read_arrow
 
-        return read_arrow(_open(self.source, self.source_kind).local(self.parts[part]))
+        return read_arrow(_open(self.source, self.source_kind, self.source_fingerprint).local(self.parts[part]))
 
 
 @functools.lru_cache(maxsize=4)
-def _open(folder: Folder, kind: str) -> Artifact:
+def _open(folder: Folder, kind: str, fingerprint: str) -> Artifact:
     return Artifact.open(folder, kind)
 
 
@@ -253,8 +254,8 @@ def _encode(
         say(f"encode: dtype {dtype} on {device} ({reason}), batches of {token_budget:,} tokens")
         job = Job(
             model=model, model_fingerprint=model_fingerprint, source=source, source_kind=source_kind,
-            parts=tuple(parts), output=output, side=side, dtype=dtype, device=device,
-            token_budget=token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
+            source_fingerprint=texts.fingerprint, parts=tuple(parts), output=output, side=side, dtype=dtype,
+            device=device, token_budget=token_budget, num_threads=max(1, int(settings.cpus_per_actor)),
             batching=settings.batching, tokenizer=tokenizer, encoder=encoder,
         )  # fmt: skip
         rows = [texts.manifest.parts[name].rows for name in parts]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from raydr.storage import Folder
+from raydr.storage import Folder, publish_files
 from raydr.training.checkpoint import PROGRESS
 
 
 def keep_state(place: Folder, save: Callable[[Path], None]) -> None:
     """Write the state that ``save`` puts into a local folder; the progress comes last."""
-    with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
-        save(Path(scratch))
-        files = [path for path in Path(scratch).rglob("*") if path.is_file()]
-        for file in sorted(files, key=lambda path: path.name == PROGRESS):
-            with place.publish(file.relative_to(scratch).as_posix()) as path:
-                shutil.copyfile(file, path)
+    publish_files(place, save, last=PROGRESS)
 
 
 def has_state(place: Folder) -> bool:

@@ -17,8 +17,8 @@ from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.stages.lone_worker import Alone, run_alone
 from raydr.stages.train_progress import TrainingView, Watcher
 from raydr.stages.train_worker import train_worker, worker_arguments
-from raydr.stages.worker_group import checkpoint_folder, publish_files, run_worker_group, training_dtype
-from raydr.storage import Folder
+from raydr.stages.worker_group import checkpoint_folder, run_worker_group, training_dtype
+from raydr.storage import Folder, publish_files
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import NEUTRAL, TrainConfig

@@ -21,13 +21,12 @@ from raydr.models.config import ModelConfig
 from raydr.stages.tasks import fetch
 from raydr.stages.worker_group import (
     checkpoint_folder,
-    publish_files,
     report_checkpoint,
     run_worker_group,
     set_worker_threads,
     training_dtype,
 )
-from raydr.storage import Folder
+from raydr.storage import Folder, publish_files
 
 if TYPE_CHECKING:
     from raydr.models.cross_encoder import PairTokenizer

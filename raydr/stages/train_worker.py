@@ -18,8 +18,8 @@ from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.config import ModelConfig
 from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.shared_warmup import SharedWarmup
-from raydr.stages.worker_group import Member, RayTrainMember, publish_files, set_worker_threads
-from raydr.storage import Folder
+from raydr.stages.worker_group import Member, RayTrainMember, set_worker_threads
+from raydr.storage import Folder, publish_files
 
 if TYPE_CHECKING:
     from raydr.models.config import Side

@@ -211,16 +211,6 @@ def checkpoint_folder(output: Folder) -> Folder:
     return Folder(f"{output.url.rstrip('/')}.training")
 
 
-def publish_files(folder: Folder, save: Callable[[Path], None]) -> None:
-    """Write files locally with ``save``, and publish each of them in a folder on any file system."""
-    with tempfile.TemporaryDirectory(prefix="raydr-model-") as scratch:
-        save(Path(scratch))
-        for file in sorted(path for path in Path(scratch).rglob("*") if path.is_file()):
-            name = file.relative_to(scratch).as_posix()
-            with folder.publish(name) as target:
-                Path(target).write_bytes(file.read_bytes())
-
-
 def _say_if_too_few(settings: TrainConfig) -> None:
     import ray
 

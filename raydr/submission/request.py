@@ -96,7 +96,7 @@ def check_places(config: RunConfig) -> None:
     """Refuse places that mean something else in a job, whose folder is a copy that is deleted with the cluster.
 
     Raises:
-        ConfigError: names the settings that are relative paths.
+        ConfigError: names the settings that are relative paths; or nothing can be tracked in a bucket.
     """
     reader = config.data.reader.model_dump()
     source = str(reader.get("path") or "")
@@ -108,6 +108,14 @@ def check_places(config: RunConfig) -> None:
         ("judge.classifier.model.checkpoint", config.judge.classifier.model.checkpoint),
     ]
     places = [("workdir", config.workdir)]
+    if config.tracking.enabled and config.tracking.uri:
+        # An SQLite path is relative with three slashes, and absolute with four.
+        places.append(("tracking.uri", config.tracking.uri.removeprefix("sqlite:///")))
+    elif config.tracking.enabled and "://" in config.workdir:
+        raise ConfigError(
+            f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set it to an "
+            "MLflow server that the cluster reaches, or tracking.enabled=false"
+        )
     (perhaps_names if config.data.reader.name == "huggingface" else places).append(("data.reader.path", source))
     if not source:
         for split, files in (reader.get("files") or {}).items():

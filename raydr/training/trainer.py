@@ -144,9 +144,9 @@ class Trainer:
         coming = self.setup.batches.epoch(epoch, first_step)
         for step in range(first_step, self.num_steps):
             self.clock.start(self._is_logged(step + 1))
+            started = time.perf_counter()
             with self.clock.part("data"):
                 batches = [batch.to(self.device) for batch in next(coming)]
-            started = time.perf_counter()
             metrics = self._step(batches)
             metrics["seconds"] = time.perf_counter() - started
             self._after_step(step + 1, metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,16 +44,18 @@ class Schedule:
     unit: Literal["epoch", "round"] = "epoch"
 
     def rungs(self, factor: float) -> list[int]:
-        """The epochs after which ASHA compares, in ascending order.
+        """The epochs after which ASHA compares, in ascending order: the first ones at or after grace · factorᵏ.
 
         >>> Schedule("asha", grace_epochs=3, max_epochs=20, longest_warmup=2).rungs(2)
         [3, 6, 12]
+        >>> Schedule("asha", grace_epochs=3, max_epochs=9, longest_warmup=2).rungs(1.5)
+        [3, 5, 7]
         """
         found, rung = [], float(self.grace_epochs)
-        while round(rung) < self.max_epochs:
-            found.append(round(rung))
+        while math.ceil(rung) < self.max_epochs:
+            found.append(math.ceil(rung))
             rung *= factor
-        return found
+        return list(dict.fromkeys(found))
 
 
 def plan_schedule(space: Space) -> Schedule:

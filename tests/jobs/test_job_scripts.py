@@ -93,7 +93,7 @@ def test_every_stage_has_a_script_and_a_config(stage: str, run_script: Any, tmp_
     space = ["--space", str(ROOT / "tune_spaces" / "npc.yaml")] if stage == "tune" else []
     arguments = ["--config", str(JOBS / f"{stage}.yaml"), "--dry-run", "--set", f"workdir={tmp_path}", *space]
     status, printed = run_script(stage, *arguments)
-    assert status == (0 if stage in ("prepare", "refresh") else 1), printed
+    assert status == (0 if stage in ("prepare", "refresh", "tune") else 1), printed
     assert "the settings are valid" in printed
     if status:
         assert "does not exist: raydr " in printed
@@ -104,7 +104,7 @@ def test_every_stage_has_a_script_and_a_config(stage: str, run_script: Any, tmp_
 def test_the_jobs_of_a_run_share_data_and_model() -> None:
     configs = {stage: RunConfig.load(JOBS / f"{stage}.yaml") for stage in STAGES}
     assert len({config.workdir for config in configs.values()}) == 1
-    assert len({repr(config.data.reader) for config in configs.values()}) == 1
+    assert len({repr(config.data) for config in configs.values()}) == 1
     assert len({repr(config.model) for stage, config in configs.items() if stage != "prepare"}) == 1
 
 
@@ -115,6 +115,15 @@ def test_wrong_settings_and_wrong_usage_end_with_2(run_script: Any) -> None:
     assert "train.num_epoch: unknown key (value 3)" in printed
     assert run_script("train", "--config", config, "--fly")[0] == 2
     assert run_script("train", "--config", "none.yaml")[0] == 2
+
+
+def test_a_dry_run_looks_at_the_model_and_the_space_that_it_was_given(run_script: Any, tmp_path: Path) -> None:
+    dry = ["--dry-run", "--set", f"workdir={tmp_path}"]
+    _, printed = run_script("encode", "--config", str(JOBS / "encode.yaml"), "--model", "npc", *dry)
+    assert f"{tmp_path}/models/npc does not exist" in printed
+    space = ["--space", str(ROOT / "tune_spaces" / "npc.yaml"), "--set-space", "search.num_trial=3"]
+    status, printed = run_script("tune", "--config", str(JOBS / "tune.yaml"), *dry, *space)
+    assert (status, "num_trial" in printed) == (2, True)
 
 
 def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:

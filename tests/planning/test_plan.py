@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from raydr.planning.config import Prices
 from raydr.planning.estimate import StageEstimate
@@ -40,7 +41,6 @@ def test_what_did_not_run_or_was_interrupted_has_no_ratio():
 
 
 def test_arms_have_stages_of_the_same_name():
-    both = RunPlan((INDEX, INDEX), 10, "", "")
-    assert [
-        row[2] for row in compare(both, [StageTime(stage="index", seconds=5), StageTime(stage="index", seconds=6)])[1]
-    ] == ["5.0 s", "6.0 s"]
+    both = RunPlan((replace(INDEX, key="b"), replace(INDEX, key="a"), replace(INDEX, key="c")), 10, "", "")
+    taken = [StageTime(stage="index", seconds=5, key="a"), StageTime(stage="index", seconds=6, key="b")]
+    assert [row[2] for row in compare(both, taken)[1]] == ["6.0 s", "5.0 s", "not run"]

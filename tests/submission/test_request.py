@@ -14,7 +14,7 @@ import raydr
 from raydr.errors import ConfigError
 from raydr.submission.request import EXCLUDES, Sent, build_request, check_required_variables
 
-CONFIG = "name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\n"
+CONFIG = 'name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\ntracking: {uri: "http://mlflow:5000"}\n'
 
 
 @pytest.fixture
@@ -59,6 +59,8 @@ def test_raydr_itself_goes_along_unless_the_folder_has_it(project: Path) -> None
     [
         ("workdir=work/nq", "workdir 'work/nq'"),
         ("data.reader.path=../data", "data.reader.path '../data'"),
+        ("tracking.uri=mlruns", "tracking.uri 'mlruns'"),
+        ("tracking.uri=sqlite:///mlflow.db", "tracking.uri 'mlflow.db'"),
         ("model.checkpoint=./bert", "model.checkpoint './bert'"),
         ("judge.guide.checkpoint=./guide", "judge.guide.checkpoint './guide'"),
         ('data.reader={"name": "pairs", "files": {"train": ["a.jsonl"]}}', "data.reader.files.train 'a.jsonl'"),
@@ -69,6 +71,13 @@ def test_relative_places_are_refused(project: Path, override: str, named: str) -
     with pytest.raises(ConfigError, match="is deleted with the cluster") as refused:
         request(project, overrides=[override])
     assert named in str(refused.value)
+
+
+def test_a_bucket_needs_a_server_that_tracks(project: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tracking.uri is empty, and .* s3://bucket/nq cannot hold a SQLite file"):
+        request(project, overrides=["tracking.uri=''"])
+    request(project, overrides=["tracking.uri=''", "tracking.enabled=false"])
+    request(project, overrides=["tracking.uri=sqlite:////mnt/mlflow.db"])
 
 
 def test_hub_names_are_no_relative_places(project: Path) -> None:

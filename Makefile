@@ -54,4 +54,4 @@ bench: setup-dev ## encoding, training step and search, side by side
 	$(BIN)/python -m benchmarks.search
 
 clean: ## remove what the quickstart made
-	rm -rf work
+	rm -rf work/quickstart

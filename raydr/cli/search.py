@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from raydr.cli.options import ConfigFile, Model, Overrides, Overwrite, TestSplit, load
+from raydr.cli.options import ConfigFile, Overrides, Overwrite, TestSplit, load
 
 
 def run(
     config: ConfigFile,
     text: Annotated[str, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")] = "",
-    model: Model = "trained",
+    model: Annotated[
+        str, typer.Option("--model", help="Name of the model in the working folder; bm25 searches a split without one.")
+    ] = "trained",
     split: TestSplit = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",

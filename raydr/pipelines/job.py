@@ -293,12 +293,17 @@ class Job:
         return save_untrained(self.config, output, self.replaces(output))
 
     def encode(self, model: str = TRAINED, split: str = "") -> Artifact:
-        """Encode the corpus, or the queries of a split, with a model of the working folder."""
+        """Encode the corpus, or the queries of a split, with a model of the working folder.
+
+        The starting checkpoint as it is, ``untrained``, is put there if it is not.
+        """
         from raydr.stages.encode import encode_passages, encode_queries
 
         place = self.workspace
         output = place.queries(split, model) if split else place.passages(model)
         overwrite = self.replaces(output)
+        if model == UNTRAINED:
+            self.untrained()
         with self._stage(f"encode-{model}-{split or 'passages'}", output) as tracker:
             if split:
                 vectors = encode_queries(self.config, place.model(model), self.dataset, split, output, overwrite)

@@ -35,7 +35,6 @@ def run_main_job(job: Job) -> None:
         job.mine(config.data.train_split)
     for name in trained:
         job.train(name)
-    job.untrained()
     for system in systems:
         job.encode(system)
         job.index(system)

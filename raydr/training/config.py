@@ -119,7 +119,8 @@ class TrainConfig(Config):
     #: Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
     #: from a fraction of the memory.
     recompute_activations: bool = False
-    #: Hard negatives drawn for each query and epoch.
+    #: Hard negatives drawn for each query and epoch: of the candidates that the section negatives mines, without one of
+    #: those that came with the data. A query that has too few gets random passages.
     num_hard_negatives: int = Field(default=0, ge=0)
     #: How they are drawn from the candidate list.
     sampler: Annotated[Sampler, Pluggable()] = Top()

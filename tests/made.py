@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
+from raydr.models.tokens import Tokens
 from raydr.storage import Folder, write_part
 
 
@@ -73,3 +74,10 @@ def make_embeddings(
 def integer_vectors(num: int, dim: int, seed: int) -> NDArray[np.float16]:
     """Vectors of small integers: their inner products are exact in float32, and many are equal."""
     return np.random.default_rng(seed).integers(-2, 3, size=(num, dim)).astype(np.float16)
+
+
+def tokens_from_lists(rows: list[list[int]]) -> Tokens:
+    """Tokens of texts in one segment."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.array([token for row in rows for token in row], dtype=np.int32)
+    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]), lengths.astype(np.int32))

@@ -85,11 +85,6 @@ class PaddedGroups:
         """Each group alone; their vectors, one piece after the other, are in the order of ``groups``."""
         return [PaddedGroups((group,), torch.arange(len(group["input_ids"]))) for group in self.groups]
 
-    @property
-    def num_padded_tokens(self) -> int:
-        """Tokens that the encoder reads, padding included."""
-        return sum(group["input_ids"].numel() for group in self.groups)
-
     def to(self, device: torch.device) -> PaddedGroups:
         """The same on a device; copies to it do not block."""
         if device.type == "cpu":

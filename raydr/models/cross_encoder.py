@@ -152,15 +152,7 @@ class PairTokenizer:
             return_attention_mask=False,
             return_token_type_ids=has_types,
         )
-        rows = encoded["input_ids"]
-        lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        type_starts = lengths.astype(np.int32)
-        if has_types:
-            starts = (types.index(1) if 1 in types else len(types) for types in encoded["token_type_ids"])
-            type_starts = np.fromiter(starts, dtype=np.int32, count=len(rows))
-        return Tokens(ids, offsets, type_starts)
+        return Tokens.of(encoded)
 
 
 @torch.inference_mode()

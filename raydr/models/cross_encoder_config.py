@@ -14,7 +14,7 @@ class CrossEncoderConfig(Config):
     #: A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
     #: checkpoint gets a new one.
     checkpoint: str = OFFLINE_CHECKPOINT
-    #: Tokens of query, title and text together; the passage is cut where they are more.
+    #: Tokens of query, title and text together; where they are more, the longer of query and passage is cut.
     max_length: int = Field(default=256, ge=8, le=8192)
     #: Put between title and text.
     title_separator: str = " "

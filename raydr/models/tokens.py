@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.errors import ModelError
@@ -29,6 +28,20 @@ class Tokens:
     offsets: NDArray[np.int64]
     type_starts: NDArray[np.int32]
     num_truncated: int = 0
+
+    @classmethod
+    def of(cls, encoded: Any) -> Tokens:
+        """What a fast tokenizer has returned for some texts."""
+        rows = encoded["input_ids"]
+        lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        type_starts = lengths.astype(np.int32)
+        if "token_type_ids" in encoded:
+            starts = (types.index(1) if 1 in types else len(types) for types in encoded["token_type_ids"])
+            type_starts = np.fromiter(starts, dtype=np.int32, count=len(rows))
+        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or [])
+        return cls(ids, offsets, type_starts, truncated)
 
     @property
     def num_rows(self) -> int:
@@ -108,15 +121,7 @@ class TextTokenizer:
             return_attention_mask=False,
             return_token_type_ids=second is not None,
         )
-        rows = encoded["input_ids"]
-        lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        type_starts = lengths.astype(np.int32)
-        if second is not None:
-            type_starts = np.array([_second_start(types) for types in encoded["token_type_ids"]], dtype=np.int32)
-        truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or [])
-        return Tokens(ids, offsets, type_starts, truncated)
+        return Tokens.of(encoded)
 
     def _segments(self, titles: list[str] | None, texts: list[str]) -> tuple[list[str], list[str] | None]:
         prefix = self.side.prefix
@@ -138,19 +143,3 @@ class TextTokenizer:
                 break
             title = title[: spans[wanted - 1][1]]
         return title
-
-
-def _second_start(types: list[int]) -> int:
-    return types.index(1) if 1 in types else len(types)
-
-
-def tokens_from_lists(rows: list[list[int]]) -> Tokens:
-    """Tokens from plain lists, for tests and notebooks.
-
-    >>> tokens_from_lists([[1, 2, 3], [4]]).lengths.tolist()
-    [3, 1]
-    """
-    array = pa.array(rows, type=pa.list_(pa.int32()))
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Tokens(array.flatten().to_numpy().astype(np.int32), offsets, lengths.astype(np.int32))

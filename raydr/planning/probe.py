@@ -64,8 +64,8 @@ def probe_encoding(
     tokens = tokenizers["passage"](titles, texts)
     texts_per_second = len(texts) / (time.perf_counter() - started)
     budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
-    passages = _describe(tokens, budget, [*titles, *texts])
-    asked = _describe(tokenizers["query"](None, queries), budget, queries) if queries else passages
+    passages = _describe(tokens, budget)
+    asked = _describe(tokenizers["query"](None, queries), budget) if queries else passages
     model = DualEncoder.from_config(config.model, config.seed)
     tower = model.tower("passage")
     num_parameters = sum(weights.numel() for weights in model.parameters())
@@ -122,14 +122,12 @@ def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunC
         return count / (time.perf_counter() - started)
 
 
-def _describe(tokens: Tokens, budget: int, texts: list[str]) -> TextSample:
+def _describe(tokens: Tokens, budget: int) -> TextSample:
     from raydr.models.batching import plan_batches
 
     lengths = tokens.lengths
     padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
-    num_bytes = sum(len(text.encode()) for text in texts)
-    num = tokens.num_rows
-    return TextSample(float(lengths.mean()), padded / num, tokens.num_truncated / num, num_bytes / num)
+    return TextSample(float(lengths.mean()), padded / tokens.num_rows)
 
 
 class _Stop(Exception):

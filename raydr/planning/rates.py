@@ -12,14 +12,10 @@ class TextSample:
     Args:
         mean_tokens: of a text, special tokens included, cut at the maximum length.
         padded_tokens: the same with the padding of the encoder's batches.
-        truncated_share: texts that are cut.
-        mean_bytes: of the text itself.
     """
 
     mean_tokens: float
     padded_tokens: float
-    truncated_share: float
-    mean_bytes: float
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,6 @@ class EncodingRates:
     load_seconds: float
     peak_bytes: int | None
     device: str
-
-    @property
-    def passages_per_second(self) -> float:
-        """Passages that one encoder encodes."""
-        return self.tokens_per_second / self.passages.padded_tokens
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,6 @@ class Page:
         self._parts.append(f"<h2>{escape(text)}</h2>")
         return self
 
-    def subheading(self, text: str) -> Page:
-        self._parts.append(f"<h3>{escape(text)}</h3>")
-        return self
-
     def paragraph(self, text: str) -> Page:
         self._parts.append(f"<p>{escape(text)}</p>")
         return self

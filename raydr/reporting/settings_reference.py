@@ -11,7 +11,6 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -184,8 +183,6 @@ def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None])
     if isinstance(annotation, type) and issubclass(annotation, Component) and pluggable:
         kinds.setdefault(annotation)
         return f"{annotation.kind}: {', '.join(f'`{name}`' for name in _choices(annotation))}"
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return ", ".join(f"`{one.value}`" for one in annotation)
     if origin in (list, tuple, dict, frozenset, set):
         inner = [_shown(one, pluggable, kinds) for one in arguments if one is not Ellipsis]
         return f"keys with {inner[-1]}" if origin is dict else f"list of {', '.join(dict.fromkeys(inner))}"

@@ -13,8 +13,8 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.inference import InferenceEncoder
 from raydr.models.packing import pack, plan_packs, use_packed_attention
-from raydr.models.tokens import tokens_from_lists
 from tests.conftest import make_sentence
+from tests.made import tokens_from_lists
 
 TITLES = [make_sentence(at, 3) if at % 3 else "" for at in range(40)]
 TEXTS = [make_sentence(at, 1 + at % 17) for at in range(40)]

@@ -19,8 +19,8 @@ from raydr.planning.estimate import (
 )
 from raydr.planning.rates import EncodingRates, RunRates, SearchRates, TextSample, TrainingRates
 
-PASSAGES = TextSample(mean_tokens=100, padded_tokens=125, truncated_share=0, mean_bytes=500)
-QUERIES = TextSample(mean_tokens=10, padded_tokens=12.5, truncated_share=0, mean_bytes=50)
+PASSAGES = TextSample(mean_tokens=100, padded_tokens=125)
+QUERIES = TextSample(mean_tokens=10, padded_tokens=12.5)
 ENCODING = EncodingRates(
     passages=PASSAGES, queries=QUERIES, dim=64, num_parameters=1000, tokens_per_second=12_500, texts_per_second=1000,
     load_seconds=7, peak_bytes=10**9, device="cpu",

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.models.tokens import Tokens, tokens_from_lists
+from raydr.models.tokens import Tokens
+from tests.made import tokens_from_lists
 
 TOKENIZER = "tests.stages.stub:load_tokenizer"
 ENCODER = "tests.stages.stub:StubEncoder"

@@ -72,6 +72,15 @@ def gather_uneven(local: Tensor) -> list[Tensor]:
     return [rows[:size] for rows, size in zip(gathered, sizes, strict=True)]
 
 
+def gather_interleaved(local: Tensor) -> Tensor:
+    """All rows, where each rank has every ``num_ranks()``-th of them, beginning with its own rank."""
+    shares = gather_uneven(local)
+    merged = local.new_empty((sum(len(share) for share in shares), *local.shape[1:]))
+    for at, share in enumerate(shares):
+        merged[at :: len(shares)] = share
+    return merged
+
+
 def mean_over_ranks(values: Tensor) -> Tensor:
     """Element-wise mean over all ranks."""
     if num_ranks() == 1:

@@ -23,7 +23,7 @@ from raydr.noise.detector import Detection
 from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
-from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
+from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
 from raydr.training.config import PairDetectionConfig, TrainConfig
 
 #: Numbers of the random passages' vectors that are gathered at a time: 32 MiB.
@@ -126,10 +126,7 @@ class PairDetector:
             queries = self._encode_queries(model, mine, device)
         model.train(was_training)
         values_N2 = self._perplexities(queries, passages, mine, column, pool, epoch, scale)
-        shares = gather_uneven(torch.from_numpy(values_N2).to(device))
-        merged_N2 = np.empty((len(examples), 2), dtype=np.float64)
-        for at, share in enumerate(shares):
-            merged_N2[at :: len(shares)] = share.cpu().numpy()
+        merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
         return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
     def _encode_passages(self, model: DualEncoder, pool: NDArray[np.int64], device: torch.device) -> Tensor:
@@ -139,11 +136,7 @@ class PairDetector:
         vectors = encode_tokens(
             model.tower("passage"), tokenizer(texts.titles, texts.texts), TOKEN_BUDGET[device.type], tokenizer.pad_id
         )
-        shares = gather_uneven(torch.from_numpy(vectors).to(device))
-        merged = torch.empty((len(pool), shares[0].shape[1]), device=device)
-        for at, share in enumerate(shares):
-            merged[at :: len(shares)] = share
-        return merged
+        return gather_interleaved(torch.from_numpy(vectors).to(device))
 
     def _encode_queries(self, model: DualEncoder, mine: NDArray[np.int64], device: torch.device) -> Tensor:
         tokenizer = self.tokenizers["query"]

@@ -22,7 +22,7 @@ from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
-from raydr.training.collectives import broadcast_object, gather_uneven, num_ranks, rank
+from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
 from raydr.training.config import DevConfig
 
 #: Passages ranked for each query, or more if the measure looks at more.
@@ -126,9 +126,4 @@ class DevRetrieval:
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET[device.type], self.pad_ids[side])
-        shares = gather_uneven(torch.from_numpy(vectors).to(device))
-        total = sum(len(share) for share in shares)
-        merged = torch.empty((total, shares[0].shape[1]), device=device)
-        for at, share in enumerate(shares):
-            merged[at :: len(shares)] = share
-        return merged
+        return gather_interleaved(torch.from_numpy(vectors).to(device))

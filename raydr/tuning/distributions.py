@@ -51,11 +51,7 @@ class Range:
     @property
     def ends(self) -> list[Any]:
         """What has to be valid for every value between to be."""
-        return [self._clean(self.low), self._clean(self.high)]
-
-    @property
-    def ordered(self) -> bool:
-        return True
+        return [self.clean(self.low), self.clean(self.high)]
 
     def all_values(self) -> list[Any] | None:
         """None if they cannot be listed."""
@@ -66,8 +62,8 @@ class Range:
         if self.integer:
             return int(rng.integers(int(self.low), int(self.high), endpoint=True))
         if self.log:
-            return self._clean(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
-        return self._clean(rng.uniform(self.low, self.high))
+            return self.clean(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+        return self.clean(rng.uniform(self.low, self.high))
 
     def contains(self, value: Any) -> bool:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -75,9 +71,6 @@ class Range:
 
     def clean(self, value: float) -> Any:
         """A number of the range as it is tried: rounded, and not beyond the ends."""
-        return self._clean(value)
-
-    def _clean(self, value: float) -> Any:
         if self.integer:
             return round(value)
         return float(min(max(round_digits(value), self.low), self.high))

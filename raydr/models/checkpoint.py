@@ -7,6 +7,7 @@ from pathlib import Path
 
 from raydr.errors import ModelError
 from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig
+from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.storage import Folder
 
 #: The file beside a saved encoder that holds its :class:`ModelConfig`.
@@ -51,6 +52,11 @@ def checkpoint_fingerprint(config: ModelConfig) -> str:
     if config.towers == "two" and config.passage_checkpoint:
         names.append(config.passage_checkpoint)
     return "+".join(_fingerprint(resolve_checkpoint(name), config.trust_remote_code) for name in names)
+
+
+def cross_encoder_fingerprint(config: CrossEncoderConfig) -> str:
+    """As :func:`checkpoint_fingerprint`, of a cross-encoder's checkpoint."""
+    return _fingerprint(resolve_checkpoint(config.checkpoint), config.trust_remote_code)
 
 
 def _fingerprint(resolved: str, trust_remote_code: bool) -> str:

@@ -16,9 +16,7 @@ from typing import Any
 from raydr.artifacts import Artifact
 from raydr.config import RunConfig
 from raydr.errors import ConfigError
-from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.models.config import ModelConfig
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.sieve import Sieve
 from raydr.pipelines import stage_calls as make
@@ -318,7 +316,7 @@ class _Planner:
             "cross_encoder",
             {
                 **settings.fingerprint_settings(exclude={"model": {"checkpoint"}}),
-                "checkpoint": _checkpoint(settings.model),
+                "checkpoint": cross_encoder_fingerprint(settings.model),
                 "split": config.data.train_split,
                 "seed": config.seed,
             },
@@ -431,10 +429,6 @@ def _untrained_key(config: RunConfig) -> dict[str, Any]:
         "checkpoint": checkpoint_fingerprint(config.model),
         "seed": config.seed,
     }
-
-
-def _checkpoint(model: CrossEncoderConfig) -> str:
-    return checkpoint_fingerprint(ModelConfig(checkpoint=model.checkpoint, trust_remote_code=model.trust_remote_code))
 
 
 def _evaluated_answers(config: RunConfig) -> dict[str, Any]:

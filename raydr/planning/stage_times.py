@@ -15,8 +15,8 @@ class StageTime(Config):
     Args:
         stage: its name.
         seconds: of the attempt that finished it.
-        key: tells stages of the same name apart.
         num_parts_before: parts that interrupted attempts had left, whose time is not known.
+        key: tells stages of the same name apart.
     """
 
     stage: str

@@ -24,6 +24,7 @@ from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.stages.data_context import data_context
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity
+from raydr.stages.tasks import fetch
 from raydr.storage import Folder, write_part
 
 if TYPE_CHECKING:
@@ -359,9 +360,8 @@ def encoder_dtype(settings: EncodeConfig, device: str) -> tuple[str, str]:
         return resolve_dtype(dtype, device)
 
     task = ray.remote(num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor)(resolve)
-    with worker_errors():
-        resolved: tuple[str, str] = ray.get(task.remote(settings.dtype, device))
-        return resolved
+    resolved: tuple[str, str] = fetch(task.remote(settings.dtype, device))
+    return resolved
 
 
 def _run(

@@ -28,6 +28,7 @@ from raydr.indexing.torch_flat import EXACT
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, node_capacities
 from raydr.stages.runs import KIND, part_name, write_run_part
+from raydr.stages.tasks import fetch
 from raydr.storage import Folder
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
@@ -208,8 +209,7 @@ def faiss_on_gpu_nodes() -> bool:
     import ray
 
     say("search: asking a node with a GPU what its FAISS can")
-    with worker_errors():
-        found: bool = ray.get(ray.remote(num_cpus=0, num_gpus=1)(has_cuda).remote())
+    found: bool = fetch(ray.remote(num_cpus=0, num_gpus=1)(has_cuda).remote())
     return found
 
 

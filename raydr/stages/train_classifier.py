@@ -16,8 +16,7 @@ from raydr.console import say, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError, TrainingError
-from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.models.config import ModelConfig
+from raydr.models.checkpoint import cross_encoder_fingerprint
 from raydr.stages.tasks import fetch
 from raydr.stages.worker_group import (
     checkpoint_folder,
@@ -73,9 +72,7 @@ def train_classifier(
             f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and no candidates were given: mine "
             "some first, or set it to 0"
         )
-    checkpoint = checkpoint_fingerprint(
-        ModelConfig(checkpoint=settings.model.checkpoint, trust_remote_code=settings.model.trust_remote_code)
-    )
+    checkpoint = cross_encoder_fingerprint(settings.model)
     if settings.num_epochs == 0:
         identity = Identity(
             kind="cross_encoder",

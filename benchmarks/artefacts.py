@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Building, Identity, begin
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 
 def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Folder:

@@ -12,8 +12,8 @@ import statistics
 
 from benchmarks.timing import write_report
 from raydr import RunConfig
-from raydr.pipelines.job import open_job
-from raydr.planning.stage_times import time_of
+from raydr.graph.job import open_job
+from raydr.graph.stage_times import time_of
 
 MODES = {"between": False, "beside": True}
 

@@ -21,16 +21,16 @@ import pyarrow as pa
 from benchmarks.artefacts import make_corpus
 from benchmarks.texts import make_texts
 from benchmarks.timing import interleave, print_rates, steady_rate, write_report
-from raydr.cluster import RayConfig, connected
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.inference import InferenceEncoder
+from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.encode import encode_passages, output_name
 from raydr.stages.train import save_untrained
-from raydr.storage import Folder, write_part
+from raydr.store.folder import Folder, write_part
 
 
 def main() -> None:

@@ -21,14 +21,14 @@ import numpy as np
 from benchmarks.artefacts import make_embeddings
 from benchmarks.search import unit_vectors
 from benchmarks.timing import interleave, ratios, timed, write_report
-from raydr.cluster import RayConfig, connected
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.embeddings import Embeddings
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import fill, needs_training, plan_shards, sample_rows, train_index, write_index
 from raydr.indexing.factory import make_index
+from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 
 def main() -> None:

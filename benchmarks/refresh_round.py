@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.timing import timed, write_report
 from raydr import RunConfig
-from raydr.pipelines.job import open_job
-from raydr.pipelines.refresh import RefreshOutcome, run_refresh
+from raydr.graph.job import open_job
+from raydr.graph.refresh import RefreshOutcome, run_refresh
 
 
 def main() -> None:

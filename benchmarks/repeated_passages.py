@@ -16,8 +16,8 @@ from raydr import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
+from raydr.graph.job import open_job
 from raydr.models.dual_encoder import build_tokenizers
-from raydr.pipelines.job import open_job
 from raydr.training.batches import BatchMaker
 
 

@@ -19,17 +19,17 @@ import ray
 
 from benchmarks.artefacts import make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
-from raydr.artifacts import Identity
-from raydr.cluster import RayConfig, connected
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.encode import encode_passages, encode_queries
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
 from raydr.stages.prepare import prepare
 from raydr.stages.runs import Run
 from raydr.stages.search import search
-from raydr.storage import Folder
+from raydr.store.artifact import Identity
+from raydr.store.folder import Folder
 
 #: The indexes, by what they are called in the tables.
 INDEXES = {"IVF": "IVF1024,SQfp16", "exact": "Flat"}

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from benchmarks.artefacts import make_embeddings
 from benchmarks.timing import interleave, print_rates, steady_rate, timed, write_report
-from raydr.cluster import RayConfig, connected
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
 from raydr.stages.search import search
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 
 NumberT = TypeVar("NumberT", int, float)

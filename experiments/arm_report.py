@@ -13,10 +13,10 @@ import numpy as np
 
 from experiments.arms import DETECTORS, ArmResult, gap_closed
 from experiments.tables import Table, write_markdown
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, compare, summarize
-from raydr.reporting.figure import COLORS, Draw, grid
+from raydr.pages.figure import COLORS, Draw, grid
+from raydr.runtime.console import say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

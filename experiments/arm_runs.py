@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
-from raydr.artifacts import Artifact, fingerprint_of
-from raydr.config import RunConfig
-from raydr.console import progress_bar, say
+from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
 from raydr.indexing.config import SearchConfig
+from raydr.runtime.console import progress_bar, say
 from raydr.stages.tasks import fetch
+from raydr.store.artifact import Artifact, fingerprint_of
 from raydr.training.config import NEUTRAL
 
 #: Sections of the config that decide what an arm comes to.

@@ -18,8 +18,7 @@ import torch
 
 from experiments.live_encoder import LiveEncoder
 from experiments.redrawn import redraw_candidates
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.evaluation.metrics import parse_measures, score_queries
@@ -32,7 +31,8 @@ from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detector import Detector
 from raydr.noise.mixture import GaussianDetector
 from raydr.stages.judge_negatives import known_false_negatives
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from raydr.console import say
 from raydr.errors import DataError
+from raydr.runtime.console import say
 from raydr.seeding import stable_hash64
 
 Qrels = dict[str, list[tuple[str, str, str]]]

@@ -17,12 +17,12 @@ from experiments.arm_runs import Arm, model_folder, run_arms
 from experiments.arms import ArmData
 from experiments.noisy_pairs import make_data
 from experiments.passage_kinds import KindScores, kinds_picture, kinds_table, sample_kinds, score_kinds
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
+from raydr.graph.job import Job, open_job
 from raydr.losses.rcl import RCL
-from raydr.pipelines.job import Job, open_job
+from raydr.runtime.console import say
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ from experiments.arms import DETECTORS
 from experiments.noisy_pairs import BASELINE, make_data
 from experiments.perplexity_panels import States, load, measure_missing
 from experiments.tables import Table, write_markdown
-from raydr.console import say
+from raydr.graph.job import open_job
 from raydr.noise.detection_report import report_detection
-from raydr.pipelines.job import open_job
+from raydr.runtime.console import say
 
 
 def main() -> None:

@@ -24,14 +24,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raydr.console import say, show_table
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.corrected_nce import CorrectedNCE
 from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.softmax import Softmax
-from raydr.reporting.figure import COLORS, grid
+from raydr.pages.figure import COLORS, grid
+from raydr.runtime.console import say, show_table
 from raydr.seeding import query_rng
 
 if TYPE_CHECKING:

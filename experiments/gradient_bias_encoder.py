@@ -26,13 +26,13 @@ import torch
 from torch import Tensor
 
 from experiments.gradient_bias import KINDS, Settings, draw_negatives
-from raydr.console import say, show_table
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.models.batching import PaddedGroups, pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.negatives.samplers.base import Sampler
+from raydr.runtime.console import say, show_table
 from raydr.seeding import query_rng, stable_hash64
 
 NUM_QUERIES = 64

@@ -24,10 +24,10 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.arms import EpochListener
 from experiments.pair_labels import Pairs, convert, siblings
-from raydr.config import RunConfig
-from raydr.console import say, show_table
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.graph.job import open_job
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.noise.anchored import AnchoredDetector
@@ -36,8 +36,8 @@ from raydr.noise.detection_report import report_detection
 from raydr.noise.detector import Detector
 from raydr.noise.mixture import GaussianDetector
 from raydr.noise.perplexity import Perplexities
-from raydr.pipelines.job import open_job
-from raydr.reporting.figure import COLORS, legend, png
+from raydr.pages.figure import COLORS, legend, png
+from raydr.runtime.console import say, show_table
 from raydr.training.checkpoint import Progress
 from raydr.training.config import PairDetectionConfig
 from raydr.training.detection import PairDetector

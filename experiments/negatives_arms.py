@@ -13,8 +13,8 @@ from experiments.arm_report import report_arms
 from experiments.arm_runs import Arm, run_arms
 from experiments.arms import ArmOptions
 from experiments.noisy_pairs import make_data
+from raydr.graph.job import open_job
 from raydr.negatives.samplers.mixed import Mixed
-from raydr.pipelines.job import open_job
 
 BASELINE = "random"
 #: Variants that are compared with each other too: drawn alike, without and with the correction.

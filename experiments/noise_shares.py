@@ -22,13 +22,13 @@ from experiments.arm_runs import run_arms
 from experiments.arms import ArmResult
 from experiments.noisy_pairs import REFERENCE, arm_names, make_arms
 from experiments.tables import Table, write_markdown
-from raydr.cluster import connected
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import MeasureSummary, compare, summarize
-from raydr.pipelines.job import open_job
-from raydr.reporting.figure import COLORS, Draw, grid
+from raydr.graph.job import open_job
+from raydr.pages.figure import COLORS, Draw, grid
+from raydr.runtime.cluster import connected
+from raydr.runtime.console import say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,9 +16,9 @@ from experiments.arguments import load_config, run_parser
 from experiments.arm_report import report_arms
 from experiments.arm_runs import Arm, run_arms
 from experiments.arms import ArmData, ArmOptions
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError, DataError
-from raydr.pipelines.job import Job, open_job
+from raydr.graph.job import Job, open_job
 
 BASELINE = "nce"
 REFERENCE = "clean"

@@ -17,10 +17,10 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.reporting.figure import COLORS, Draw, grid
+from raydr.pages.figure import COLORS, Draw, grid
 from raydr.stages.audit_scores import FALSE_NEGATIVE, HARD, KINDS, POSITIVE, RANDOM, SAMPLE, draw_pairs
 from raydr.stages.judge_negatives import query_texts
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

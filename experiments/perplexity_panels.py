@@ -18,12 +18,12 @@ from experiments.arm_runs import Arm
 from experiments.arms import DETECTORS, ArmData, EpochListener, PreparedArm, prepare_arm
 from experiments.noisy_pairs import BASELINE, make_data
 from experiments.tables import Table, write_markdown
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
+from raydr.graph.job import open_job
 from raydr.noise.detection_report import report_detection
 from raydr.noise.perplexity import Perplexities
-from raydr.pipelines.job import open_job
-from raydr.reporting.noise_plots import DetectedPairs, detection_panel
+from raydr.pages.noise_plots import DetectedPairs, detection_panel
+from raydr.runtime.console import say
 from raydr.stages.tasks import results
 from raydr.training.checkpoint import Progress
 from raydr.training.config import PairDetectionConfig

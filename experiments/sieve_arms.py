@@ -16,10 +16,10 @@ from experiments.arm_report import report_arms
 from experiments.arm_runs import Arm, run_arms
 from experiments.arms import ArmData, ArmOptions
 from experiments.noisy_pairs import REFERENCE, make_data
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.pipelines.job import Job, open_job
+from raydr.graph.job import Job, open_job
+from raydr.store.artifact import Artifact
 
 UNFILTERED = "all"
 

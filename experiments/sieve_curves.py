@@ -31,16 +31,16 @@ from experiments.candidate_scores import (
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
 from experiments.noisy_pairs import make_data
 from experiments.tables import Table, write_markdown
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
+from raydr.graph.job import Job, open_job
 from raydr.losses.schedule import BetaSchedule
 from raydr.negatives.samplers.simans import SimANS
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.sieve import Sieve
-from raydr.pipelines.job import Job, open_job
-from raydr.reporting.figure import COLORS, Draw, grid, legend
+from raydr.pages.figure import COLORS, Draw, grid, legend
+from raydr.runtime.console import say
 from raydr.stages.tasks import fetch
 from raydr.stages.train_classifier import train_classifier
 from raydr.stages.train_sieve import train_sieve

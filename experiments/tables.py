@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydr.console import show_table
+from raydr.runtime.console import show_table
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from argparse import Namespace
 from script import main, options
 
 import raydr
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 
 
 def encode(config: RunConfig, arguments: Namespace) -> None:

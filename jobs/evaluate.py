@@ -11,8 +11,8 @@ from argparse import Namespace
 from published import compare_with_published
 from script import main, options
 
-from raydr.config import RunConfig
-from raydr.pipelines.job import open_job
+from raydr.config.run import RunConfig
+from raydr.graph.job import open_job
 from raydr.stages.evaluate import load_result
 
 

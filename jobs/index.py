@@ -10,7 +10,7 @@ from argparse import Namespace
 from script import main, options
 
 import raydr
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 
 
 def index(config: RunConfig, arguments: Namespace) -> None:

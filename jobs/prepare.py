@@ -9,8 +9,8 @@ from argparse import Namespace
 
 from script import main, options
 
-from raydr.config import RunConfig
-from raydr.pipelines.job import open_job
+from raydr.config.run import RunConfig
+from raydr.graph.job import open_job
 
 
 def prepare(config: RunConfig, arguments: Namespace) -> None:

@@ -12,7 +12,7 @@ from published import compare_with_published
 from script import main, options
 
 import raydr
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 
 
 def refresh(config: RunConfig, arguments: Namespace) -> None:

@@ -11,12 +11,12 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from typing import NoReturn
 
-from raydr.cli.endings import exit_status
-from raydr.config import RunConfig
-from raydr.console import say
-from raydr.preflight import Need, Stage, check_inputs
-from raydr.submission.request import check_required_variables
-from raydr.workspace import TRAINED
+from raydr.config.run import RunConfig
+from raydr.graph.workspace import TRAINED
+from raydr.ops.preflight import Need, Stage, check_inputs
+from raydr.ops.submit.request import check_required_variables
+from raydr.runtime.console import say
+from raydr.verbs.endings import exit_status
 
 
 def options(description: str | None) -> ArgumentParser:

@@ -11,9 +11,9 @@ from argparse import Namespace
 from script import main, options
 
 import raydr
-from raydr.config import RunConfig
-from raydr.pipelines.tune_plan import open_plan
-from raydr.preflight import Need
+from raydr.config.run import RunConfig
+from raydr.ops.preflight import Need
+from raydr.tuning.plan import open_plan
 
 
 def tune(config: RunConfig, arguments: Namespace) -> None:

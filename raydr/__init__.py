@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from raydr.api import (
+    from raydr.config.run import RunConfig
+    from raydr.verbs.api import (
         audit,
         doctor,
         encode,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         tune,
         why,
     )
-    from raydr.config import RunConfig
 
 __all__ = [
     "RunConfig",
@@ -67,9 +67,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the verbs when they are first used: ``import raydr`` and ``raydr --help`` stay fast."""
     if name == "RunConfig":
-        return importlib.import_module("raydr.config").RunConfig
+        return importlib.import_module("raydr.config.run").RunConfig
     if name in __all__:
-        function = getattr(importlib.import_module("raydr.api"), name)
+        function = getattr(importlib.import_module("raydr.verbs.api"), name)
         globals()[name] = function
         return function
     raise AttributeError(f"module 'raydr' has no attribute {name!r}")

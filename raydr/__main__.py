@@ -1,5 +1,5 @@
 """``python -m raydr``."""
 
-from raydr.cli import main
+from raydr.verbs import main
 
 main()

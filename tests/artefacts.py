@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from raydr.artifacts import Building, Identity, begin
 from raydr.data.corpus import Corpus, hash_content, hash_strings
 from raydr.data.dataset import Dataset
 from raydr.data.schema import to_table, write_arrow
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 
 def make_corpus(path: Path, passages: list[dict[str, Any]], part_rows: int = 50) -> Corpus:

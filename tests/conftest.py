@@ -136,7 +136,7 @@ def ray_local() -> Iterator[None]:
     """One Ray without dashboard for all ordinary tests."""
     import ray
 
-    from raydr.cluster import RayConfig, connected
+    from raydr.runtime.cluster import RayConfig, connected
 
     with tempfile.TemporaryDirectory(prefix="rt-") as temp_dir:
         with connected(RayConfig(num_cpus=2, num_gpus=0, object_store_gib=0.25, temp_dir=temp_dir)):

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.tokens import Tokens
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 
 def _make(

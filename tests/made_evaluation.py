@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydr.artifacts import Building, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
-from raydr.storage import Folder
+from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder
 
 
 def config_for(workdir: Path, **settings: Any) -> RunConfig:

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact, Manifest
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Manifest
+from raydr.store.folder import Folder
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:

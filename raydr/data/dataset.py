@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from raydr.artifacts import Artifact
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 class Dataset:

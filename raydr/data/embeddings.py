@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 def to_embedding_table(ids: pa.Array | list[str], vectors: NDArray[np.float16]) -> pa.Table:

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Mapping
 
 from raydr import __version__
-from raydr.artifacts import Artifact, Identity, Manifest, Part
 from raydr.data.embeddings import Embeddings, dim_of
 from raydr.data.schema import read_arrow
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Identity, Manifest, Part
+from raydr.store.folder import Folder
 
 
 class GrowingEmbeddings:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import fsspec
 
 from raydr.errors import DataError
-from raydr.storage import Folder, resolve_url
+from raydr.store.folder import Folder, resolve_url
 
 _CHUNK = 1 << 20
 

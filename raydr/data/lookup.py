@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import DONE, Part, record_part
 from raydr.data.corpus import hash_content, hash_strings
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import write_bad_rows
 from raydr.errors import DataError
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import DONE, Part, record_part
+from raydr.store.folder import Folder, write_part
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Part, record_part
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
 from raydr.data.staging import write_bad_rows
 from raydr.data.subset import choose_queries
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Part, record_part
+from raydr.store.folder import Folder, write_part
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raydr.artifacts import Part, record_part
 from raydr.component import Config
 from raydr.data.fields import content_id
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.schema import TableName, to_table, write_arrow
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Part, record_part
+from raydr.store.folder import Folder, write_part
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.

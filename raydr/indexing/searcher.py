@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError, FingerprintError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 #: Query texts to vectors, shape (N, dim).
 EncodeQueries = Callable[[list[str]], NDArray[np.float16]]

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact
 from raydr.data.schema import read_arrow
 from raydr.errors import ArtifactError
 from raydr.indexing.backend import load_faiss
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 TRAINED_NAME = "trained.faiss"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from raydr.errors import ModelError
 from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 #: The file beside a saved encoder that holds its :class:`ModelConfig`.
 MODEL_FILE = "raydr.json"

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artifacts import FORMAT_VERSION, Artifact, Building, Identity, Part, begin, record_part
-from raydr.config import RunConfig
-from raydr.console import say, show_summary, warn
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, to_table, write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.noise.chain import judge_negatives, split_pairs
+from raydr.runtime.console import say, show_summary, warn
 from raydr.stages.tasks import results
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import FORMAT_VERSION, Artifact, Building, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 #: Of data sets without dropped pairs; 2: these are kept as such.
 FILTER_VERSION = 2

@@ -20,22 +20,22 @@ from typing import Any
 
 import numpy as np
 
-from raydr.artifacts import MANIFEST, Artifact, Building, Identity, Part, begin
-from raydr.config import RunConfig
-from raydr.console import say, show_summary, show_table, warn
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError
 from raydr.noise.agreement import Agreement
 from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 from raydr.noise.offenders import Offender, merge_offenders
-from raydr.reporting.audit_report import negative_rows, pair_rows, quality_rows
+from raydr.pages.audit import negative_rows, pair_rows, quality_rows
+from raydr.runtime.console import say, show_summary, show_table, warn
 from raydr.stages.audit_parts import PartFindings, audit_negatives, audit_pairs, suspected_queries
 from raydr.stages.audit_report import REPORT, SUMMARY, AuditInputs, write_report
 from raydr.stages.audit_scores import SAMPLE, ScorePairs, ScoresJob, draw_pairs
 from raydr.stages.tasks import fetch, results
 from raydr.stages.units import Scoring, Unit, plan_scoring, run_units
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact, Building, Identity, Part, begin
+from raydr.store.folder import Folder
 
 #: Verdicts shown of each judge.
 NUM_OFFENDERS = 10

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import hash_strings
 from raydr.data.schema import VERDICTS, read_arrow, read_parquet, write_parquet
 from raydr.noise.agreement import Agreement, AlignedVerdicts, align
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 from raydr.noise.offenders import Offender, worst_offenders
 from raydr.stages.units import write_unit
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)

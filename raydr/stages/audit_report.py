@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
@@ -20,12 +19,13 @@ from raydr.noise.audit_result import AuditResult, PairFindings
 from raydr.noise.detector import MixtureFit
 from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
-from raydr.reporting.audit_report import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
-from raydr.reporting.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
-from raydr.reporting.plots import distributions
+from raydr.pages.audit import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
+from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
+from raydr.pages.plots import distributions
 from raydr.stages.audit_scores import KINDS
 from raydr.stages.judge_negatives import positives_of, query_texts
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder, write_part
 
 SUMMARY, REPORT, OFFENDERS = "summary.json", "report.html", "offenders.parquet"
 #: Folder of the pictures.

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
@@ -19,7 +18,8 @@ from raydr.data.subset import choose_queries
 from raydr.seeding import query_rng
 from raydr.stages.judge_negatives import known_false_negatives, positives_of, query_texts
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 #: What a passage is to its query.
 POSITIVE, MISMATCHED_POSITIVE, HARD, RANDOM, FALSE_NEGATIVE = (

@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artifacts import Artifact, Identity, Part, begin, record_part
-from raydr.config import RunConfig
-from raydr.console import say
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
 from raydr.negatives.config import BM25Config
+from raydr.runtime.console import say
 from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
 from raydr.stages.tasks import fetch, results, wait_for
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 #: Raised when another index comes out of the same settings. 2: words keep their combining marks.
 VERSION = 2

@@ -14,18 +14,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
-from raydr.capacity import describe_capacity
-from raydr.config import RunConfig
-from raydr.console import counted, progress_bar, say
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype, Side
 from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.runtime.capacity import describe_capacity
+from raydr.runtime.console import counted, progress_bar, say
 from raydr.stages.data_context import data_context
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 if TYPE_CHECKING:
     from raydr.data.growing_embeddings import GrowingEmbeddings

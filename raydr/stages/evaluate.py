@@ -22,9 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact, Identity, Part, begin
-from raydr.config import RunConfig
-from raydr.console import say, show_summary, show_table, warn
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
@@ -33,7 +31,7 @@ from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
-from raydr.reporting.evaluation_report import (
+from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
     comparison_rows,
@@ -41,9 +39,11 @@ from raydr.reporting.evaluation_report import (
     evaluation_page,
     measure_rows,
 )
+from raydr.runtime.console import say, show_summary, show_table, warn
 from raydr.stages.runs import Run, by_query
 from raydr.stages.tasks import fetch, wait_for
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Identity, Part, begin
+from raydr.store.folder import Folder, write_part
 
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from raydr.artifacts import Artifact, Identity, Part, begin, record_part
 from raydr.component import build
-from raydr.config import RunConfig
-from raydr.console import say, show_summary
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.errors import DataError
+from raydr.runtime.console import say, show_summary
 from raydr.stages.tasks import results
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 
 def export(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
-from raydr.config import RunConfig
-from raydr.console import progress_bar, say
+from raydr.config.run import RunConfig
 from raydr.data.embeddings import Embeddings
 from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.errors import ConfigError, DataError
@@ -17,9 +15,11 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
 from raydr.indexing.factory import choose_factory, make_index
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
+from raydr.runtime.console import progress_bar, say
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 #: Seconds between looks for finished parts while shards are being built.
 _LOOK = 0.2

@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from raydr.artifacts import Artifact, Identity, Part, begin, write_and_record
-from raydr.config import RunConfig
-from raydr.console import say, show_summary
+from raydr.config.run import RunConfig
 from raydr.data.config import NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.noise_injection import inject_false_negatives, inject_mismatched, plant_second_positives
 from raydr.data.schema import write_arrow
 from raydr.errors import ConfigError
+from raydr.runtime.console import say, show_summary
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Identity, Part, begin, write_and_record
+from raydr.store.folder import Folder
 
 #: Rows of one part of the tables that are written anew.
 _PART_ROWS = 100_000

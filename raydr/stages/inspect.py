@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.config import RunConfig
-from raydr.console import console, say, show_summary, show_table, shown, warn
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection import (
@@ -24,9 +23,10 @@ from raydr.data.inspection import (
     measure_lengths,
 )
 from raydr.models.config import ModelConfig, Side
+from raydr.runtime.console import console, say, show_summary, show_table, shown, warn
 from raydr.seeding import query_rng
 from raydr.stages.tasks import fetch, results
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 #: Passages whose tokens are counted, over all parts.
 PASSAGE_SAMPLE = 10_000

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artifacts import Artifact, Building, Identity, begin
-from raydr.config import RunConfig
-from raydr.console import say, show_summary, warn
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.verdict_report import summarize_verdicts
+from raydr.runtime.console import say, show_summary, warn
 from raydr.stages.tasks import fetch
 from raydr.stages.units import Scoring, plan_scoring, plan_units, run_units
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder
 
 #: Raised when the same settings lead to other parts.
 VERSION = 3

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import FALSE_NEGATIVE
@@ -19,7 +18,8 @@ from raydr.data.schema import VERDICTS, read_arrow, write_parquet
 from raydr.errors import DataError
 from raydr.noise.judges.base import FloatArray, IntArray, Judge, ScoredCandidates, Verdicts
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)

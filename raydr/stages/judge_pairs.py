@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.artifacts import Part
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
@@ -22,7 +21,8 @@ from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandid
 from raydr.seeding import stable_hash64
 from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.storage import Folder
+from raydr.store.artifact import Part
+from raydr.store.folder import Folder
 
 MEASURES, DETECTION = "measures", "detection"
 #: Scores held at once.

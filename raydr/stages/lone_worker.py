@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from raydr.artifacts import Building
 from raydr.errors import TrainingError
 from raydr.stages.states import has_state, keep_state, local_state
 from raydr.stages.worker_group import Member, checkpoint_folder
-from raydr.storage import Folder
+from raydr.store.artifact import Building
+from raydr.store.folder import Folder
 from raydr.training.checkpoint import load_progress
 from raydr.training.config import TrainConfig
 

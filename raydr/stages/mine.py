@@ -18,18 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact, Identity, Part, begin, record_part
-from raydr.config import RunConfig
-from raydr.console import say, show_summary, warn
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import RANDOM_MINER, read_arrow, to_table, write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import Kept, MiningCounts, keep_negatives
+from raydr.runtime.console import say, show_summary, warn
 from raydr.stages.runs import Run
 from raydr.stages.tasks import results
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
+from raydr.store.folder import Folder, write_part
 
 #: The miner that takes the negatives that came with the data set.
 SOURCE = "source"

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact, Identity, begin
-from raydr.config import RunConfig
-from raydr.console import say, show_summary
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
+from raydr.runtime.console import say, show_summary
 from raydr.stages.judge_negatives import known_false_negatives
 from raydr.stages.tasks import results
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Identity, begin
+from raydr.store.folder import Folder
 
 KIND = "negatives_statistics"
 #: 2: planted candidates are counted whoever has found them.

@@ -17,9 +17,7 @@ from typing import Any, cast
 import ray
 from ray.exceptions import NodeDiedError, RayTaskError, WorkerCrashedError
 
-from raydr.artifacts import MANIFEST, PLAN, Artifact, Building, Identity, Part, begin, fingerprint_of
-from raydr.config import RunConfig
-from raydr.console import progress_bar, say, show_summary, show_table
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.inputs import checksum, short_names
 from raydr.data.lookup import CorpusCheck, Hashes, finish_corpus, group_parts, hash_parts
@@ -29,9 +27,11 @@ from raydr.data.schema import TableName
 from raydr.data.splits import SplitCheck, SplitPlan, finish_split
 from raydr.data.staging import STAGING, SourceRecord, read_record, stage_source
 from raydr.errors import ConfigError, DataError, RaydrError
+from raydr.runtime.console import progress_bar, say, show_summary, show_table
 from raydr.stages.data_context import data_context
 from raydr.stages.failures import root_cause
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, PLAN, Artifact, Building, Identity, Part, begin, fingerprint_of
+from raydr.store.folder import Folder
 
 QUARANTINE = "quarantine.jsonl"
 #: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
-from raydr.console import show_summary
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.planning.plan import PLAN_FILE, RunPlan
-from raydr.planning.stage_times import read_times
-from raydr.reporting.noise_plots import DetectedPairs, detection_panel, parse_fit
-from raydr.reporting.run_report import AuditStory, ModelStory, PlanStory, RunStory, run_page
+from raydr.graph.stage_times import read_times
+from raydr.graph.workspace import Workspace, finished
+from raydr.ops.plan.plan import PLAN_FILE, RunPlan
+from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.pages.run import AuditStory, ModelStory, PlanStory, RunStory, run_page
+from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder
-from raydr.workspace import Workspace, finished
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 #: The page, in the working folder.
 PAGE = "report.html"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raydr.capacity import ON_DEMAND
+from raydr.runtime.capacity import ON_DEMAND
 
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs of the alive nodes, or :data:`raydr.capacity.ON_DEMAND` of each where an autoscaler adds nodes."""
+    """CPUs and GPUs of the alive nodes; ``ON_DEMAND`` of each where an autoscaler adds some."""
     import ray
 
     now = ray.cluster_resources()

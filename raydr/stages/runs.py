@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact, Identity, begin
-from raydr.console import say
 from raydr.data.schema import RUNS, read_parquet, write_parquet
 from raydr.errors import DataError
-from raydr.storage import Folder, write_part
+from raydr.runtime.console import say
+from raydr.store.artifact import Artifact, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 KIND = "run"
 #: Rows that a part of an imported run has, about.

@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.artifacts import Artifact, Building, Identity, Part, begin, record_part
-from raydr.capacity import ON_DEMAND
-from raydr.config import RunConfig
-from raydr.console import counted, progress_bar, say
+from raydr.config.run import RunConfig
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError, FingerprintError
 from raydr.indexing.backend import has_cuda
@@ -25,11 +22,14 @@ from raydr.indexing.merge import Found, merge, rank_found
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.indexing.torch_flat import EXACT
+from raydr.runtime.capacity import ON_DEMAND
+from raydr.runtime.console import counted, progress_bar, say
 from raydr.stages.failures import worker_errors
 from raydr.stages.resources import cluster_capacity, node_capacities
 from raydr.stages.runs import KIND, part_name, write_run_part
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Building, Identity, Part, begin, record_part
+from raydr.store.folder import Folder
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4

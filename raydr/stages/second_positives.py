@@ -21,9 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artifacts import Artifact, Identity, Part, begin, write_and_record
-from raydr.config import RunConfig
-from raydr.console import say, show_summary
+from raydr.config.run import RunConfig
 from raydr.data.answer_positives import find_answers
 from raydr.data.config import NoiseInjectionConfig
 from raydr.data.corpus import Corpus, hash_content, hash_strings
@@ -34,8 +32,10 @@ from raydr.data.schema import read_arrow, to_table, write_arrow
 from raydr.data.second_positives import Judged, NewPassage, Passage, SecondPositive, read_judged
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
+from raydr.runtime.console import say, show_summary
 from raydr.stages.tasks import fetch, results
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Identity, Part, begin, write_and_record
+from raydr.store.folder import Folder
 
 KIND = "second_positives"
 #: Sorts behind the parts of any corpus, so that the rows of its passages stay the same.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raydr.losses.nce import NCE
 from raydr.stages.states import has_state, keep_state, local_state
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from raydr.storage import Folder, publish_files
+from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import PROGRESS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from raydr.console import progress_bar
+from raydr.runtime.console import progress_bar
 from raydr.stages.failures import worker_errors
 
 

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from raydr.artifacts import Artifact, Building, Identity, begin, fingerprint_of
-from raydr.config import RunConfig
-from raydr.console import say, show_table, warn
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.evaluation.metrics import parse_measures
 from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.runtime.console import say, show_table, warn
 from raydr.stages.lone_worker import Alone, run_alone
 from raydr.stages.train_progress import TrainingView, Watcher
 from raydr.stages.train_worker import train_worker, worker_arguments
 from raydr.stages.worker_group import checkpoint_folder, run_worker_group, training_dtype
-from raydr.storage import Folder, publish_files
+from raydr.store.artifact import Artifact, Building, Identity, begin, fingerprint_of
+from raydr.store.folder import Folder, publish_files
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import NEUTRAL, TrainConfig
 
 if TYPE_CHECKING:
-    from raydr.tracking import TrackerHandle
+    from raydr.runtime.tracking import TrackerHandle
 
 #: Raised when training gives another model for the same config.
 VERSION = 1

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raydr.artifacts import Artifact, Building, Identity, begin
-from raydr.config import RunConfig
-from raydr.console import say, show_table
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.checkpoint import cross_encoder_fingerprint
+from raydr.runtime.console import say, show_table
 from raydr.stages.tasks import fetch
 from raydr.stages.worker_group import (
     checkpoint_folder,
@@ -25,7 +24,8 @@ from raydr.stages.worker_group import (
     set_worker_threads,
     training_dtype,
 )
-from raydr.storage import Folder, publish_files
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder, publish_files
 
 if TYPE_CHECKING:
     from raydr.models.cross_encoder import PairTokenizer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from raydr.console import ProgressBar, progress_bar, say
+from raydr.runtime.console import ProgressBar, progress_bar, say
 
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress

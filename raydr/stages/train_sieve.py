@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig, explain
+from raydr.config.run import RunConfig, explain
 from raydr.errors import ConfigError
 from raydr.losses.rcl import RCL
 from raydr.models.dual_encoder import read_config
 from raydr.negatives.samplers.top import Top
 from raydr.stages.train import Start, train
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from raydr.training.config import OptimizerConfig, TrainConfig
 
 

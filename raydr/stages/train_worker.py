@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
@@ -19,14 +18,15 @@ from raydr.models.config import ModelConfig
 from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.worker_group import Member, RayTrainMember, set_worker_threads
-from raydr.storage import Folder, publish_files
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder, publish_files
 
 if TYPE_CHECKING:
     from raydr.models.config import Side
     from raydr.models.tokens import TextTokenizer
+    from raydr.runtime.tracking import Tracker, TrackerHandle
     from raydr.stages.train import Start
     from raydr.stages.train_progress import Watcher
-    from raydr.tracking import Tracker, TrackerHandle
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
     from raydr.training.trainer import Trainer

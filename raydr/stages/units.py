@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.artifacts import Artifact, Building, Part, record_part
-from raydr.config import RunConfig
-from raydr.console import progress_bar, say
+from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError
 from raydr.models.pair_scoring import PairScorer
+from raydr.runtime.console import progress_bar, say
 from raydr.stages.data_context import data_context
 from raydr.stages.encode import choose_device, encoder_dtype, plan_actors, require_device
 from raydr.stages.failures import worker_errors
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Part, record_part
+from raydr.store.folder import Folder, write_part
 
 
 @dataclass(frozen=True)

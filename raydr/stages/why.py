@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raydr.artifacts import MANIFEST, Artifact, Manifest
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact, Manifest
+from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)

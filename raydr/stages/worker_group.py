@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from raydr.artifacts import Building
-from raydr.console import say
 from raydr.errors import TrainingError
 from raydr.models.config import Dtype
+from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
 from raydr.stages.resources import cluster_capacity
 from raydr.stages.tasks import fetch
-from raydr.storage import Folder
+from raydr.store.artifact import Building
+from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:

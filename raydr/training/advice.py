@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.simans import SimANS

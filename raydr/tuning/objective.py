@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 from raydr.tuning.trials import Row
 
 #: A trial's model below its folder.

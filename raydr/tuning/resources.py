@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from raydr.capacity import is_on_demand
 from raydr.errors import ConfigError
+from raydr.runtime.capacity import is_on_demand
 from raydr.training.config import TrainConfig
 
 #: Trials at a time where as many as one likes would fit, and none is told: all at once, a search could not learn from
@@ -41,7 +41,7 @@ class Split:
         """
         >>> Split(2, 1, 0, 1, {"CPU": 2, "GPU": 0}).describe()
         '1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use'
-        >>> from raydr.capacity import ON_DEMAND
+        >>> from raydr.runtime.capacity import ON_DEMAND
         >>> Split(1, 1, 1, 4, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}).describe()
         '4 trials at a time, each in one process of 1 CPU and 1 GPU, on a cluster that grows on demand'
         """
@@ -83,7 +83,7 @@ class Shares:
         '2 trials at a time, each with 4 CPU and 1 GPU for its steps'
         >>> Shares(1, {"CPU": 2, "GPU": 0}).describe()
         '1 trial at a time, with 2 CPU for its steps'
-        >>> from raydr.capacity import ON_DEMAND
+        >>> from raydr.runtime.capacity import ON_DEMAND
         >>> Shares(1, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}).describe()
         '1 trial at a time, on a cluster that grows on demand'
         """

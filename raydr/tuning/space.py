@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from raydr.config import RunConfig, explain, merged
+from raydr.config.run import RunConfig, explain, merged
+from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.tuning.distributions import Distribution, Values, as_text, parse_distribution
 from raydr.tuning.settings import TuneConfig
 from raydr.tuning.trial_config import changed, check_searchable, value_at, with_values
-from raydr.yaml_files import read_mapping
 
 #: Names that a Python space may have in its file: a mapping, or a function from the config to one.
 SPACE, SPACE_FUNCTION = "SPACE", "space"

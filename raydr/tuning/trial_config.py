@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from raydr.config import RunConfig, merged
+from raydr.config.run import RunConfig, merged
 from raydr.errors import ConfigError
 from raydr.training.config import NEUTRAL
 from raydr.tuning.settings import Objective

@@ -18,7 +18,7 @@ import yaml
 from small_runs import small_run
 
 from chaos.monkey import Kill, Monkey, Victim
-from raydr.artifacts import MANIFEST
+from raydr.store.artifact import MANIFEST
 
 SEED = 2026
 KILLED: tuple[Victim, ...] = ("worker", "driver", "node")

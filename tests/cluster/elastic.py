@@ -18,13 +18,13 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from raydr.artifacts import MANIFEST, Artifact
-from raydr.cluster import connected, quiet_ray_logs
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
+from raydr.runtime.cluster import connected, quiet_ray_logs
 from raydr.stages.encode import encode_passages
 from raydr.stages.index import build_index
 from raydr.stages.search import search
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.folder import Folder
 from tests.cluster.gated import ENCODER, wait_until
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.stages import stub

@@ -21,10 +21,10 @@ from made import make_corpus
 
 from cluster.ports import is_free
 from cluster.ray_process import DEADLINE_S, environment, ray_head, wait_until
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.stages.train import save_untrained
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -20,7 +20,7 @@ import yaml
 
 from cluster.ports import free_ports
 from cluster.ray_process import DEADLINE_S, environment, ray_head, wait_until
-from raydr.artifacts import Artifact
+from raydr.store.artifact import Artifact
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from artefacts import make_corpus
 
-from raydr.artifacts import copy_artifact
 from raydr.data.corpus import Corpus
-from raydr.storage import Folder
+from raydr.store.artifact import copy_artifact
+from raydr.store.folder import Folder
 
 
 def test_a_corpus_of_an_object_store_stays_open_until_it_is_made_again(tmp_path, monkeypatch):

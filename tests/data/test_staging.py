@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from raydr.artifacts import PLAN, Artifact, Identity, begin
 from raydr.data.corpus import Corpus
 from raydr.data.lookup import CorpusCheck, finish_corpus, group_parts, hash_parts
 from raydr.data.quarantine import BadRows
@@ -18,7 +17,8 @@ from raydr.data.schema import read_arrow
 from raydr.data.splits import SplitCheck, SplitPlan, finish_split
 from raydr.data.staging import bad_rows_name, read_record, stage_source
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.store.artifact import PLAN, Artifact, Identity, begin
+from raydr.store.folder import Folder
 
 ROWS: dict[str, list[Row]] = {}
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from artefacts import make_corpus, make_dataset
 
-from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.component import build
 from raydr.data.schema import to_table, write_arrow
 from raydr.data.writers.base import Exported, Writer, one_line
 from raydr.errors import ConfigError, DataError
-from raydr.storage import write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import write_part
 
 TEXTS = {"a": "alpha", "b": 'beta "quoted"', "c": "gamma", "d": "delta", "e": "epsilon", "f": "phi"}
 

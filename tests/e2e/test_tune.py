@@ -17,8 +17,8 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
+from raydr.store.artifact import Artifact
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -176,7 +176,7 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
         "space": {"train.optimizer.learning_rate": {"grid": [1e-7, 3e-3]}},
         "search": {"algorithm": "grid"},
     }
-    # Mining between rounds is what tests/pipelines looks at.
+    # Mining between rounds is what tests/graph looks at.
     loss = {"loss": "nce", "num_epochs": 2, "num_hard_negatives": 0}
     write_files(tmp_path, beir_folder, tiny_checkpoint, ray_dir, space, **loss)
     sections = {"refresh.num_rounds": 2, "refresh.measure": "RR@10", "encode.dtype": "float32"}

@@ -13,11 +13,11 @@ from conftest import WORDS, make_sentence
 from experiments.arms import ArmData, ArmOptions, EpochListener, prepare_arm, run_arm
 from experiments.candidate_scores import score_split
 from experiments.redrawn import redraw_candidates
-from raydr.artifacts import Building, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 NUM = 16
 

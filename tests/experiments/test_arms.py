@@ -20,10 +20,10 @@ from experiments.noisy_pairs import arm_names
 from experiments.passage_kinds import kinds_picture, kinds_table
 from experiments.perplexity_panels import States, panels, table
 from experiments.sieve_arms import filtered_arms
-from raydr.artifacts import Artifact, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact, Identity, begin
+from raydr.store.folder import Folder
 
 DATA = ArmData(Folder("dataset"), Folder("corpus"), None)
 

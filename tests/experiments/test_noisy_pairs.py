@@ -8,10 +8,10 @@ import pytest
 
 from experiments.arm_runs import run_arms
 from experiments.noisy_pairs import make_arms
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
-from raydr.pipelines.job import open_job
+from raydr.graph.job import open_job
 
 pytestmark = pytest.mark.ray
 

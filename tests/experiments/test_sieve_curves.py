@@ -9,7 +9,7 @@ import pytest
 
 from experiments.candidate_scores import ScoredSplit
 from experiments.sieve_curves import SieveOut, make_filters, report
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.noise.judges.base import ScoredCandidates
 
 QUERIES, DEPTH = 60, 20

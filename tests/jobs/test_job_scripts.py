@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
-from raydr.preflight import STAGES
+from raydr.ops.preflight import STAGES
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.evaluation.answer_match import answer_label
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.evaluation.metrics import parse_measures

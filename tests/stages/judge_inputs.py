@@ -11,11 +11,11 @@ from artefacts import make_corpus
 from conftest import WORDS, make_sentence
 from made_evaluation import config_for
 
-from raydr.artifacts import Building, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.schema import to_table, write_arrow
 from raydr.stages.train import save_untrained
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 NUM_QUERIES = 30
 DEPTH = 6

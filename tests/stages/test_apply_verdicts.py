@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from artefacts import make_dataset
 
-from raydr.artifacts import Artifact, Building, Identity, begin
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
 from raydr.data.schema import VERDICTS, write_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 pytestmark = pytest.mark.ray

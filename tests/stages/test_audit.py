@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raydr.artifacts import Artifact, Building, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
+from raydr.graph.job import open_job
 from raydr.noise.audit_result import AuditResult
 from raydr.noise.detector import MixtureFit
-from raydr.pipelines.job import open_job
-from raydr.reporting.noise_plots import parse_fit
+from raydr.pages.noise_plots import parse_fit
 from raydr.stages.audit import load_result
 from raydr.stages.audit_parts import audit_pairs
 from raydr.stages.audit_scores import MISMATCHED_POSITIVE, POSITIVE, RANDOM
-from raydr.storage import write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import write_part
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 pytestmark = pytest.mark.ray

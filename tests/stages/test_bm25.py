@@ -9,13 +9,13 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from made_evaluation import config_for, read_beir
 
-from raydr.artifacts import PLAN
 from raydr.errors import DataError, FingerprintError
 from raydr.negatives.bm25 import BM25Index, join_passage
 from raydr.negatives.config import BM25Config
 from raydr.stages import bm25 as stage
 from raydr.stages.runs import Run
-from raydr.storage import Folder
+from raydr.store.artifact import PLAN
+from raydr.store.folder import Folder
 
 pytestmark = pytest.mark.ray
 

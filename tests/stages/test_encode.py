@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydr.artifacts import MANIFEST, Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError, ModelError, RaydrError
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.encode import choose_device, encode_passages, encode_queries, plan_actors
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.folder import Folder
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model
 from tests.stages import stub

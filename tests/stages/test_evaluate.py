@@ -13,7 +13,7 @@ from made_evaluation import config_for, make_run
 from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError, DataError
 from raydr.stages.evaluate import evaluate, load_result
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 pytestmark = pytest.mark.ray
 

@@ -10,14 +10,14 @@ import pytest
 from artefacts import make_corpus, make_dataset
 
 from raydr.component import build
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import Writer
 from raydr.errors import DataError, FingerprintError
 from raydr.stages.export import export
 from raydr.stages.prepare import prepare
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydr.artifacts import MANIFEST, Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.data.schema import read_arrow
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
@@ -20,7 +19,8 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.shards import IndexShards
 from raydr.stages import index as stage
 from raydr.stages.index import build_index
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.folder import Folder
 from tests.made import integer_vectors, make_embeddings
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from artefacts import make_corpus
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError
 from raydr.stages.inject_noise import inject_noise
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from artefacts import make_corpus
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.inspection import InspectionReport
 from raydr.errors import DataError
 from raydr.stages.inspect import inspect
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

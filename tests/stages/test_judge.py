@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydr.artifacts import Artifact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
@@ -24,7 +23,8 @@ from raydr.noise.judges.npc import NPC
 from raydr.stages import judge as judge_stage
 from raydr.stages.judge import judge
 from raydr.stages.judge_negatives import candidates_of
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 
 

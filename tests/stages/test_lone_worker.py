@@ -12,15 +12,15 @@ import pytest
 import torch
 from training.harness import model_config, run_alone
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.lone_worker import POPULATION, Alone, LoneMember, newest_state
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.stages.train_worker import _go_on
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, load_progress
 from raydr.training.config import TrainConfig
 

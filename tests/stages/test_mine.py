@@ -8,11 +8,11 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from made_evaluation import config_for, make_run
 
-from raydr.artifacts import Artifact
 from raydr.data.dataset import read_split
 from raydr.errors import ConfigError, DataError
 from raydr.stages.mine import mine
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 pytestmark = pytest.mark.ray
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from raydr.artifacts import Artifact
 from raydr.data.dataset import read_split
 from raydr.stages.negatives_statistics import count_negatives
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from stages.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
 
 pytestmark = pytest.mark.ray

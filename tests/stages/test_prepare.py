@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydr.artifacts import Artifact
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError, FingerprintError
 from raydr.stages import prepare as stage
 from raydr.stages.prepare import QUARANTINE, prepare
-from raydr.storage import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

@@ -15,7 +15,7 @@ from raydr.errors import DataError, FingerprintError
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.stages import runs
 from raydr.stages.runs import Run, by_query, export_trec, import_trec_run, rank_rows
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 
 def random_rows(seed: int = 0, num_queries: int = 10) -> list[tuple[str, str, float]]:

@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raydr.artifacts import MANIFEST, Artifact, fingerprint_of
-from raydr.capacity import ON_DEMAND
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RUNS
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
+from raydr.runtime.capacity import ON_DEMAND
 from raydr.stages import search as stage
 from raydr.stages.index import build_index
 from raydr.stages.runs import Run
 from raydr.stages.search import plan_layout, search
-from raydr.storage import Folder
+from raydr.store.artifact import MANIFEST, Artifact, fingerprint_of
+from raydr.store.folder import Folder
 from tests.made import integer_vectors, make_corpus, make_embeddings
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from artefacts import make_corpus, make_dataset
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import read_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.stages.inject_noise import inject_noise
 from raydr.stages.second_positives import extend_corpus, find_second_positives
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 

@@ -17,17 +17,17 @@ from artefacts import make_dataset
 from kept_states import has_kept_state
 from training.harness import model_config, run_alone
 
-from raydr.artifacts import Artifact, Building, Identity, begin
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_arrow
 from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.reporting.noise_plots import parse_fit
+from raydr.pages.noise_plots import parse_fit
 from raydr.stages.train import save_untrained, train, training_key, warmup_folder
 from raydr.stages.worker_group import CHECKPOINT_LIST
-from raydr.storage import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder, write_part
 
 pytestmark = pytest.mark.ray
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.models.config import ModelConfig
 from raydr.negatives.samplers.top import Top
 from raydr.stages import train_sieve as stage
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 
 def test_only_the_sieves_own_training_reaches_the_sieve(monkeypatch: pytest.MonkeyPatch) -> None:

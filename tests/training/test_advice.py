@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.training.advice import training_advice
 
 RUN = {"miner": "run"}

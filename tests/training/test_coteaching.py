@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from training.harness import make_trainer, model_config, run_alone
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.config import TrainConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.config import RunConfig
+from raydr.config.run import RunConfig
 from raydr.tuning.space import Space, build_space
 from raydr.tuning.trials import Row, Status, Trial
 

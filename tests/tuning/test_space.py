@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raydr.capacity import ON_DEMAND
 from raydr.errors import ConfigError
-from raydr.pipelines.tune_plan import plan_search
+from raydr.runtime.capacity import ON_DEMAND
 from raydr.tuning.distributions import Range, Values
+from raydr.tuning.plan import plan_search
 from raydr.tuning.resources import share_resources
 from raydr.tuning.schedule import plan_schedule
 from raydr.tuning.space import build_space, load_space

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import PopulationBasedTraining
 
-from raydr.capacity import ON_DEMAND
 from raydr.errors import ConfigError
-from raydr.stages.tune_scheduler import make_scheduler
+from raydr.runtime.capacity import ON_DEMAND
 from raydr.tuning.resources import split_resources
 from raydr.tuning.schedule import plan_schedule
+from raydr.tuning.scheduler import make_scheduler
 from raydr.tuning.trials import Trial, as_table, best_trial, common_epoch, rows_of
 from tuning.made_space import make_config, make_space, make_trial
 

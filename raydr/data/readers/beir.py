@@ -11,7 +11,7 @@ from raydr.data.lines import read_json_lines, read_tsv
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.errors import DataError
-from raydr.storage import Folder
+from raydr.store.folder import Folder
 
 _QRELS = ("query-id", "corpus-id", "score")
 

@@ -20,11 +20,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from raydr.artifacts import fingerprint_of
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.errors import DataError
 from raydr.seeding import stable_hash64
+from raydr.store.artifact import fingerprint_of
 
 #: Put in place of the function's name.
 MASK = "f"

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artifacts import Artifact
 from raydr.component import Component
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import RANDOM_MINER
 from raydr.errors import DataError
+from raydr.store.artifact import Artifact
 
 #: Begins the name of a count of what a format cannot hold.
 LEFT_OUT = "left out: "

@@ -1,0 +1,253 @@
+"""The whole run as one strict, typed tree.
+
+One YAML file describes a run; ``--set train.num_epochs=5`` overrides single values. Unknown keys, wrong types
+and values out of range are errors that name the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from raydr.component import Config
+from raydr.config.plan import PlanConfig
+from raydr.config.refresh import RefreshConfig
+from raydr.config.yaml_files import read_mapping
+from raydr.data.config import DataConfig, NoiseInjectionConfig
+from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
+from raydr.indexing.config import IndexConfig, SearchConfig
+from raydr.models.config import ModelConfig
+from raydr.models.encode_config import EncodeConfig
+from raydr.negatives.config import BM25Config, NegativesConfig
+from raydr.noise.config import JudgeConfig
+from raydr.runtime.cluster import RayConfig
+from raydr.runtime.secrets import refuse_credentials
+from raydr.runtime.tracking_config import TrackingConfig
+from raydr.training.config import TrainConfig
+
+#: What runs, variants and systems may be called.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class RunConfig(Config):
+    """A run: what to read, how to learn, where to put it."""
+
+    #: Name of the run, in MLflow and on pages.
+    name: str = Field(default="raydr", pattern=rf"^{NAME.pattern}$")
+    #: Where the artefacts go: a local folder or an fsspec URL.
+    workdir: str = "work"
+    #: Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals.
+    seed: int = Field(default=0, ge=0)
+    data: DataConfig
+    #: Make the training split noisy on purpose, and keep the truth; off if null.
+    inject_noise: NoiseInjectionConfig | None = None
+    #: Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data.
+    negatives: NegativesConfig | None = None
+    bm25: BM25Config = BM25Config()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    encode: EncodeConfig = EncodeConfig()
+    index: IndexConfig = IndexConfig()
+    search: SearchConfig = SearchConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    judge: JudgeConfig = JudgeConfig()
+    refresh: RefreshConfig = RefreshConfig()
+    plan: PlanConfig = PlanConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    ray: RayConfig = RayConfig()
+    #: Further trainings to compare with, by name: what differs in the section ``train``.
+    variants: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_credentials(cls, settings: Any) -> Any:
+        if isinstance(settings, dict):
+            refuse_credentials(
+                {key: value.model_dump() if isinstance(value, Config) else value for key, value in settings.items()}
+            )
+        return settings
+
+    @model_validator(mode="after")
+    def _two_networks_differ(self) -> RunConfig:
+        if self.train.coteaching is not None and self.model.dropout == 0:
+            raise ValueError(
+                "train.coteaching: the two networks start alike and would stay so with model.dropout 0; set it higher"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _variants_are_valid(self) -> RunConfig:
+        for name in self.variants:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            with _place(f"variants.{name}"):
+                self.variant(name)
+        return self
+
+    def variant(self, name: str) -> RunConfig:
+        """The run with one variant's training; the run itself for any other name."""
+        changes = self.variants.get(name)
+        if changes is None:
+            return self
+        train = merged(self.train.model_dump(), changes)
+        return self.model_copy(update={"train": TrainConfig.model_validate(train)})
+
+    @property
+    def draws_candidates(self) -> bool:
+        """Whether the training draws hard negatives from mined candidates."""
+        return self.negatives is not None and self.train.num_hard_negatives > 0
+
+    @property
+    def some_training_draws_candidates(self) -> bool:
+        """Whether the run's training or one of its variants does."""
+        return any(self.variant(name).draws_candidates for name in ("", *self.variants))
+
+    @model_validator(mode="after")
+    def _refresh_is_valid(self) -> RunConfig:
+        for name, arm in self.refresh_arms().items():
+            for number in range(1, arm.num_rounds + 1):
+                with _place(f"refresh, {name}, round {number}"):
+                    self.refresh_round(arm, number)
+        return self
+
+    def refresh_arms(self) -> dict[str, RefreshConfig]:
+        """The refreshes to run, by name: the arms of the section, or the section itself as ``refresh``."""
+        base = self.refresh.model_dump(exclude={"arms"})
+        if not self.refresh.arms:
+            return {"refresh": self.refresh}
+        arms = {}
+        for name, changes in self.refresh.arms.items():
+            if not NAME.fullmatch(name):
+                raise ValueError(f"refresh.arms: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            with _place(f"refresh.arms.{name}"):
+                arms[name] = RefreshConfig.model_validate(merged(base, changes))
+        return arms
+
+    def refresh_round(self, arm: RefreshConfig, number: int) -> RunConfig:
+        """The run as one round of a refresh has it: its own training and mining, and who mines.
+
+        Args:
+            arm: one of :meth:`refresh_arms`.
+            number: of the round, from 1.
+
+        Raises:
+            ValueError: the round's changes are no valid settings.
+        """
+        changes = arm.rounds.get(number)
+        negatives = (self.negatives or NegativesConfig()).model_dump()
+        train = self.train.model_dump()
+        if changes is not None:
+            negatives, train = merged(negatives, changes.negatives), merged(train, changes.train)
+        if number > 1:
+            negatives["miner"] = "run"
+        return self.model_copy(
+            update={
+                "negatives": NegativesConfig.model_validate(negatives),
+                "train": TrainConfig.model_validate(train),
+                "variants": {},
+            }
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
+        """Read a YAML file and apply ``key.path=value`` overrides (values are YAML).
+
+        Raises:
+            ConfigError: with the file, the key, the value and what is allowed.
+        """
+        raw = read_mapping(path, "config file", "of sections (data, model, train, ...)")
+        for override in overrides or []:
+            apply_override(raw, override)
+        return cls.parse(raw, str(path))
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any], where: str = "config") -> RunConfig:
+        """Validate a nested dict.
+
+        Raises:
+            ConfigError: lists every wrong key with its value.
+        """
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            raise ConfigError(explain(error, where)) from None
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+@contextmanager
+def _place(where: str) -> Iterator[None]:
+    """Say where the changed settings stand that are wrong: pydantic only knows the section that they change."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValueError(f"{where}: {'; '.join(_findings(error))}") from None
+
+
+def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with some of them changed; a component of another name replaces the whole one."""
+    together = dict(base)
+    for key, value in changes.items():
+        there = together.get(key)
+        nested = isinstance(value, dict) and isinstance(there, dict)
+        if nested and value.get("name", there.get("name")) == there.get("name"):  # type: ignore[union-attr]
+            together[key] = merged(there, value)  # type: ignore[arg-type]
+        else:
+            together[key] = value
+    return together
+
+
+def apply_override(raw: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Put ``key.path=value`` of a command line into nested settings; the value is YAML.
+
+    Raises:
+        ConfigError: it is written otherwise, or the key leads into a setting that has no settings of its own.
+    """
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"{option} takes key=value, got {override!r}; for example {option} train.num_epochs=3")
+    *parents, last = key.split(".")
+    target = raw
+    for parent in parents:
+        inner = target.get(parent)
+        if inner is None:
+            inner = target[parent] = {}
+        elif isinstance(inner, str):
+            # A component may be written by its bare name; an override of its settings makes it a mapping.
+            inner = target[parent] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{option} {override}: {parent} is {inner!r} and has no settings of its own")
+        target = inner
+    try:
+        target[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
+    lines = _findings(error)
+    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
+
+
+def _findings(error: ValidationError) -> list[str]:
+    lines = []
+    for found in error.errors(include_url=False):
+        key = ".".join(str(step) for step in found["loc"])
+        if found["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key (value {found['input']!r})")
+        elif found["type"] == "missing":
+            lines.append(f"{key}: is missing")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            # What concerns several sections names them itself; the whole config is not repeated.
+            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
+    return lines

@@ -1,0 +1,45 @@
+"""How long stages took: one small file for each in the folder that holds their artefacts."""
+
+from __future__ import annotations
+
+from raydr.component import Config
+from raydr.store.folder import Folder
+
+#: Where the files are.
+TIMES = "times"
+
+
+class StageTime(Config):
+    """What a stage took.
+
+    Args:
+        stage: its name.
+        seconds: of the attempt that finished it.
+        num_parts_before: parts that interrupted attempts had left, whose time is not known.
+        key: tells stages of the same name apart.
+    """
+
+    stage: str
+    seconds: float
+    num_parts_before: int = 0
+    key: str = ""
+
+
+def note_time(root: Folder, time: StageTime) -> None:
+    """Keep the time of a stage."""
+    root.write_json(_name(time.stage, time.key), time.model_dump())
+
+
+def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:
+    """The time of a stage, None if it was never finished."""
+    name = _name(stage, key)
+    return StageTime.model_validate(root.read_json(name)) if root.exists(name) else None
+
+
+def read_times(root: Folder) -> list[StageTime]:
+    """The times of all stages of a folder, by name."""
+    return [StageTime.model_validate(root.read_json(name)) for name in root.files(TIMES)]
+
+
+def _name(stage: str, key: str) -> str:
+    return f"{TIMES}/{stage.replace('/', '-')}{'-' + key if key else ''}.json"

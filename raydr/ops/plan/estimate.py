@@ -1,0 +1,277 @@
+"""From sizes and rates to seconds, memory, disk and money of each stage. Pure arithmetic; each formula is in words.
+
+Seconds of a stage are its start-up and its work divided by what the workers that fit do together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raydr.config.run import RunConfig
+from raydr.graph.workspace import TRAINED
+from raydr.indexing.factory import choose_factory
+from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
+
+#: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
+_STAGE_SECONDS = 3.0
+#: Rounds of k-means in FAISS.
+_KMEANS_ROUNDS = 10
+#: Bytes of an id and of its offset in an Arrow file.
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True)
+class RunSizes:
+    """How much there is.
+
+    Args:
+        num_passages: of the corpus, or of the one that is planned for.
+        num_queries: of each split, by its name.
+    """
+
+    num_passages: int
+    num_queries: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """What one stage takes.
+
+    Args:
+        name: as the run's report has it.
+        work: what there is to do, for people.
+        seconds: from its beginning to its end.
+        cpus: CPUs held meanwhile.
+        gpus: GPUs held meanwhile.
+        worker_bytes: memory of its largest worker; None if not known.
+        disk_bytes: what it writes.
+        note: how it was arrived at.
+        key: tells stages of the same name apart, such as those of two arms of a refresh.
+    """
+
+    name: str
+    work: str
+    seconds: float
+    cpus: float
+    gpus: float
+    worker_bytes: int | None
+    disk_bytes: int
+    note: str = ""
+    key: str = ""
+
+    def cost(self, cpu_hour: float | None, gpu_hour: float | None) -> float | None:
+        """Money for what it holds; None if nothing of it has a price.
+
+        >>> StageEstimate("train", "", 3600, 4, 2, None, 0).cost(0.05, 2.0)
+        4.2
+        """
+        if cpu_hour is None and gpu_hour is None:
+            return None
+        return (self.cpus * (cpu_hour or 0.0) + self.gpus * (gpu_hour or 0.0)) * self.seconds / 3600
+
+
+def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: int) -> tuple[int, int]:
+    """How many encoders, and tokenising tasks beside them, a cluster runs at a time.
+
+    Args:
+        config: the run.
+        capacity: CPUs and GPUs of the cluster; infinite if it grows on demand.
+        num_texts: no more tasks than texts.
+
+    >>> from raydr.config.run import RunConfig
+    >>> config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}, "encode": {"max_actors": 8}})
+    >>> encoder_pool(config, {"CPU": 2, "GPU": 0}, 100), encoder_pool(config, {"CPU": 16, "GPU": 0}, 100)
+    ((1, 2), (8, 16))
+    """
+    settings = config.encode
+    fit = (capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor
+    if settings.gpus_per_actor:
+        fit = min(fit, capacity["GPU"] / settings.gpus_per_actor)
+    encoders = max(1, int(min(settings.max_actors, fit + 1e-6)))
+    left = (capacity["CPU"] - encoders * settings.cpus_per_actor) / settings.cpus_per_tokenizer
+    return encoders, max(1, int(min(left + 1e-6, num_texts)))
+
+
+def estimate_encoding(
+    config: RunConfig, name: str, num_texts: int, rates: EncodingRates, capacity: Mapping[str, float], queries: bool
+) -> StageEstimate:
+    """Encoders and tokenising tasks work at the same time: what is slower counts, one of them or all the CPUs."""
+    sample = rates.queries if queries else rates.passages
+    encoders, tokenizers = encoder_pool(config, capacity, num_texts)
+    by_encoders = encoders * rates.tokens_per_second / sample.padded_tokens
+    by_tokenizers = tokenizers * rates.texts_per_second * rates.passages.mean_tokens / sample.mean_tokens
+    # Parts are not divided, so the last ones may leave some encoders idle.
+    num_parts = max(1, math.ceil(num_texts / config.data.part_rows))
+    waves = math.ceil(num_parts / encoders) * encoders / num_parts if num_parts < 10 * encoders else 1.0
+    settings = config.encode
+    bounds = {"encoding": by_encoders / waves, "tokenising": by_tokenizers}
+    if not settings.gpus_per_actor and config.plan.device is None:
+        # An encoder computes with whole threads, also if it was given less than a CPU.
+        threads = max(1, int(settings.cpus_per_actor))
+        bounds["CPUs"] = capacity["CPU"] / (threads * encoders / by_encoders + tokenizers / by_tokenizers)
+    slower = min(bounds, key=lambda name: bounds[name])
+    seconds = num_texts / bounds[slower]
+    noun = "queries" if queries else "passages"
+    return StageEstimate(
+        name=name,
+        work=f"{num_texts:,} {noun} of {sample.mean_tokens:.0f} tokens",
+        seconds=rates.load_seconds + _STAGE_SECONDS + seconds,
+        cpus=encoders * settings.cpus_per_actor + min(tokenizers, encoders) * settings.cpus_per_tokenizer,
+        gpus=encoders * settings.gpus_per_actor,
+        worker_bytes=rates.peak_bytes,
+        disk_bytes=num_texts * (2 * rates.dim + _ID_BYTES),
+        note=f"{encoders} x {rates.tokens_per_second / sample.padded_tokens:,.0f} {noun}/s; bound by {slower}",
+    )
+
+
+def estimate_run(
+    config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
+) -> tuple[StageEstimate, ...]:
+    """Training, encoding, indexing and searching the test splits, named as their stages are."""
+    dim = rates.encoding.dim
+    stages = [
+        estimate_training(config, f"train-{TRAINED}", sizes, rates),
+        estimate_encoding(
+            config, f"encode-{TRAINED}-passages", sizes.num_passages, rates.encoding, capacity, queries=False
+        ),
+        estimate_index(config, f"index-{TRAINED}", sizes, dim, rates.search, capacity["CPU"]),
+    ]
+    for split in (split for split in config.data.test_splits if split in sizes.num_queries):
+        num_queries = sizes.num_queries[split]
+        stages += [
+            estimate_encoding(config, f"encode-{TRAINED}-{split}", num_queries, rates.encoding, capacity, queries=True),
+            estimate_search(config, f"search-{TRAINED}-{split}", sizes, split, dim, rates.search, capacity["CPU"]),
+        ]
+    return tuple(stages)
+
+
+def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunRates) -> StageEstimate:
+    """Steps, the teacher's forward passes, detections and dev retrieval of all epochs.
+
+    A forward pass without gradients costs what encoding the same texts does.
+    """
+    encoding, training = rates.encoding, rates.training
+    train, data = config.train, config.data
+    num_queries = sizes.num_queries[data.train_split]
+    num_steps = max(1, num_queries // train.batch_size)
+    workers = train.fewest_workers
+    query, passage = encoding.queries.padded_tokens, encoding.passages.padded_tokens
+    rate = encoding.tokens_per_second * workers
+    if not train.use_gpu and not config.encode.gpus_per_actor:
+        # The rate is that of an encoder, which computes with whole threads.
+        rate *= train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
+    group = query + (1 + train.num_hard_negatives) * passage
+    networks = 2 if train.coteaching is not None else 1
+    dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
+    dev = (dev_queries * (query + passage) + train.dev.random_passages * passage) / rate if dev_queries else 0.0
+    # Teacher and detection begin after the loss's warm-up.
+    warm_epochs = max(0, train.num_epochs - train.loss.num_warmup_epochs)
+    num_detections = 0
+    if train.pair_detection is not None:
+        num_detections = min(1, warm_epochs) if train.pair_detection.repeat == "once" else warm_epochs
+    parts = {
+        "steps": train.num_epochs * num_steps * training.step_seconds * networks,
+        "teacher": warm_epochs * num_steps * train.batch_size * group / rate if train.loss.needs_teacher else 0.0,
+        "detection": num_detections * num_queries * (query + passage) / rate,
+        "dev": train.num_epochs * dev,
+    }
+    total = sum(parts.values())
+    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts.items() if seconds)
+    return StageEstimate(
+        name=name,
+        work=f"{num_queries:,} queries x {train.num_epochs} epochs",
+        seconds=encoding.load_seconds + 2 * _STAGE_SECONDS + total,
+        cpus=workers * train.cpus_per_worker,
+        gpus=workers if train.use_gpu else 0,
+        worker_bytes=training.peak_bytes,
+        # The model, and a checkpoint with both moments of the optimiser and the best weights.
+        disk_bytes=networks * encoding.num_parameters * 4 * 5,
+        note=f"{training.step_seconds:.2f} s a step; {shares}",
+    )
+
+
+def estimate_index(
+    config: RunConfig, name: str, sizes: RunSizes, dim: int, rates: SearchRates, cpus: float
+) -> StageEstimate:
+    """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
+    settings = config.index
+    rows = sizes.num_passages
+    factory = _factory(config, rows, dim)
+    size, cells = index_bytes(factory, dim)
+    threads = settings.cpus_per_task
+    num_shards = max(1, math.ceil(rows / settings.shard_rows))
+    at_once = max(1, int(min(num_shards, cpus / threads)))
+    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * threads)
+    assign = rows * cells * dim / (rates.products_per_second * threads * at_once)
+    fill = rows * dim * 4 / (rates.fill_bytes_per_second * at_once)
+    shard_rows = min(rows, settings.shard_rows)
+    return StageEstimate(
+        name=name,
+        work=f"{rows:,} passages in {num_shards} shards",
+        seconds=_STAGE_SECONDS + train + assign + fill,
+        cpus=at_once * threads,
+        gpus=0,
+        worker_bytes=int(shard_rows * size + config.data.part_rows * dim * 4),
+        disk_bytes=int(rows * (size + _ID_BYTES + 8)),
+        note=factory,
+    )
+
+
+def estimate_search(
+    config: RunConfig, name: str, sizes: RunSizes, split: str, dim: int, rates: SearchRates, cpus: float
+) -> StageEstimate:
+    """Products of each query with the vectors that are looked at, by all CPUs; a shard each if their number is open."""
+    rows, settings = sizes.num_passages, config.index
+    size, cells = index_bytes(_factory(config, rows, dim), dim)
+    looked_at = rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
+    num_queries = sizes.num_queries[split]
+    num_shards = max(1, math.ceil(rows / settings.shard_rows))
+    actors = min(num_shards, config.search.max_actors or num_shards)
+    if not math.isinf(cpus):
+        actors = max(1, min(actors, int(cpus / (config.search.cpus_per_actor or 1))))
+    threads = config.search.cpus_per_actor or (1 if math.isinf(cpus) else None)
+    held = min(cpus, actors * threads) if threads else cpus
+    return StageEstimate(
+        name=name,
+        work=f"{num_queries:,} queries x {looked_at:,.0f} vectors",
+        seconds=_STAGE_SECONDS + num_queries * looked_at * dim / (rates.products_per_second * held),
+        cpus=held,
+        gpus=0,
+        worker_bytes=int(min(rows, math.ceil(num_shards / actors) * settings.shard_rows) * size),
+        disk_bytes=num_queries * config.search.top_k * 20,
+    )
+
+
+def _factory(config: RunConfig, rows: int, dim: int) -> str:
+    settings = config.index
+    return choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
+
+
+def index_bytes(factory: str, dim: int) -> tuple[float, int]:
+    """Bytes of a vector in an index, and the number of its cells (0 if it has none).
+
+    >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
+    ((3072.0, 0), (1544.0, 1024), (40.0, 64))
+    """
+    from raydr.indexing.backend import load_faiss
+    from raydr.indexing.factory import make_index
+
+    faiss = load_faiss()
+    whole = make_index(factory, dim)
+    # A new name: `whole` owns the object behind it.
+    index = faiss.downcast_index(whole)
+    if isinstance(index, faiss.IndexPreTransform):
+        index = faiss.downcast_index(index.index)
+    refined = 0.0
+    if isinstance(index, faiss.IndexRefine):
+        refined = float(faiss.downcast_index(index.refine_index).sa_code_size())
+        index = faiss.downcast_index(index.base_index)
+    if isinstance(index, faiss.IndexIVF):
+        return float(index.code_size) + 8 + refined, int(index.nlist)
+    if isinstance(index, faiss.IndexHNSW):
+        # Neighbours: 2 M on the ground, M on each level above, of which there is 1 / (M - 1) a vector.
+        neighbours = float(index.hnsw.nb_neighbors(0))
+        return float(faiss.downcast_index(index.storage).sa_code_size()) + 4 * neighbours * 1.1 + refined, 0
+    return float(index.sa_code_size()) + refined, 0

@@ -1,0 +1,241 @@
+"""Short trials of the real model on real texts of the corpus: what one worker does here. Needs no Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raydr.config.plan import DeviceFigures
+from raydr.config.run import RunConfig, merged
+from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
+
+if TYPE_CHECKING:
+    from raydr.data.schema import SplitTables
+    from raydr.models.tokens import Tokens
+    from raydr.models.tower import Tower
+    from raydr.training.checkpoint import Progress
+    from raydr.training.detection import PairFlags
+
+#: Batches and steps before the clock starts: kernels are chosen and memory is found in them.
+_WARM_UP = 2
+#: Vectors and queries of the search trial.
+_VECTORS, _QUERIES = 20_000, 256
+
+
+def probe_encoding(
+    config: RunConfig,
+    titles: list[str],
+    texts: list[str],
+    queries: list[str],
+    dtype: str,
+    device: str,
+    figures: DeviceFigures | None = None,
+) -> EncodingRates:
+    """Tokenise all texts and encode some of their batches, for ``plan.probe_seconds``.
+
+    Args:
+        config: the run.
+        titles: of the sampled passages.
+        texts: of the sampled passages.
+        queries: texts of queries.
+        dtype: arithmetic of the encoder.
+        device: ``cpu`` or ``cuda``.
+        figures: of a device that is not here; nothing is encoded then.
+    """
+    import torch
+
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+    from raydr.models.precision import torch_dtype
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(max(1, int(config.encode.cpus_per_actor)))
+    tokenizers = build_tokenizers(config.model)
+    # The first call loads tables.
+    tokenizers["passage"](titles[:10], texts[:10])
+    started = time.perf_counter()
+    tokens = tokenizers["passage"](titles, texts)
+    texts_per_second = len(texts) / (time.perf_counter() - started)
+    budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
+    passages = _describe(tokens, budget)
+    asked = _describe(tokenizers["query"](None, queries), budget) if queries else passages
+    model = DualEncoder.from_config(config.model, config.seed)
+    tower = model.tower("passage")
+    num_parameters = sum(weights.numel() for weights in model.parameters())
+    if figures is not None:
+        flops = _flops(tower, passages.mean_tokens)
+        tokens_per_second, peak, name = figures.flops * figures.utilisation / flops, None, figures.name
+    else:
+        tower = tower.ready(device, torch_dtype(dtype))
+        tokens_per_second = _encode(tower, tokens, budget, tokenizers["passage"].pad_id, config)
+        peak, name = _peak_bytes(device), torch.cuda.get_device_name() if device == "cuda" else "this machine's CPU"
+    return EncodingRates(
+        passages=passages, queries=asked, dim=model.dim, num_parameters=num_parameters,
+        tokens_per_second=tokens_per_second, texts_per_second=texts_per_second, load_seconds=0.0,
+        peak_bytes=peak, device=name,
+    )  # fmt: skip
+
+
+def _flops(tower: Tower, mean_tokens: float) -> float:
+    """Operations of one token; looking up embeddings takes none."""
+    from torch import nn
+
+    backbone = tower.backbone
+    tables = [module for module in backbone.modules() if isinstance(module, nn.Embedding)]
+    num_weights = sum(one.numel() for one in backbone.parameters()) - sum(one.weight.numel() for one in tables)
+    shape: Any = backbone.config
+    return encoder_flops(num_weights, int(shape.num_hidden_layers), int(shape.hidden_size), mean_tokens)
+
+
+def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunConfig) -> float:
+    """Padded tokens a second, from batches of the sample in a drawn order."""
+    import torch
+
+    from raydr.models.batching import pad, plan_batches
+
+    device = next(tower.parameters()).device
+    batches = plan_batches(tokens.lengths, budget)
+    order = np.random.default_rng(config.seed).permutation(len(batches))
+
+    def run(chosen: int) -> int:
+        batch = {key: value.to(device) for key, value in pad(tokens, batches[chosen], pad_id).items()}
+        # The copy waits for the device.
+        tower(**batch).float().cpu()
+        return batch["input_ids"].numel()
+
+    with torch.inference_mode():
+        for chosen in order[:_WARM_UP]:
+            run(chosen)
+        count = 0
+        started = time.perf_counter()
+        for chosen in order:
+            count += run(chosen)
+            if time.perf_counter() - started > config.plan.probe_seconds:
+                break
+        return count / (time.perf_counter() - started)
+
+
+def _describe(tokens: Tokens, budget: int) -> TextSample:
+    from raydr.models.batching import plan_batches
+
+    lengths = tokens.lengths
+    padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
+    return TextSample(float(lengths.mean()), padded / tokens.num_rows)
+
+
+class _Stop(Exception):
+    """Enough steps were timed."""
+
+
+class _Clock:
+    """A listener of training that times steps and ends it."""
+
+    def __init__(self, seconds: float, wait: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.wait = wait
+        self.times: list[float] = []
+
+    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
+        self.wait()
+        self.times.append(time.perf_counter())
+        if len(self.times) > _WARM_UP + 1 and self.times[-1] - self.times[_WARM_UP] > self.seconds:
+            raise _Stop
+
+    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        """There is none."""
+
+    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+        """Nothing is kept."""
+
+    def step_seconds(self) -> float:
+        """The median, so that one slow step does not count."""
+        times = self.times[min(_WARM_UP, len(self.times) - 2) :]
+        return float(np.median(np.diff(times)))
+
+
+def probe_training(config: RunConfig, corpus: str, tables: SplitTables, share: int, dtype: str) -> TrainingRates:
+    """Train by plain NCE for ``plan.probe_seconds``.
+
+    Args:
+        config: the run.
+        corpus: the folder of the corpus.
+        tables: queries and judgments of some steps; hard negatives that are missing are drawn from the corpus.
+        share: queries of a batch that one worker has.
+        dtype: arithmetic of the forward pass.
+    """
+    import torch
+
+    from raydr.data.corpus import Corpus
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+    from raydr.models.precision import torch_dtype
+    from raydr.training.config import TrainConfig
+    from raydr.training.run import TrainingInputs, build_setup
+    from raydr.training.trainer import Trainer
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
+    device = "cuda" if config.train.use_gpu else "cpu"
+    # As far as each micro-batch of this share keeps the two queries that it needs.
+    accumulation = max(
+        steps for steps in range(1, config.train.accumulation_steps + 1) if share % steps == 0 and share // steps >= 2
+    )
+    plain = {
+        "loss": {"name": "nce"}, "pair_detection": None, "coteaching": None, "batch_size": share, "num_workers": 1,
+        "num_epochs": 1000, "log_steps": 10**6, "share_warmup": None,
+        "accumulation_steps": accumulation,
+    }  # fmt: skip
+    train = TrainConfig.model_validate(merged(config.train.model_dump(), plain))
+    model = DualEncoder.from_config(config.model, config.seed).to(device)
+    clock = _Clock(config.plan.probe_seconds, lambda: _wait(device))
+    setup = build_setup(
+        train, config.seed, model, build_tokenizers(config.model), TrainingInputs(Corpus.open(corpus), tables, None),
+        torch_dtype(dtype), clock,
+    )  # fmt: skip
+    with contextlib.suppress(_Stop):
+        Trainer(setup).run()
+    return TrainingRates(clock.step_seconds(), _peak_bytes(device))
+
+
+def probe_search(dim: int) -> SearchRates:
+    """Fill, write and search a small exact index with one thread."""
+    from raydr.indexing.backend import load_faiss
+    from raydr.indexing.build import write_index
+    from raydr.indexing.factory import make_index
+
+    load_faiss(num_threads=1)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((_VECTORS, dim), dtype=np.float32)
+    with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
+        started = time.perf_counter()
+        index = make_index("Flat", dim)
+        index.add(vectors)
+        write_index(index, f"{scratch}/probe.faiss")
+        fill = time.perf_counter() - started
+    index.search(vectors[:_QUERIES], 10)
+    started = time.perf_counter()
+    index.search(vectors[:_QUERIES], 100)
+    seconds = time.perf_counter() - started
+    return SearchRates(_VECTORS * _QUERIES * dim / seconds, vectors.nbytes / fill)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _peak_bytes(device: str) -> int:
+    """Memory at its peak: of the device on a GPU, of this process otherwise."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,236 @@
+"""The Job API: sending a job, following its log, and its errors in the words of raydr."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from raydr.errors import ClusterError, ConfigError, first_line
+from raydr.ops.submit.explain import explained
+from raydr.ops.submit.request import JobRequest
+from raydr.runtime.cluster import knock
+from raydr.runtime.console import say, show_summary, warn
+
+#: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+#: Times that a broken log connection is opened again before giving up.
+LOG_RETRIES = 5
+#: Seconds between two looks at a job's state, or two tries.
+POLL_S = 1.0
+
+#: What Ray lets win over an address given in the program.
+_ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+_OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job on a cluster, and how it ended if it was waited for."""
+
+    submission_id: str
+    address: str
+    status: str = "PENDING"
+    #: Of the job's process; None while it runs, or if it never did.
+    exit_code: int | None = None
+    message: str = ""
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """Where to look and what to type, by what it is for."""
+        at = f"{self.submission_id} --address {self.address}"
+        # The address may also be that of the scheduler, which Ray turns into the dashboard's itself.
+        page = {"dashboard": f"{self.address}/#/jobs/{self.submission_id}"} if "://" in self.address else {}
+        return page | {
+            "status": f"ray job status {at}",
+            "log": f"ray job logs {at} --follow",
+            "stop": f"ray job stop {at}",
+        }
+
+
+def resolve_address(address: str, environ: Mapping[str, str]) -> str:
+    """The dashboard to talk to: the given one, else the environment's, else this machine's.
+
+    Raises:
+        ConfigError: the environment names another one, which Ray would take instead.
+
+    >>> resolve_address("", {}), resolve_address("", {"RAY_API_SERVER_ADDRESS": "http://head:8265/"})
+    ('http://127.0.0.1:8265', 'http://head:8265')
+    """
+    for name in _ADDRESS_VARIABLES:
+        there = environ.get(name, "").rstrip("/")
+        if there and address and there != address.rstrip("/"):
+            raise ConfigError(
+                f"--address is {address}, but {name} is {there}, and Ray's Job API takes the variable: unset {name}"
+            )
+        if there:
+            return there
+    return address.rstrip("/") or DEFAULT_ADDRESS
+
+
+def send(request: JobRequest, address: str, resources: Mapping[str, float] | None = None) -> SubmittedJob:
+    """Submit a job.
+
+    Args:
+        request: the job.
+        address: of the dashboard; see :func:`resolve_address`.
+        resources: what Ray reserves for the job's own process: ``num_cpus``, ``num_gpus``, ``memory`` in bytes.
+
+    Raises:
+        ClusterError: there is no cluster, it refuses the token, or it cannot take the job.
+    """
+    job = SubmittedJob(request.submission_id, resolve_address(address, os.environ))
+    with explained(job.address):
+        client = _connect(job.address)
+        client.submit_job(
+            entrypoint=request.entrypoint,
+            submission_id=request.submission_id,
+            runtime_env=request.runtime_env,
+            **{f"entrypoint_{name}": amount for name, amount in (resources or {}).items()},
+        )
+    show_summary("job", {"id": job.submission_id, "runs": request.entrypoint})
+    for purpose, command in job.commands.items():
+        say(f"  {purpose + ':':<11}{command}")
+    return job
+
+
+def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> SubmittedJob:
+    """Write the job's log until it is over (to standard output by default), say how it ended, and return that.
+
+    A connection that breaks is opened again; what was written is not repeated.
+
+    Raises:
+        ClusterError: the cluster no longer answers; the job may go on without us.
+    """
+    with explained(job.address):
+        client = _connect(job.address)
+    written = failures = 0
+    while True:
+        try:
+            asyncio.run(_tail(client, job.submission_id, written, write or _to_standard_output))
+            ended = _wait(client, job)
+            _report_end(ended)
+            return ended
+        except _Interrupted as broken:
+            failures = failures + 1 if broken.written == written else 1
+            written = broken.written
+            if failures > LOG_RETRIES:
+                raise ClusterError(
+                    f"lost the log of job {job.submission_id} at {job.address}: {broken}. The job may go on:\n"
+                    + "\n".join(f"  {command}" for command in job.commands.values())
+                ) from broken
+            time.sleep(POLL_S)
+
+
+def _to_standard_output(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class _Interrupted(Exception):
+    """The log broke off after so many characters."""
+
+    def __init__(self, reason: str, written: int) -> None:
+        super().__init__(reason)
+        self.written = written
+
+
+async def _tail(client: Any, submission_id: str, skip: int, write: Callable[[str], Any]) -> None:
+    """Write the log from its character ``skip`` on, until Ray ends it."""
+    import aiohttp
+
+    seen = 0
+    try:
+        async for text in client.tail_job_logs(submission_id):
+            if seen + len(text) > skip:
+                write(text[max(skip - seen, 0) :])
+            seen += len(text)
+    except (RuntimeError, OSError, aiohttp.ClientError) as error:
+        raise _Interrupted(str(error), max(seen, skip)) from error
+
+
+def _wait(client: Any, job: SubmittedJob) -> SubmittedJob:
+    """The job once it is over; Ray may end the log a moment before."""
+    failures = 0
+    while True:
+        try:
+            info = client.get_job_info(job.submission_id)
+            failures = 0
+        except (RuntimeError, OSError) as error:
+            failures += 1
+            if failures > LOG_RETRIES:
+                raise ClusterError(
+                    f"{job.address} no longer answers ({first_line(error)}); look again with {job.commands['status']}"
+                ) from error
+        else:
+            if info.status.value in _OVER:
+                return replace(
+                    job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or ""
+                )
+        time.sleep(POLL_S)
+
+
+def exit_status(job: SubmittedJob) -> int:
+    """What the command line ends with: the job's own exit status where there is one.
+
+    >>> [exit_status(SubmittedJob("a", "b", status, code)) for status, code in
+    ...  (("SUCCEEDED", 0), ("FAILED", 2), ("FAILED", None), ("FAILED", -9), ("STOPPED", None), ("PENDING", None))]
+    [0, 2, 1, 137, 1, 0]
+    """
+    if job.status in ("SUCCEEDED", "PENDING", "RUNNING"):
+        return 0
+    if not job.exit_code:
+        return 1
+    # A process that was killed by a signal has a negative code; shells write 128 + the signal.
+    return job.exit_code if job.exit_code > 0 else 128 - job.exit_code
+
+
+def _report_end(job: SubmittedJob) -> None:
+    """Say how a job ended."""
+    if job.status == "SUCCEEDED":
+        say(f"job {job.submission_id} succeeded")
+    elif job.status == "STOPPED":
+        warn(f"job {job.submission_id} was stopped; what is finished is kept, the same submission goes on from there")
+    else:
+        code = "no exit status: its process never ran" if job.exit_code is None else f"exit status {job.exit_code}"
+        warn(f"job {job.submission_id} failed ({code})")
+        if job.exit_code is None:
+            say(job.message)
+
+
+def _connect(address: str) -> Any:
+    """A client of the Job API that has reached the cluster."""
+    _use_token()
+    from ray.job_submission import JobSubmissionClient
+
+    # Ray logs each upload, each end of a log, and each folder that it leaves out; large files it should go on to name.
+    for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging"):
+        logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
+    logging.getLogger("ray._private.runtime_env.working_dir").setLevel(logging.ERROR)
+    knock(address)
+    _warn_if_open(address)
+    return JobSubmissionClient(address)
+
+
+def _use_token() -> None:
+    """Send the token if this machine has one and the mode is not set, as Ray itself does when it starts a cluster."""
+    from ray._private.authentication import authentication_token_setup as setup
+
+    setup.logger.setLevel(logging.ERROR)
+    setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def _warn_if_open(address: str) -> None:
+    url = urlsplit(address)
+    if url.scheme == "http" and not _is_loopback(url.hostname or "") and os.environ.get("RAY_AUTH_MODE") == "token":
+        warn(f"{address} is not encrypted: the token can be read on the way. Use a tunnel (docs/cluster.md) or https")
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host == "::1" or host.startswith("127.")

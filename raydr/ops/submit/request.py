@@ -1,0 +1,216 @@
+"""What is sent to a cluster for one verb: the command, the files, the environment. Nothing here talks to Ray."""
+
+from __future__ import annotations
+
+import secrets as randomness
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.config.yaml_files import read_mapping
+from raydr.errors import ConfigError
+from raydr.runtime.secrets import holds_credentials, looks_secret
+
+#: Never sent: results, data, environments and caches. A leading slash means the working directory itself: a bare
+#: ``data`` would also leave out the package ``raydr/data``. Ray obeys .gitignore and .rayignore besides.
+EXCLUDES = (
+    *("/work", "/data", "/mlruns", "/mlflow.db", "/build", "/dist"),
+    *(".git", ".venv", "venv", "__pycache__", "*.egg-info"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
+)
+#: Tells the job which variables its machine must have; names only.
+REQUIRED_VARIABLES = "RAYDR_REQUIRED_ENV"
+
+_ELSEWHERE = (
+    "What a job needs in secret is set on the machines of the cluster, never sent: Ray shows a job's command and "
+    "variables to everyone who can ask it. docs/cluster.md says how; --require-env NAME checks it there"
+)
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """One job, ready to be sent."""
+
+    submission_id: str
+    entrypoint: str
+    runtime_env: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What goes with a job besides its command.
+
+    Args:
+        working_dir: folder whose files are sent; the job runs in a copy of it.
+        env: variables for the job, none of them secret.
+        require_env: names of variables that the job's machine must have; the job ends at once if one is not set.
+        runtime_env: a YAML file with more of Ray's runtime environment, such as ``pip``.
+        python: the interpreter on the cluster that has Ray and raydr's dependencies.
+    """
+
+    working_dir: str = "."
+    env: Mapping[str, str] = field(default_factory=dict)
+    require_env: Sequence[str] = ()
+    runtime_env: str = ""
+    python: str = "python"
+
+
+def build_request(
+    config_file: str,
+    verb: str,
+    arguments: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    sent: Sent | None = None,
+    submission_id: str = "",
+) -> JobRequest:
+    """The job that runs ``raydr VERB CONFIG ...`` on a cluster.
+
+    Raises:
+        ConfigError: the config is wrong or would not mean the same on the cluster, or a secret would be sent.
+    """
+    sent = sent or Sent()
+    working_dir = Path(sent.working_dir).expanduser().absolute()
+    if not working_dir.is_dir():
+        raise ConfigError(f"there is no folder {working_dir}: --working-dir is the folder whose files the job needs")
+    config = RunConfig.load(config_file, list(overrides))
+    check_places(config)
+    inside = _inside(config_file, working_dir)
+    for argument in arguments:
+        if holds_credentials(argument):
+            raise ConfigError(f"an argument of {verb} is a URL that holds credentials. {_ELSEWHERE}")
+    command = [sent.python, "-m", "raydr", verb, inside, *arguments]
+    for override in overrides:
+        command += ["--set", override]
+    return JobRequest(
+        submission_id=submission_id or f"{config.name}-{verb}-{randomness.token_hex(4)}",
+        entrypoint=shlex.join(command),
+        runtime_env=runtime_environment(working_dir, sent),
+    )
+
+
+def check_places(config: RunConfig) -> None:
+    """Refuse places that mean something else in a job, whose folder is a copy that is deleted with the cluster.
+
+    Raises:
+        ConfigError: names the settings that are relative paths; or nothing can be tracked in a bucket.
+    """
+    reader = config.data.reader.model_dump()
+    source = str(reader.get("path") or "")
+    # A name on a hub is the same everywhere.
+    perhaps_names = [
+        ("model.checkpoint", config.model.checkpoint),
+        ("model.passage_checkpoint", config.model.passage_checkpoint),
+        ("judge.guide.checkpoint", config.judge.guide.checkpoint),
+        ("judge.classifier.model.checkpoint", config.judge.classifier.model.checkpoint),
+    ]
+    places = [("workdir", config.workdir)]
+    if config.tracking.enabled and config.tracking.uri:
+        # An SQLite path is relative with three slashes, and absolute with four.
+        places.append(("tracking.uri", config.tracking.uri.removeprefix("sqlite:///")))
+    elif config.tracking.enabled and "://" in config.workdir:
+        raise ConfigError(
+            f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set it to an "
+            "MLflow server that the cluster reaches, or tracking.enabled=false"
+        )
+    (perhaps_names if config.data.reader.name == "huggingface" else places).append(("data.reader.path", source))
+    if not source:
+        for split, files in (reader.get("files") or {}).items():
+            places += [(f"data.reader.files.{split}", one) for one in ([files] if isinstance(files, str) else files)]
+    places += [(key, one) for key, one in perhaps_names if one.startswith((".", "~")) or Path(one).exists()]
+    relative = {key: one for key, one in places if one and "://" not in one and not one.startswith("/")}
+    if relative:
+        named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
+        raise ConfigError(
+            f"{named}: a relative path. A job runs in a copy of the working directory on another machine, and the copy "
+            "is deleted with the cluster. Give a folder that every machine of the cluster sees, or a URL: "
+            f"--set {next(iter(relative))}=s3://BUCKET/..."
+        )
+
+
+def _inside(config_file: str, working_dir: Path) -> str:
+    """The config's path in the job's copy of the working directory."""
+    path = Path(config_file).expanduser().absolute()
+    try:
+        inside = path.resolve().relative_to(working_dir.resolve())
+    except ValueError:
+        raise ConfigError(
+            f"{path} is not in the working directory {working_dir}, whose files are sent to the cluster: move it "
+            f"there, or submit from its folder with --working-dir {path.parent}"
+        ) from None
+    if f"/{inside.parts[0]}" in EXCLUDES or any(part in EXCLUDES for part in inside.parts):
+        raise ConfigError(
+            f"{path} is in a folder that is not sent to the cluster ({', '.join(EXCLUDES)}): copy it elsewhere in "
+            f"{working_dir}"
+        )
+    return inside.as_posix()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
+    """Ray's runtime environment of a job.
+
+    Raises:
+        ConfigError: a secret would be in it, or the user's own is not readable.
+    """
+    given = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
+    variables = {**(given.pop("env_vars", None) or {}), **sent.env}
+    if any(map(holds_credentials, _texts(given))):
+        raise ConfigError(f"--runtime-env has a URL that holds credentials. {_ELSEWHERE}")
+    for name, value in variables.items():
+        if looks_secret(name) or holds_credentials(str(value)):
+            raise ConfigError(f"the variable {name} looks like a secret. {_ELSEWHERE}")
+    if sent.require_env:
+        variables[REQUIRED_VARIABLES] = ",".join(sent.require_env)
+    environment: dict[str, Any] = {
+        **given,
+        "working_dir": str(working_dir),
+        "excludes": [*EXCLUDES, *(given.get("excludes") or [])],
+        # Lines of the log come when they are written, and tables are not folded at 80 columns.
+        "env_vars": {
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "140",
+            **{key: str(value) for key, value in variables.items()},
+        },
+    }
+    if not (working_dir / "raydr" / "__init__.py").is_file():
+        # The job runs this very raydr, whatever version the cluster's image has.
+        modules = list(given.get("py_modules") or [])
+        environment["py_modules"] = [*modules, str(Path(raydr.__file__).parent)]
+    return environment
+
+
+def _read_runtime_env(path: str) -> dict[str, Any]:
+    read = read_mapping(path, "runtime environment", "of Ray's runtime environment (pip, env_vars, ...)")
+    if "working_dir" in read:
+        raise ConfigError(f"{path} has a working_dir: give it with --working-dir instead")
+    return read
+
+
+def check_required_variables(environ: Mapping[str, str]) -> None:
+    """In the job: are the variables there that the sender asked for?
+
+    Raises:
+        ConfigError: names those that are not.
+    """
+    wanted = [name for name in environ.get(REQUIRED_VARIABLES, "").split(",") if name]
+    missing = [name for name in wanted if not environ.get(name)]
+    if missing:
+        raise ConfigError(
+            f"not set on this machine of the cluster: {', '.join(missing)} (asked for with --require-env). Set them "
+            "where Ray is started on every machine; docs/cluster.md says how"
+        )

@@ -1,0 +1,184 @@
+"""Pictures of noise and of its detection, as PNG bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.noise.detector import Axis, MixtureFit, to_axis
+from raydr.pages.figure import COLORS, Draw, grid, legend, png
+from raydr.pages.plots import Gaussian, draw_mixture, mixture_histogram
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+AXIS_LABELS: dict[Axis, str] = {
+    "perplexity": "perplexity",
+    "log": "log perplexity",
+    "margin": "log(e^perplexity − 1): random passages' score above the positive's",
+}
+
+
+@dataclass(frozen=True)
+class DetectedPairs:
+    """One detection of mismatched pairs.
+
+    Args:
+        perplexities_N: one a pair.
+        clean_N: False for the flagged ones.
+        fit: the mixture; None if nothing was fitted.
+        truth_N: whether each pair is mismatched; None if that is not known.
+    """
+
+    perplexities_N: FloatArray
+    clean_N: BoolArray
+    fit: MixtureFit | None
+    truth_N: BoolArray | None = None
+
+    @property
+    def axis(self) -> Axis:
+        return self.fit.axis if self.fit is not None else "perplexity"
+
+    @property
+    def boundary(self) -> float | None:
+        """On the axis, half-way between the last clean pair and the first flagged one; None if nothing is flagged.
+
+        >>> found = DetectedPairs(np.array([0.1, 4.0, 2.0]), np.array([True, False, True]), None)
+        >>> found.boundary
+        3.0
+        """
+        if self.clean_N.all() or not self.clean_N.any():
+            return None
+        axis_N = to_axis(self.perplexities_N, self.axis)
+        return float(axis_N[self.clean_N].max() + axis_N[~self.clean_N].min()) / 2
+
+    @property
+    def components(self) -> list[tuple[str, Gaussian]]:
+        """The mixture's two densities by name; empty if it was not taken for clean and mismatched pairs."""
+        if self.fit is None or not self.fit.bimodal:
+            return []
+        columns = zip(("clean", "mismatched"), self.fit.weights, self.fit.means, self.fit.variances, strict=True)
+        return [(name, Gaussian(weight, mean, math.sqrt(variance))) for name, weight, mean, variance in columns]
+
+    def draw(self, axes: Axes) -> None:
+        truth = self.truth_N.tolist() if self.truth_N is not None else None
+        draw_mixture(axes, to_axis(self.perplexities_N, self.axis), self.components, self.boundary, truth)
+
+
+def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
+    """A mixture out of a manifest.
+
+    >>> parse_fit(None) is None
+    True
+    """
+    if raw is None:
+        return None
+    pairs = {key: tuple(raw[key]) for key in ("weights", "means", "variances")}
+    return MixtureFit(**{**raw, **pairs})
+
+
+def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
+    """Histogram of the perplexities, on the axis of the mixture, with its components and where flagging begins."""
+    truth = pairs.truth_N.tolist() if pairs.truth_N is not None else None
+    values = to_axis(pairs.perplexities_N, pairs.axis)
+    return mixture_histogram(values, pairs.components, pairs.boundary, title, AXIS_LABELS[pairs.axis], truth)
+
+
+def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 3) -> bytes:
+    """A histogram of the perplexities for each epoch.
+
+    Args:
+        epochs: name and detection of each.
+        title: above them.
+        columns: histograms in a row.
+    """
+
+    def draw(pairs: DetectedPairs, axes: Axes) -> None:
+        pairs.draw(axes)
+        # The one legend of the panel stands for all: the places of the thresholds are read from their axes.
+        for line in axes.lines:
+            if str(line.get_label()).startswith("threshold"):
+                line.set_label("threshold")
+        axes.set_xlabel(AXIS_LABELS[pairs.axis].split(":")[0])
+        axes.set_yticks([])
+
+    panels: list[tuple[str, Draw]] = [(name, partial(draw, pairs)) for name, pairs in epochs]
+    return grid(panels, title, columns)
+
+
+def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xlabel: str, ylabel: str) -> bytes:
+    """Bars over whole numbers, one panel a series, for example queries by their number of false negatives.
+
+    Args:
+        series: heights by name; the bar at ``at`` stands for the number ``first + at``.
+        first: number of the first bar.
+        title: above the picture.
+        xlabel, ylabel: what the numbers and the heights are.
+    """
+
+    from matplotlib.ticker import MaxNLocator
+
+    def draw(heights: Sequence[float], axes: Axes) -> None:
+        axes.bar(range(first, first + len(heights)), heights, width=0.9, color=COLORS[0])
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    panels: list[tuple[str, Draw]] = [(name, partial(draw, heights)) for name, heights in series.items()]
+    return grid(panels, title, shared_legend=False)
+
+
+def reliability_diagram(series: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> bytes:
+    """True share of noise against the predicted probability of noise, with the diagonal of a calibrated judge.
+
+    Args:
+        series: by judge, the fields of its :class:`raydr.noise.detection_report.ReliabilityBin`; empty bins are left
+            out, and a point is as large as its bin.
+        title: above the picture.
+    """
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color="#999999", linestyle=":", label="calibrated")
+        for at, (name, bins) in enumerate(series.items()):
+            filled = [one for one in bins if one["count"]]
+            total = sum(one["count"] for one in filled)
+            x = [one["mean_probability"] for one in filled]
+            y = [one["noise_share"] for one in filled]
+            axes.plot(x, y, color=COLORS[at % len(COLORS)], linewidth=1, label=name)
+            sizes = [12 + 300 * one["count"] / total for one in filled]
+            axes.scatter(x, y, s=sizes, color=COLORS[at % len(COLORS)], alpha=0.6)
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel("predicted probability of noise (mean of the bin)")
+        axes.set_ylabel("share that is noise")
+        legend(axes)
+
+    return png(draw, title, width=6.0)
+
+
+def matrix_picture(values_JJ: FloatArray, names: Sequence[str], title: str, low: float, high: float) -> bytes:
+    """A square matrix as colours with the numbers written in; NaN stays blank."""
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(values_JJ, vmin=low, vmax=high, cmap="Blues")
+        axes.grid(visible=False)
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+        axes.set_yticks(range(len(names)), names)
+        for row in range(len(names)):
+            for column in range(len(names)):
+                value = float(values_JJ[row, column])
+                if not math.isnan(value):
+                    dark = value > (low + high) / 2
+                    axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="w" if dark else "k")
+
+    side = 2.6 + 0.6 * len(names)
+    return png(draw, title, width=max(5.0, side), height=max(3.2, side))

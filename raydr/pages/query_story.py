@@ -1,0 +1,70 @@
+"""One query's positives, negatives and verdicts, readably on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from raydr.runtime.console import counted, shown
+from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+
+#: Characters of a passage that are shown.
+MAX_TEXT = 600
+_STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "magenta"}
+
+
+def print_story(story: QueryStory, console: Console) -> None:
+    """Print the query, its positives and each negative with provenance, verdicts and text."""
+    console.print(Text.assemble((shown(story.text), "bold"), f"  (query {story.query_id}, split {story.split})"))
+    if story.answers:
+        console.print(Text(shown(f"answers: {' | '.join(story.answers)}")))
+    console.print(Text(f"\n{counted(len(story.positives), 'positive')}", style="bold underline"))
+    for passage in story.positives:
+        _print_passage(passage, console)
+    console.print(Text(f"{counted(len(story.negatives), 'candidate negative')}", style="bold underline"))
+    for passage in story.negatives:
+        _print_passage(passage, console)
+    if story.of_other_data:
+        console.print(Text(f"left out, made of other data: {', '.join(story.of_other_data)}", style="yellow"))
+
+
+def _print_passage(passage: ExplainedPassage, console: Console) -> None:
+    head = Text.assemble((passage.passage_id, "dim"), "  ", (shown(passage.title), "bold"))
+    if passage.noise is not None:
+        instead = f", in place of {passage.original_passage_id}" if passage.original_passage_id else ""
+        head.append(f"  [{passage.noise} on purpose{instead}]", style="yellow")
+    console.print(head)
+    for line in _provenance_lines(passage.provenance):
+        console.print(Padding(line, (0, 0, 0, 4), expand=False))
+    for verdict in passage.verdicts:
+        console.print(Padding(_verdict_line(verdict), (0, 0, 0, 4), expand=False))
+    text = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
+    console.print(Padding(Text(shown(text)), (0, 0, 1, 4), expand=False))
+
+
+def _provenance_lines(places: tuple[Provenance, ...]) -> list[Text]:
+    """One line for each time that it was mined; judged copies of an artefact add their action to it."""
+    lines: dict[tuple[str, int, int], Text] = {}
+    for place in places:
+        key = (place.miner, place.round, place.rank)
+        if key not in lines:
+            score = "no score" if place.score is None else f"score {place.score:.4f}"
+            positive = "not retrieved" if place.positive_score is None else f"{place.positive_score:.4f}"
+            noise = f", {place.noise} on purpose" if place.noise else ""
+            where = f"found by {place.miner}, round {place.round}, rank {place.rank}"
+            lines[key] = Text(f"{where}, {score} (positive: {positive}){noise}:")
+        weight = f" {place.weight:g}" if place.action == "down_weight" else ""
+        lines[key].append(f" {place.artifact} ")
+        lines[key].append(f"{place.action}{weight}", style=_STYLES[place.action])
+    return list(lines.values())
+
+
+def _verdict_line(verdict: GivenVerdict) -> Text:
+    line = Text.assemble((verdict.judge, "bold"), " says ", (verdict.action, _STYLES[verdict.action]))
+    if verdict.action == "down_weight":
+        line.append(f" {verdict.weight:g}")
+    line.append(f", {verdict.score_name} {verdict.score:.4f}")
+    if verdict.truth is not None:
+        line.append(f"; in truth {'noise' if verdict.truth else 'no noise that was planted'}")
+    return line.append(f"  ({verdict.artifact})", style="dim")

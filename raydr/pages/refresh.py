@@ -1,0 +1,138 @@
+"""The page of a refresh: measures by round and arm, what the candidates looked like, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raydr.pages.figure import COLORS, Draw, grid
+from raydr.pages.html import ABSENT, Page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from raydr.graph.refresh_results import RoundResult
+
+
+def refresh_rows(
+    rounds: Sequence[RoundResult], split: str, intervals: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: one row a round, its measures on a split and the shares of likely false negatives.
+
+    Args:
+        rounds: of all arms.
+        split: that was evaluated.
+        intervals: put them behind the means; too wide for a terminal.
+    """
+    measures = list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
+    shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
+    judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
+    rows = []
+    for one in rounds:
+        cells = []
+        for measure in measures:
+            found = one.measure(split, measure)
+            interval = f" [{found.low:.3f}, {found.high:.3f}]" if found is not None and intervals else ""
+            cells.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
+        cells += [f"{one.negatives[name]:.1%}" if name in one.negatives else ABSENT for name in shares]
+        cells += [
+            f"{one.verdicts[judge]['flagged_share']:.1%}" if judge in one.verdicts else ABSENT for judge in judges
+        ]
+        rows.append([one.arm, str(one.number), *cells])
+    columns = ["arm", "round", *measures, *(_SHARES[name] for name in shares), *(f"flagged by {one}" for one in judges)]
+    return columns, rows
+
+
+#: Counts of the candidates that are shown, and what they are called.
+_SHARES = {
+    "answer_share": "candidates with an answer",
+    "answer_share_used": "of those left",
+    "planted_share": "planted false negatives",
+    "planted_share_used": "planted, of those left",
+}
+
+
+def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: seconds of each stage, by round."""
+    stages = list(dict.fromkeys(stage for one in rounds for stage in one.seconds))
+    rows = [
+        [
+            one.arm,
+            str(one.number),
+            *(f"{one.seconds[stage]:,.0f}" if stage in one.seconds else ABSENT for stage in stages),
+            f"{sum(one.seconds.values()):,.0f}",
+        ]
+        for one in rounds
+    ]
+    return ["arm", "round", *stages, "all"], rows
+
+
+def refresh_page(
+    name: str,
+    rounds: Sequence[RoundResult],
+    splits: Sequence[str],
+    best: dict[str, int],
+    comparisons: dict[str, str],
+    confidence: float,
+) -> str:
+    """The whole page.
+
+    Args:
+        name: of the run.
+        rounds: of all arms.
+        splits: that were evaluated.
+        best: number of each arm's best round on dev.
+        comparisons: pages of the paired comparisons, by split.
+        confidence: of the intervals.
+    """
+    page = Page(f"{name}: refresh rounds")
+    page.paragraph("; ".join(f"{arm}: round {number} is best on dev" for arm, number in best.items()) + ".")
+    for split in splits:
+        page.heading(split)
+        page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *refresh_rows(rounds, split))
+        page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
+        if split in comparisons:
+            page.link("paired comparison of all rounds", comparisons[split])
+    page.heading("Time")
+    page.table(
+        "Seconds, of the attempt that finished a step; steps that ran side by side count in full", *time_rows(rounds)
+    )
+    page.heading("Where everything is")
+    for one in rounds:
+        page.table(
+            f"{one.arm}, round {one.number}",
+            ["step", "folder", "fingerprint"],
+            [[step, folder, one.fingerprints[step]] for step, folder in one.folders.items()],
+        )
+    return page.render()
+
+
+def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
+    arms = list(dict.fromkeys(one.arm for one in rounds))
+    measures = list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
+
+    def curve(measure: str) -> Draw:
+        def draw(axes: Axes) -> None:
+            for at, arm in enumerate(arms):
+                points = [
+                    (one.number, found)
+                    for one in rounds
+                    if one.arm == arm and (found := one.measure(split, measure)) is not None
+                ]
+                numbers = [number for number, _ in points]
+                color = COLORS[at % len(COLORS)]
+                axes.plot(numbers, [found.mean for _, found in points], marker="o", label=arm, color=color)
+                axes.fill_between(
+                    numbers,
+                    [found.low for _, found in points],
+                    [found.high for _, found in points],
+                    color=color,
+                    alpha=0.15,
+                    linewidth=0,
+                )
+            axes.set_xticks(sorted({one.number for one in rounds}))
+            axes.set_xlabel("round")
+
+        return draw
+
+    return grid([(measure, curve(measure)) for measure in measures], f"{split}, by round")

@@ -1,0 +1,370 @@
+"""Artefacts: folders of parts with a manifest that says what they are and what they were made from.
+
+Life of an artefact: :func:`begin` compares the fingerprint of what is asked with what lies at the path. Complete
+and equal: the artefact is reused. Begun and equal: the missing parts are made. Different: an error names the
+fields that differ. Each finished part is recorded beside the data; :meth:`Building.finish` writes the manifest
+last, so an artefact without a manifest is never taken for a complete one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from raydr import __version__
+from raydr.component import Config
+from raydr.errors import ArtifactError, BusyError, FingerprintError
+from raydr.store.folder import FileDetails, Folder, write_part
+
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+DONE = ".done"
+FORMAT_VERSION = 1
+
+
+class Part(Config):
+    """One file of an artefact."""
+
+    rows: int
+    bytes: int
+    checksum: str
+
+
+class Identity(Config):
+    """What determines an artefact's content; hashed into its fingerprint.
+
+    Paths, times and worker counts are left out on purpose: they do not change the content.
+    """
+
+    kind: str
+    #: Raised by a stage whose output changes for the same config.
+    version: int = FORMAT_VERSION
+    config: dict[str, Any] = {}
+    #: Fingerprints of the artefacts and files it is made from, by role.
+    inputs: dict[str, str] = {}
+
+    @property
+    def fingerprint(self) -> str:
+        """
+        >>> a = Identity(kind="index", config={"factory": "Flat", "k": 1})
+        >>> a.fingerprint == Identity(kind="index", config={"k": 1, "factory": "Flat"}).fingerprint
+        True
+        >>> a.fingerprint == Identity(kind="index", config={"factory": "SQfp16", "k": 1}).fingerprint
+        False
+        """
+        return fingerprint_of(self.model_dump())
+
+    def differences(self, other: Identity) -> list[str]:
+        """The fields that differ, one line each."""
+        mine, theirs = flatten(self.model_dump()), flatten(other.model_dump())
+        absent = "(absent)"
+        return [
+            f"{key}: there {theirs.get(key, absent)!r}, asked {mine.get(key, absent)!r}"
+            for key in sorted(mine.keys() | theirs.keys())
+            if mine.get(key, absent) != theirs.get(key, absent)
+        ]
+
+
+class Manifest(Config):
+    """The last file written into an artefact."""
+
+    identity: Identity
+    fingerprint: str
+    raydr_version: str
+    created: str
+    parts: dict[str, Part]
+    #: Counters and resolved settings, for people and for later stages.
+    info: dict[str, Any] = {}
+    #: The whole resolved run config, for provenance only.
+    run_config: dict[str, Any] = {}
+
+
+def fingerprint_of(value: Any) -> str:
+    """BLAKE2b over canonical JSON, 32 hex digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one level with dotted keys."""
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat.update(flatten(inner, f"{prefix}.{key}" if prefix else str(key)))
+    return flat
+
+
+#: What to run when one is missing.
+_COMMANDS = {
+    "corpus": "raydr prepare",
+    "dataset": "raydr prepare, or raydr inject-noise where the config has inject_noise,",
+    "negatives": "raydr mine",
+    "verdicts": "raydr judge",
+    "model": "raydr train",
+    "embeddings": "raydr encode",
+    "index": "raydr index",
+    "run": "raydr search",
+    "evaluation": "raydr evaluate",
+}
+
+
+class Artifact:
+    """A complete artefact, opened for reading."""
+
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: str | Folder, kind: str) -> Artifact:
+        """Open the artefact at ``path``.
+
+        Raises:
+            ArtifactError: nothing is there, it is not complete, of another kind or of a newer format.
+        """
+        folder = path if isinstance(path, Folder) else Folder(path)
+        if not folder.exists(MANIFEST):
+            state = "is not complete (no manifest)" if folder.exists() else "does not exist"
+            command = _COMMANDS.get(kind)
+            what = f"{command} makes it" if command else "run the command that makes it"
+            raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
+        try:
+            manifest = Manifest.model_validate(folder.read_json(MANIFEST))
+        except ValueError as error:
+            raise ArtifactError(
+                f"{folder}/{MANIFEST} is not a manifest that raydr {__version__} can read "
+                f"(format version {FORMAT_VERSION}): {error}. Make the artefact again with --overwrite."
+            ) from error
+        if manifest.identity.kind != kind:
+            raise ArtifactError(f"expected a {kind} at {folder}, found a {manifest.identity.kind}")
+        if manifest.fingerprint != manifest.identity.fingerprint:
+            raise ArtifactError(f"{folder}/{MANIFEST} was changed by hand: its fingerprint does not fit its content")
+        return cls(folder, manifest)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.manifest.fingerprint
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.manifest.info
+
+    def parts(self, under: str = "") -> list[str]:
+        """Names of the parts below ``under``, sorted."""
+        prefix = f"{under.rstrip('/')}/" if under else ""
+        return sorted(name for name in self.manifest.parts if name.startswith(prefix))
+
+    def rows(self, under: str = "") -> int:
+        return sum(self.manifest.parts[name].rows for name in self.parts(under))
+
+    def local(self, name: str) -> str:
+        """A local path of one part, checked to have the size that the manifest says.
+
+        Raises:
+            ArtifactError: the part is missing or has another size.
+        """
+        return self.folder.localize(name, self._check_size(name))
+
+    def _check_size(self, name: str) -> FileDetails:
+        expected = self.manifest.parts[name].bytes
+        found = self.folder.details(name)
+        if found is None or found.size != expected:
+            raise ArtifactError(
+                f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
+                f"{expected} bytes: the artefact is damaged; make it again with --overwrite"
+            )
+        return found
+
+    def verify(self) -> None:
+        """Compare every part with its checksum; those of an object store are read and not kept.
+
+        Raises:
+            ArtifactError: names the first part that differs.
+        """
+        for name, part in self.manifest.parts.items():
+            self._check_size(name)
+            if self.folder.checksum(name) != part.checksum:
+                raise ArtifactError(f"{self.folder.path(name)} does not have the checksum in the manifest")
+
+
+class Building:
+    """An artefact being made: knows which parts are already there, collects the rest."""
+
+    def __init__(self, folder: Folder, identity: Identity, done: dict[str, Part]) -> None:
+        self.folder = folder
+        self.identity = identity
+        self.done = done
+
+    def record(self, name: str, part: Mapping[str, Any] | Part) -> None:
+        """Remember a finished part, on disk too, so that a resume does not make it again."""
+        record_part(self.folder, name, part)
+        self.done[name] = Part.model_validate(dict(part))
+
+    def record_files(self) -> None:
+        """Record every file of the folder that is no part yet: for artefacts of few files, such as a model's."""
+        for name in self.folder.files():
+            if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
+                size, checksum = self.folder.size(name), self.folder.checksum(name)
+                self.record(name, Part(rows=0, bytes=size, checksum=checksum))
+
+    def finish(self, info: dict[str, Any] | None = None, run_config: dict[str, Any] | None = None) -> Artifact:
+        """Write the manifest and drop the records that only a resume needs."""
+        manifest = Manifest(
+            identity=self.identity,
+            fingerprint=self.identity.fingerprint,
+            raydr_version=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            parts=dict(sorted(self.done.items())),
+            info=info or {},
+            run_config=run_config or {},
+        )
+        self.folder.write_json(MANIFEST, manifest.model_dump(mode="json"))
+        self.folder.remove(DONE)
+        self.folder.remove(PLAN)
+        return Artifact(self.folder, manifest)
+
+
+def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:
+    """Write the record of a finished part; called by the worker that made it."""
+    record = part.model_dump() if isinstance(part, Part) else dict(part)
+    folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
+
+
+def write_and_record(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
+    """Write one part atomically and leave its record for a resume; for workers."""
+    part = Part.model_validate(write_part(folder, name, rows, write))
+    record_part(folder, name, part)
+    return part
+
+
+def finished_parts(folder: Folder) -> dict[str, Part]:
+    """The parts recorded as finished whose files are there with the recorded checksum; others are removed.
+
+    Of an object store's files only the size is looked at: it shows an upload once it is complete, and would have to
+    send all of them back.
+    """
+    done: dict[str, Part] = {}
+    for record in folder.files(DONE):
+        name = record.removeprefix(f"{DONE}/").removesuffix(".json").replace("%", "/")
+        part = Part.model_validate(folder.read_json(record))
+        found = folder.details(name)
+        whole = found is not None and found.size == part.bytes
+        if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
+            done[name] = part
+        else:
+            folder.remove(record)
+            folder.remove(name)
+    return done
+
+
+@contextmanager
+def begin(
+    path: str | Folder, identity: Identity, overwrite: bool = False, counts_files: bool = False
+) -> Iterator[Artifact | Building]:
+    """Start or go on making an artefact, or find it complete.
+
+    Args:
+        path: where it goes.
+        identity: what it is.
+        overwrite: replace something else that is there.
+        counts_files: any file counts as work that was begun, not only a finished part.
+
+    Yields:
+        An :class:`Artifact` if a complete one with the same fingerprint is there (reuse it), else a
+        :class:`Building` whose ``done`` lists the parts that an interrupted run has left.
+
+    Raises:
+        FingerprintError: something else is at the path and ``overwrite`` is not set.
+        BusyError: another process is making the same artefact.
+    """
+    folder = path if isinstance(path, Folder) else Folder(path)
+    with only_writer(folder):
+        if folder.exists(MANIFEST):
+            artifact = _open_existing(folder, identity, overwrite)
+            if artifact is not None:
+                yield artifact
+                return
+        elif folder.exists(PLAN):
+            begun = Identity.model_validate(folder.read_json(PLAN))
+            if begun.fingerprint != identity.fingerprint:
+                # Where nothing was finished under the old plan, nothing is lost by starting over.
+                work = [name for name in folder.files("" if counts_files else DONE) if name != PLAN]
+                _refuse_or_remove(folder, identity, begun, overwrite or not work)
+        elif folder.exists() and folder.files() and not overwrite:
+            raise ArtifactError(
+                f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "
+                "choose another output, or pass --overwrite to replace it"
+            )
+        folder.remove_leftovers()
+        folder.write_json(PLAN, identity.model_dump(mode="json"))
+        yield Building(folder, identity, finished_parts(folder))
+
+
+def _open_existing(folder: Folder, identity: Identity, overwrite: bool) -> Artifact | None:
+    raw = folder.read_json(MANIFEST)
+    if raw.get("identity", {}).get("kind") != identity.kind and not overwrite:
+        Artifact.open(folder, identity.kind)
+    there = Identity.model_validate(raw["identity"])
+    if there.fingerprint == identity.fingerprint and not overwrite:
+        return Artifact.open(folder, identity.kind)
+    if there.fingerprint == identity.fingerprint:
+        folder.remove()
+        return None
+    _refuse_or_remove(folder, identity, there, overwrite)
+    return None
+
+
+def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrite: bool) -> None:
+    if not overwrite:
+        raise FingerprintError(
+            f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
+            + "\n  ".join(asked.differences(there))
+            + "\nuse another output folder, restore these settings, or pass --overwrite to replace it"
+        )
+    folder.remove()
+
+
+def copy_artifact(made: Artifact, target: Folder) -> None:
+    """Copy a finished artefact to another folder; the manifest comes last, so that half a copy is none."""
+    for name in [*made.parts(), MANIFEST]:
+        with target.publish(name) as path:
+            shutil.copyfile(made.folder.localize(name), path)
+
+
+@contextmanager
+def only_writer(folder: Folder) -> Iterator[None]:
+    """Refuse a second process on the same local output; object stores have no locks, so there it is not checked."""
+    if not folder.is_local:
+        yield
+        return
+    root = Path(folder.root)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
+    lock = root.with_name(f".{root.name}.lock")
+    with open(lock, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise BusyError(
+                f"another raydr process ({file.read().strip() or 'unknown'}) "
+                f"is writing {folder}: wait for it, or stop it"
+            ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,0 +1,225 @@
+"""A search with Ray Tune: trials are proposed, run side by side, stopped early, and written into a book.
+
+Artefact ``search``::
+
+    trials/trial-NNN.json    values, status and the rows of every epoch, one file a trial
+    trials.json              all of them
+    trials.parquet           the same as a table, one row a trial and epoch
+    best.yaml                the best trial's config, ready to run
+
+Beside them, while it is not over, ``places/`` holds the states of running trials and the model of the best so far, and
+``warmups/`` or ``rounds/`` what trials share. Ray Tune runs and schedules; what a killed search goes on from is the
+book alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raydr.data.schema import write_parquet
+from raydr.errors import TuningError
+from raydr.runtime.console import progress_bar, say
+from raydr.runtime.tracking import Tracker
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import Folder, write_part
+from raydr.tuning.book import Book
+from raydr.tuning.distributions import as_text
+from raydr.tuning.objective import Objective
+from raydr.tuning.schedule import Schedule
+from raydr.tuning.space import Space
+from raydr.tuning.trial import run_trial
+from raydr.tuning.trial_config import with_values
+from raydr.tuning.trials import Trial, as_table, best_trial
+
+BEST, TRIALS, TABLE, WARMUPS, ROUNDS = "best.yaml", "trials.json", "trials.parquet", "warmups", "rounds"
+#: Where Ray Tune keeps its own files while it runs.
+_TUNE_FILES = "ray-tune"
+#: Memory that Ray books for a trial's own process; its work books CPUs and GPUs for itself.
+_TRIAL_MEMORY = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is to be done.
+
+    Args:
+        name: of the search.
+        space: what is searched.
+        schedule: when trials are stopped.
+        concurrency: how many run at a time.
+        total: trials, the default among them.
+        facts: how it is searched, in sentences.
+        identity: what the search's outcome depends on.
+        measure: on the dev split, that trials are compared by.
+        judged: trainings read what the judges of their configs leave.
+    """
+
+    name: str
+    space: Space
+    schedule: Schedule
+    concurrency: int
+    total: int
+    facts: Sequence[str]
+    identity: Identity
+    measure: str
+    judged: bool
+
+
+def search(plan: Search, objective: Objective, output: Folder, tracker: Tracker, overwrite: bool = False) -> Artifact:
+    """Run the trials that are not over, and put what they came to into an artefact.
+
+    Args:
+        plan: the space and how it is searched.
+        objective: what a trial does.
+        output: where the ``search`` artefact goes.
+        tracker: the search's MLflow run; each trial is nested in it.
+        overwrite: replace a search that was done differently.
+
+    Raises:
+        TuningError: no trial was trained to its end.
+        FingerprintError: another search has begun at the same place.
+        KeyboardInterrupt: Ctrl-C; the same command goes on.
+    """
+    # What trials share, and the states of those that run, lie in the same folder.
+    with begin(output, plan.identity, overwrite, counts_files=True) as making:
+        if isinstance(making, Artifact):
+            say(f"search {output}: already there with the same settings, reused")
+            return making
+        with progress_bar(f"tune {plan.name}", plan.total, "trials") as bar:
+            book = Book(making, tracker, plan.total, bar, plan.schedule.unit, objective.forget)
+            interrupted = True
+            try:
+                _run(plan, objective, book)
+                interrupted = False
+            finally:
+                book.close(interrupted)
+        trials = book.listed()
+        best = best_trial(trials)
+        if best is None:
+            reasons = sorted({trial.error for trial in trials if trial.error})
+            raise TuningError(
+                f"none of the {len(trials)} trials was trained to its end"
+                + (f"; the first reason: {reasons[0]}" if reasons else "")
+                + ". Correct the config or the space and search anew with --overwrite"
+            )
+        return _finish(plan, making, trials, best)
+
+
+def _run(plan: Search, objective: Objective, book: Book) -> None:
+    from ray import tune
+
+    from raydr.tuning.scheduler import make_scheduler
+    from raydr.tuning.source import Follower, TrialSource
+
+    waiting = [number for number in range(plan.total) if number not in book.trials or not book.trials[number].over]
+    if len(waiting) < plan.total:
+        say(f"going on: {plan.total - len(waiting)} of {plan.total} trials are over")
+    if not waiting:
+        return
+    folder = book.making.folder
+    files = folder / _TUNE_FILES
+    files.remove()
+    over = [trial for trial in book.listed() if trial.over]
+    process = tune.PlacementGroupFactory([{"memory": _TRIAL_MEMORY}])
+    source = TrialSource(plan.space, book, waiting)
+    population = plan.schedule.name == "pbt"
+    # Tune cannot combine this scheduler with a searcher: all members of a population are known from the start.
+    members = {"trial": tune.grid_search(source.all())} if population else {}
+    with _quiet_tune():
+        tune.Tuner(
+            tune.with_resources(lambda config: run_trial(config["trial"], objective, folder), process),
+            param_space=members,
+            tune_config=tune.TuneConfig(
+                search_alg=None if population else source,
+                scheduler=make_scheduler(plan.space, plan.schedule, over),
+                num_samples=1 if population else len(waiting),
+                max_concurrent_trials=plan.concurrency,
+                trial_dirname_creator=lambda trial: str(trial.trial_id),
+            ),
+            run_config=tune.RunConfig(
+                name=plan.name,
+                storage_path=files.root if files.is_local else files.url,
+                failure_config=tune.FailureConfig(max_failures=plan.space.settings.trials.max_failures),
+                callbacks=[Follower(book)],
+                verbose=0,
+            ),
+        ).fit()
+    unfinished = [number for number in waiting if number not in book.trials or not book.trials[number].over]
+    if unfinished:
+        # Tune takes Ctrl-C as a wish to end early and returns.
+        raise KeyboardInterrupt
+    files.remove()
+
+
+@contextmanager
+def _quiet_tune() -> Iterator[None]:
+    """Without Tune's own loggers, reporters and stack traces: the book says what happens."""
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) -> Artifact:
+    folder = making.folder
+    for shared in (WARMUPS, ROUNDS):
+        (folder / shared).remove()
+    table = as_table(trials)
+    making.record(TABLE, write_part(folder, TABLE, table.num_rows, lambda path: write_parquet(table, path)))
+    listed = json.dumps([trial.model_dump(mode="json") for trial in trials], indent=1)
+    for name, text in ((TRIALS, listed + "\n"), (BEST, best_config(plan, best, trials[0]))):
+        making.record(name, write_part(folder, name, 0, partial(_write_text, text)))
+    counts: dict[str, Any] = dict.fromkeys(("finished", "stopped", "failed"), 0)
+    for trial in trials:
+        counts[trial.status] += 1
+    default = trials[0]
+    info = {
+        "name": plan.name,
+        "trials": len(trials),
+        **counts,
+        "best": best.number,
+        "best_score": best.score,
+        "default_score": default.score,
+        "facts": list(plan.facts),
+    }
+    return making.finish(info, plan.space.config.model_dump(mode="json"))
+
+
+def best_config(plan: Search, best: Trial, default: Trial) -> str:
+    """The best trial's config as a YAML file that says where it comes from."""
+    config = with_values(plan.space.config, best.values)
+    score = f"dev {plan.measure} {best.score or 0.0:.4f}"
+    against = f"; the default came to {default.score:.4f}" if default.score is not None else ""
+    lines = [
+        f"Trial {best.number} of the search {plan.name}: {score}{against}.",
+        *(f"  {key}: {as_text(value)}" for key, value in best.values.items()),
+    ]
+    if best.changes:
+        lines.append(f"These are its last values; before epoch {best.changes[-1].epoch + 1} it had others.")
+    if plan.judged and config.judge.judges:
+        lines.append(
+            "It was trained on judged data: run raydr mine and raydr judge with this file, and give raydr train what "
+            "they make (--negatives, --dataset)."
+        )
+    if plan.space.settings.objective == "refresh":
+        lines.append("Its rounds: raydr refresh with this file.")
+    return "".join(f"# {line}\n" for line in lines) + config.to_yaml()
+
+
+def _write_text(text: str, path: str) -> None:
+    Path(path).write_text(text, encoding="utf-8")

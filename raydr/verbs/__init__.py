@@ -1,0 +1,80 @@
+"""The command line: ``raydr VERB CONFIG``. Each verb is one small file that imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import typer
+
+from raydr.verbs.endings import exit_status
+
+#: The verbs in the order in which a run uses them; each is a module of this package with a function ``run``.
+VERBS = (
+    "quickstart",
+    "prepare",
+    "plan",
+    "inspect",
+    "inject-noise",
+    "mine",
+    "judge",
+    "train",
+    "encode",
+    "index",
+    "search",
+    "import-run",
+    "evaluate",
+    "refresh",
+    "tune",
+    "audit",
+    "why",
+    "report",
+    "export",
+    "submit",
+    "doctor",
+    "settings",
+)
+
+app = typer.Typer(
+    name="raydr",
+    help="Train, apply and evaluate noise-robust dense retrievers on Ray.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from raydr import __version__
+
+        typer.echo(f"raydr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Train, apply and evaluate noise-robust dense retrievers on Ray."""
+
+
+for _verb in VERBS:
+    _module = importlib.import_module(f"raydr.verbs.{_verb.replace('-', '_')}")
+    app.command(_verb)(_module.run)
+
+
+def _check_machine() -> None:
+    """In a job on a cluster: does its machine have what the sender asked for?"""
+    if "RAYDR_REQUIRED_ENV" in os.environ:
+        from raydr.ops.submit.request import check_required_variables
+
+        check_required_variables(os.environ)
+
+
+def main() -> None:
+    """Entry point."""
+    with exit_status("command"):
+        _check_machine()
+        app()

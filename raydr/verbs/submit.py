@@ -1,0 +1,119 @@
+"""``raydr submit``: a verb as a job on a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.verbs.options import ConfigFile, Overrides, Overwrite
+
+if TYPE_CHECKING:
+    from raydr.ops.submit.client import SubmittedJob
+
+
+def run(
+    config: ConfigFile,
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="What the job does: train, encode, refresh, ...")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of the verb, after --.")
+    ] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", help="Ray's dashboard; RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265, if left out."
+        ),
+    ] = "",
+    working_dir: Annotated[str, typer.Option("--working-dir", help="Folder whose files are sent with the job.")] = ".",
+    runtime_env: Annotated[
+        str, typer.Option("--runtime-env", help="YAML file with more of Ray's runtime environment, such as pip.")
+    ] = "",
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the job, not a secret; repeatable."),
+    ] = None,
+    require_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require-env", metavar="NAME", help="A variable, secret or not, that the cluster must have; repeatable."
+        ),
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="Interpreter on the cluster that has Ray and raydr's dependencies.")
+    ] = "python",
+    submission_id: Annotated[str, typer.Option("--submission-id", help="Name of the job; made up if left out.")] = "",
+    entrypoint_num_cpus: Annotated[
+        float, typer.Option("--entrypoint-num-cpus", min=0, help="CPUs reserved for the job's own process.")
+    ] = 0,
+    entrypoint_memory: Annotated[
+        int, typer.Option("--entrypoint-memory", min=0, help="Memory reserved for the job's own process, in bytes.")
+    ] = 0,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Follow the log to the end and end with the job's exit status.")
+    ] = True,
+    set_: Overrides = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Run a verb as a job on a Ray cluster, follow its log, and end with its exit status.
+
+    raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
+    """
+    import raydr
+    from raydr.ops.submit.client import exit_status, follow
+
+    arguments = [*(options or []), *(["--overwrite"] if overwrite else [])]
+    _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
+    job = raydr.submit(
+        config,
+        verb,
+        arguments,
+        overrides=set_,
+        address=address,
+        working_dir=working_dir,
+        runtime_env=runtime_env,
+        env=_variables(env or []),
+        require_env=require_env or [],
+        python=python,
+        submission_id=submission_id,
+        resources={"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory},
+        wait=False,
+    )
+    if wait:
+        try:
+            job = follow(job)
+        except KeyboardInterrupt:
+            _say_that_it_goes_on(job)
+            raise typer.Exit(130) from None
+    raise typer.Exit(exit_status(job))
+
+
+def _check_command(verb: str, config: str, arguments: list[str]) -> None:
+    """Read the verb's options here, so that a wrong one is told before anything is sent."""
+    from raydr.verbs import VERBS, app
+
+    allowed = [name for name in VERBS if name != "submit"]
+    if verb not in allowed:
+        raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
+    commands = typer.main.get_command(app)
+    commands.commands[verb].make_context(f"raydr {verb}", [config, *arguments])  # type: ignore[attr-defined]
+
+
+def _variables(given: list[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(
+                f"takes NAME=VALUE, got {one!r}; to ask for a variable of the cluster use --require-env {one}",
+                param_hint="--env",
+            )
+        found[name] = value
+    return found
+
+
+def _say_that_it_goes_on(job: SubmittedJob) -> None:
+    from raydr.runtime.console import console
+
+    console.print(f"\nno longer following job {job.submission_id}; it goes on", style="yellow", markup=False)
+    for purpose in ("log", "stop"):
+        console.print(f"  {purpose + ':':<6}{job.commands[purpose]}", markup=False)

@@ -1,0 +1,98 @@
+"""One strict config: overrides, messages, variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raydr.config.run import RunConfig
+from raydr.errors import ConfigError
+from raydr.graph.quickstart import DEFAULT_CONFIG
+
+CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("data: {reader: {name: beir, path: somewhere}}\ntrain: {num_epochs: 2}\n")
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_in_the_repository_is_valid_and_survives_a_round_trip(path, tmp_path):
+    config = RunConfig.load(path)
+    (tmp_path / "again.yaml").write_text(config.to_yaml())
+    assert RunConfig.load(tmp_path / "again.yaml") == config
+
+
+def test_overrides(file):
+    config = RunConfig.load(
+        file, ["train.loss=rcl", "train.loss.beta=0.3", "train.num_epochs=7", "encode.dtype=float32", "seed=5"]
+    )
+    assert config.train.loss.model_dump()["beta"]["final"] == 0.3
+    assert (config.train.num_epochs, config.encode.dtype, config.seed) == (7, "float32", 5)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.num_epoch=3", r"train\.num_epoch: unknown key \(value 3\)"),
+        ("train.num_epochs=0", r"train\.num_epochs: Input should be greater than or equal to 1 \(got 0\)"),
+        ("train.loss=nces", r"unknown loss 'nces'; allowed: corrected_nce, distillation, nce, npc, rcl"),
+        ("train.loss={name: nce, beta: 1}", r"beta"),
+        ("model.similarity=euclid", r"model\.similarity: Input should be 'cosine' or 'dot' \(got 'euclid'\)"),
+        ("data.reader={name: excel}", r"unknown reader 'excel'; allowed: beir"),
+        ("train.batch_size=7", r"batch_size 7 is not divisible by 2 workers x 1"),
+        ("train.loss=corrected_nce", r"needs hard negatives with known draw probabilities"),
+        ("encode.dtype=int8", r"encode\.dtype"),
+        ("workdir", r"--set takes key=value, got 'workdir'"),
+        ("data.test_splits=[dev", r"--set data\.test_splits=\[dev: '\[dev' is not YAML"),
+    ],
+)
+def test_wrong_settings_are_named(file, override, message):
+    with pytest.raises(ConfigError, match=message):
+        RunConfig.load(file, ["train.num_workers=2", override])
+
+
+def test_a_micro_batch_of_one_query_has_no_negative(file):
+    with pytest.raises(ConfigError, match="leaves one query a micro-batch"):
+        RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8"])
+    RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8", "train.num_hard_negatives=1"])
+
+
+def test_missing_and_broken_files(tmp_path):
+    with pytest.raises(ConfigError, match=r"no config file .*none\.yaml"):
+        RunConfig.load(tmp_path / "none.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [1, 2")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        RunConfig.load(tmp_path / "broken.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ConfigError, match="must be a mapping of sections"):
+        RunConfig.load(tmp_path / "list.yaml")
+    (tmp_path / "empty.yaml").write_text("seed: 1")
+    with pytest.raises(ConfigError, match="data: is missing"):
+        RunConfig.load(tmp_path / "empty.yaml")
+
+
+def test_variants_change_only_what_they_name(file):
+    config = RunConfig.load(file, ["variants.robust={loss: {name: rcl, beta: 0.5}, optimizer: {eps: 1.0e-6}}"])
+    robust = config.variant("robust")
+    assert robust.train.loss.name == "rcl"
+    assert robust.train.optimizer.eps == 1e-6
+    assert robust.train.optimizer.learning_rate == config.train.optimizer.learning_rate
+    assert robust.train.num_epochs == 2
+    assert config.variant("trained") is config
+    with pytest.raises(ConfigError, match="los"):
+        RunConfig.load(file, ["variants.typo={los: nce}"])
+
+
+def test_a_variant_may_draw_candidates_where_the_run_does_not():
+    raw = {"data": {"reader": {"name": "beir", "path": "x"}}, "negatives": {"miner": "bm25"}}
+    variants = {"hard": {"num_hard_negatives": 4}, "npc": {"loss": "npc"}}
+    config = RunConfig.parse(raw | {"variants": variants})
+    assert [config.variant(name).draws_candidates for name in ("trained", "npc", "hard")] == [False, False, True]
+    assert config.some_training_draws_candidates
+    assert not RunConfig.parse(raw).some_training_draws_candidates
+    assert not RunConfig.parse({"data": raw["data"], "variants": variants}).some_training_draws_candidates

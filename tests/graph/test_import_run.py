@@ -1,0 +1,59 @@
+"""A run of another program, from its file to candidates and an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import small_run
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset, read_split
+from raydr.errors import ConfigError, DataError
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, ray_local: None) -> RunConfig:
+    settings: dict[str, Any] = {"evaluate": {"measures": ["RR@10"], "answer_cutoffs": [], "permutations": 100}}
+    return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
+
+
+def test_another_programs_run_is_mined_and_evaluated(config: RunConfig, tmp_path: Path) -> None:
+    _, dataset = raydr.prepare(config)
+    for split in ("train", "test"):
+        qrels = Dataset(dataset).qrels(split).to_pylist()
+        lines = [f"{row['query_id']} Q0 {row['passage_id']} 1 2.5 lucene\n" for row in qrels]
+        other = qrels[0]["passage_id"]
+        lines += [f"{row['query_id']} Q0 {other} 2 1.5 lucene\n" for row in qrels if row["passage_id"] != other]
+        lines.sort()
+        (tmp_path / f"{split}.trec").write_text("".join(lines))
+        raydr.import_run(config, str(tmp_path / f"{split}.trec"), system="lucene", split=split)
+    mined = raydr.mine(config, split="train", system="lucene")
+    rows = read_split(mined, "negatives", "train").to_pylist()
+    assert {row["miner"] for row in rows} == {"lucene"}
+    assert {(row["rank"], row["score"], row["positive_score"]) for row in rows} == {(2, 1.5, 2.5)}
+    made = raydr.evaluate(config, systems=["lucene"])
+    assert made.folder.read_json("summary.json")["measures"][0]["mean"] == 1.0
+
+
+def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Path, capsys: Any) -> None:
+    _, dataset = raydr.prepare(config)
+    row = Dataset(dataset).qrels("test").to_pylist()[0]
+    lines = [f"{row['query_id']} Q0 {row['passage_id']} 1 2.5 x\n", f"{row['query_id']} Q0 lucene-7 2 1.5 x\n"]
+    (tmp_path / "a.trec").write_text("".join(lines))
+    raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1 of the first 2 passages of the run are not in the corpus" in said
+    assert "the first is 'lucene-7'" in said
+
+
+def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path: Path) -> None:
+    for name in ("bm25", "trained", "a/b", ""):
+        with pytest.raises(ConfigError, match="cannot be the name of a run of another program"):
+            raydr.import_run(config, "any.trec", system=name)
+    with pytest.raises(DataError, match="there is no run file"):
+        raydr.import_run(config, str(tmp_path / "none.trec"), system="lucene")

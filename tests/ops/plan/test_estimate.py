@@ -1,0 +1,129 @@
+"""Estimates are plain arithmetic: what doubles doubles, and what is slower counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raydr.config.run import RunConfig
+from raydr.ops.plan.estimate import (
+    RunSizes,
+    estimate_encoding,
+    estimate_index,
+    estimate_run,
+    estimate_search,
+    estimate_training,
+)
+from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TextSample, TrainingRates
+
+PASSAGES = TextSample(mean_tokens=100, padded_tokens=125)
+QUERIES = TextSample(mean_tokens=10, padded_tokens=12.5)
+ENCODING = EncodingRates(
+    passages=PASSAGES, queries=QUERIES, dim=64, num_parameters=1000, tokens_per_second=12_500, texts_per_second=1000,
+    load_seconds=7, peak_bytes=10**9, device="cpu",
+)  # fmt: skip
+RATES = RunRates(ENCODING, TrainingRates(0.5, 10**9), SearchRates(1e9, 1e8))
+SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
+#: Seconds of a stage without any work: Ray's and the model's start.
+START = 10.0
+
+
+def config(**sections: Any) -> RunConfig:
+    return RunConfig.parse({"data": {"reader": {"name": "beir", "path": "unused"}, "part_rows": 100}} | sections)
+
+
+def encoding(rates: EncodingRates = ENCODING, cpus: float = 16, gpus: float = 0, **encode: Any) -> float:
+    capacity = {"CPU": cpus, "GPU": gpus}
+    run = config(encode=encode)
+    return estimate_encoding(run, "encode", 100_000, rates, capacity, queries=False).seconds - START
+
+
+def test_encoders_share_the_work_as_far_as_they_fit():
+    assert encoding() == pytest.approx(100_000 / 100)
+    assert encoding(min_actors=4, max_actors=4) == pytest.approx(1000 / 4)
+    # Seven, and a CPU for tokenising, fit into eight CPUs.
+    assert encoding(cpus=8, max_actors=100, cpus_per_tokenizer=1) == pytest.approx(1000 / 7)
+
+
+def test_tokenising_counts_where_it_is_slower():
+    fast = replace(ENCODING, tokens_per_second=12_500_000)
+    assert encoding(fast, cpus=2, gpus=1, gpus_per_actor=1, cpus_per_tokenizer=1) == pytest.approx(100_000 / 1000)
+
+
+def test_encoders_that_are_given_less_than_a_cpu_share_the_cpus_there_are():
+    assert encoding(cpus=2, max_actors=2, cpus_per_actor=0.75) == pytest.approx(100_000 * (1 / 100 + 1 / 1000) / 2)
+
+
+def test_a_cluster_that_grows_is_as_large_as_the_config_asks():
+    capacity = {"CPU": math.inf, "GPU": math.inf}
+    run = config(encode={"max_actors": 8, "gpus_per_actor": 1})
+    found = estimate_encoding(run, "encode", 100_000, ENCODING, capacity, queries=False)
+    assert (found.gpus, found.seconds - START) == (8, pytest.approx(1000 / 8))
+    assert estimate_search(run, "search", SIZES, "test", 64, RATES.search, math.inf).cpus == 1
+    index = estimate_index(
+        config(index={"factory": "Flat", "shard_rows": 20_000}), "index", SIZES, 64, RATES.search, math.inf
+    )
+    assert index.cpus == 5
+
+
+def test_actors_that_share_the_shards_hold_several():
+    """100,000 vectors of 64 dimensions in five shards."""
+    index = {"factory": "Flat", "shard_rows": 20_000}
+    shard = 20_000 * 64 * 4
+
+    def held(cpus: float, **search: Any) -> tuple[float, int | None]:
+        found = estimate_search(config(index=index, search=search), "search", SIZES, "test", 64, RATES.search, cpus)
+        return found.cpus, found.worker_bytes
+
+    assert held(16) == (16, shard)
+    assert held(2) == (2, 3 * shard)
+    assert held(16, max_actors=1, cpus_per_actor=1) == (1, 5 * shard)
+    assert held(math.inf, max_actors=2) == (2, 3 * shard)
+
+
+def test_training_counts_steps_teacher_detection_and_dev():
+    plain = config(train={"num_epochs": 2, "batch_size": 64, "dev": {"max_queries": 100, "random_passages": 1000}})
+    dev = (100 * 137.5 + 1000 * 125) / 12_500
+    seconds = estimate_training(plain, "train", SIZES, RATES).seconds
+    start = seconds - 2 * (100 * 0.5 + dev)
+    assert 10 < start < 20
+    teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
+    assert seconds_of_npc(plain, warmup_epochs=0) - seconds == pytest.approx(2 * (teacher + detection))
+
+
+@pytest.mark.parametrize(
+    ("repeat", "warmup_epochs", "num_taught", "num_detections"),
+    [("each_epoch", 1, 2, 2), ("once", 1, 2, 1), ("each_epoch", 3, 0, 0), ("once", 4, 0, 0)],
+)
+def test_teacher_and_detection_cost_nothing_in_the_warm_up(
+    repeat: str, warmup_epochs: int, num_taught: int, num_detections: int
+):
+    plain = config(train={"num_epochs": 3, "batch_size": 64})
+    more = seconds_of_npc(plain, warmup_epochs, repeat) - estimate_training(plain, "train", SIZES, RATES).seconds
+    teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
+    assert more == pytest.approx(num_taught * teacher + num_detections * detection)
+
+
+def seconds_of_npc(plain: RunConfig, warmup_epochs: int, repeat: str = "each_epoch") -> float:
+    changed = {"loss": {"name": "npc", "warmup_epochs": warmup_epochs}, "pair_detection": {"repeat": repeat}}
+    train = plain.train.model_validate(plain.train.model_dump() | changed)
+    return estimate_training(plain.model_copy(update={"train": train}), "train", SIZES, RATES).seconds
+
+
+def test_an_index_with_cells_costs_its_training_and_searches_less():
+    flat, cells = config(index={"factory": "Flat"}), config(index={"factory": "IVF1000,Flat", "train_rows": 50_000})
+    search = [estimate_search(run, "search", SIZES, "test", 64, RATES.search, 2) for run in (flat, cells)]
+    assert search[0].seconds - 3 == pytest.approx(1000 * 100_000 * 64 / 2e9)
+    assert search[1].seconds - 3 == pytest.approx(1000 * (100_000 * 64 / 1000 + 1000) * 64 / 2e9)
+    built = [estimate_index(run, "index", SIZES, 64, RATES.search, 2).seconds for run in (flat, cells)]
+    assert built[1] - built[0] == pytest.approx((50_000 * 10 + 100_000) * 1000 * 64 / 1e9)
+
+
+def test_the_whole_run_has_its_test_splits():
+    names = [stage.name for stage in estimate_run(config(), SIZES, RATES, {"CPU": 2, "GPU": 0})]
+    assert names == [
+        "train-trained", "encode-trained-passages", "index-trained", "encode-trained-test", "search-trained-test",
+    ]  # fmt: skip

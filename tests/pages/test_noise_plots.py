@@ -1,0 +1,55 @@
+"""Pictures of detections: where flagging begins, and that all of them can be drawn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from raydr.noise.calibrated import CalibratedDetector
+from raydr.noise.detection_report import report_detection
+from raydr.pages.noise_plots import (
+    DetectedPairs,
+    count_bars,
+    detection_panel,
+    matrix_picture,
+    parse_fit,
+    perplexity_histogram,
+    reliability_diagram,
+)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> DetectedPairs:
+    rng = np.random.default_rng(0)
+    margins = np.concatenate([rng.normal(-5, 1.5, 300), rng.normal(4, 1.5, 100)])
+    perplexities = np.logaddexp(0.0, margins)
+    found = CalibratedDetector().detect(perplexities)
+    return DetectedPairs(perplexities, found.clean, found.fit, np.arange(400) >= 300)
+
+
+def test_the_boundary_lies_on_the_axis_of_the_fit_between_the_means(pairs: DetectedPairs) -> None:
+    assert pairs.fit is not None
+    assert pairs.axis == "margin"
+    assert pairs.fit.means[0] < pairs.boundary < pairs.fit.means[1]
+    assert [name for name, _ in pairs.components] == ["clean", "mismatched"]
+    assert parse_fit(asdict(pairs.fit) | {"means": list(pairs.fit.means)}) == pairs.fit
+
+
+def test_a_detection_without_a_mixture_has_no_components_and_no_boundary() -> None:
+    kept = DetectedPairs(np.arange(5.0), np.ones(5, dtype=bool), None)
+    assert (kept.components, kept.boundary, kept.axis) == ([], None, "perplexity")
+
+
+def test_pictures_are_drawn(pairs: DetectedPairs) -> None:
+    kept = DetectedPairs(np.arange(50.0), np.ones(50, dtype=bool), None)
+    report = report_detection(pairs.truth_N, ~pairs.clean_N, pairs.perplexities_N, (~pairs.clean_N).astype(float))
+    for png in (
+        perplexity_histogram(pairs, "t"),
+        detection_panel([("epoch 2", pairs), ("epoch 3", kept)], "t"),
+        count_bars({"margin": [3, 2, 1], "sieve": [1]}, 0, "t", "number", "queries"),
+        reliability_diagram({"npc": [asdict(one) for one in report.bins]}, "t"),
+        matrix_picture(np.array([[1.0, np.nan], [0.2, 1.0]]), ["a", "b"], "t", 0.0, 1.0),
+    ):
+        assert png.startswith(b"\x89PNG\r\n\x1a\n")

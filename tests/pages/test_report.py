@@ -1,0 +1,91 @@
+"""Pictures are pictures, pages are self-contained and escaped."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from raydr.evaluation.comparison import Comparison, MeasureSummary
+from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, measure_rows
+from raydr.pages.html import Page
+from raydr.pages.plots import Gaussian, curves, distributions, metric_bars, mixture_histogram
+
+RESULT = EvaluationResult(
+    split="dev",
+    confidence=0.95,
+    summaries=[
+        MeasureSummary(system, measure, mean, mean - 0.1, mean + 0.05, 7)
+        for system, mean in (("bm25", 0.4), ("<trained>", 0.6))
+        for measure in ("recall@20 (qrels)", "accuracy@20 (answer)")
+    ],
+    comparisons=[
+        Comparison("recall@20 (qrels)", "bm25", "<trained>", 0.2, 0.1, 0.3, 0.0001, 0.0002, 5, 1, 1),
+    ],
+    counts={"bm25": {"judged": 7, "without_results": 1}, "<trained>": {"judged": 7, "without_results": 0}},
+)
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+
+
+def test_pictures_have_a_size_that_fits_a_page() -> None:
+    rng = np.random.default_rng(0)
+    pictures = [
+        bar_plot(RESULT),
+        curves({"loss": [(0, 2.0), (1, 1.0)], "dev": [(0, 0.1), (1, 0.3)]}, "t", "epoch", "y", mark_best=True),
+        mixture_histogram(rng.normal(size=200), [("clean", Gaussian(1.0, 0.0, 1.0))], 0.5, "t", "perplexity"),
+        mixture_histogram(rng.normal(size=200), [], None, "t", "perplexity", truth=[True, False] * 100),
+        distributions({"positives": rng.normal(size=50), "false negatives": []}, "t", "score"),
+        distributions({"none": []}, "t", "score"),
+    ]
+    for png in pictures:
+        width, height = size_of(png)
+        assert 600 <= width <= 1800
+        assert 400 <= height <= 800
+
+
+def test_equal_data_give_equal_bytes_and_other_data_others() -> None:
+    def draw(y: float) -> bytes:
+        return curves({"loss": [(0, 2.0), (1, y)]}, "t", "step", "loss")
+
+    assert draw(1.0) == draw(1.0)
+    assert draw(1.0) != draw(0.5)
+
+
+def test_many_bars_stay_readable_in_width() -> None:
+    from raydr.pages.plots import Bar
+
+    bars = [Bar(f"measure {at} (qrels)", f"s{one}", 0.5, 0.4, 0.6) for at in range(12) for one in range(6)]
+    assert size_of(metric_bars(bars, "t", 0.95))[0] <= 1800
+
+
+def test_page_is_self_contained_and_escaped() -> None:
+    page = evaluation_page(RESULT, bar_plot(RESULT), [("run:<trained>", "abc")])
+    assert "<trained>" not in page
+    assert "&lt;trained&gt;" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert page.count("<table>") == page.count("</table>") == 4
+    assert "They are different measures" in page
+
+
+def test_numbers_are_right_aligned_and_words_are_not() -> None:
+    html = Page("t").table("c", ["system", "mean"], [["bm25", "0.400 [0.3, 0.5]"], ["x", "-1"]]).render()
+    assert '<th class="number">mean</th>' in html
+    assert "<th>system</th>" in html
+
+
+def test_rows_of_the_tables() -> None:
+    columns, rows = measure_rows(RESULT)
+    assert columns == ["measure", "queries", "bm25", "<trained>"]
+    assert rows[0] == ["recall@20 (qrels)", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650]"]
+    assert comparison_rows(RESULT)[1][0][2:5] == ["+0.200 [+0.100, +0.300]", "<0.001", "<0.001"]
+
+
+def test_mixture_components_are_densities() -> None:
+    x = np.linspace(-10, 10, 20001)
+    total = np.trapezoid(Gaussian(0.3, 1.0, 0.7).density(x), x)
+    assert total == pytest.approx(0.3, abs=1e-6)

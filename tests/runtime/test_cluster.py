@@ -1,0 +1,40 @@
+"""The address of a cluster: what does not answer, or is none, is told at once."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from raydr.errors import ClusterError
+from raydr.runtime.cluster import RayConfig, connected, knock
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
+def test_what_listens_is_let_in_and_what_does_not_is_told(address: str) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        here = address.format(port=listening.getsockname()[1])
+        knock(here)
+    with pytest.raises(ClusterError, match="nothing answers at"):
+        knock(here)
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "http://head"])
+def test_other_forms_are_left_to_ray(address: str) -> None:
+    knock(address)
+
+
+def test_a_wrong_address_is_told() -> None:
+    with pytest.raises(ClusterError, match="write host:port"):
+        knock("head:gcs")
+
+
+def test_connecting_to_nothing_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with (
+        pytest.raises(ClusterError, match="nothing answers at 127.0.0.1:9"),
+        connected(RayConfig(address="127.0.0.1:9")),
+    ):
+        pytest.fail("connected")

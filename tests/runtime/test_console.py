@@ -1,0 +1,48 @@
+"""What is printed, at the width of a small terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from raydr.indexing.searcher import Hit
+from raydr.pages.query_story import print_story
+from raydr.runtime.console import output, show_hits
+from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+
+WORDS = " ".join(f"word{at}" for at in range(40))
+HOSTILE = f"before\x1b[2J\x07after {WORDS}"
+
+
+def story() -> QueryStory:
+    place = Provenance("negatives/bm25-train", "bm25", 0, 3, 19.5, 14.5, "drop", 0.0, None)
+    verdict = GivenVerdict("margin", "similarity above the limit", 0.2, "drop", 0.0, True, "verdicts/margin-bm25-train")
+    passage = ExplainedPassage("p1", "A title", HOSTILE, (verdict,), (place,))
+    return QueryStory("q1", "train", "the query", (), (), (passage,), ("verdicts/old",))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    print_story(story(), output())
+    shown, errors = capsys.readouterr()
+    assert errors == ""
+    lines = shown.splitlines()
+    assert (max(map(len, lines)) <= 80) == terminal
+    whole = " ".join(shown.split())
+    assert WORDS in whole
+    assert "(positive: 14.5000): negatives/bm25-train drop" in whole
+    assert "margin says drop, similarity above the limit 0.2000; in truth noise (verdicts/margin-bm25-train)" in whole
+    assert "left out, made of other data: verdicts/old" in whole
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+def test_hits_go_to_standard_output_whole(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    show_hits("a question", [Hit(1, "p1", "Title", HOSTILE, 0.5)])
+    shown, _ = capsys.readouterr()
+    assert WORDS in " ".join(shown.split())
+    assert "before\N{REPLACEMENT CHARACTER}[2J" in shown

@@ -1,0 +1,191 @@
+"""Manifests, fingerprints, resumption, locks."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from raydr.errors import ArtifactError, FingerprintError
+from raydr.store.artifact import MANIFEST, Artifact, Building, Identity, begin, finished_parts, record_part
+from raydr.store.folder import Folder, write_part
+
+IDENTITY = Identity(kind="run", config={"top_k": 10, "model": {"scale": 20}}, inputs={"index": "abc"})
+
+
+def write(folder: Folder, name: str, text: str) -> None:
+    record_part(folder, name, write_part(folder, name, 1, lambda path: Path(path).write_text(text)))
+
+
+def make(folder: Folder, identity: Identity = IDENTITY, overwrite: bool = False) -> Artifact:
+    with begin(folder, identity, overwrite) as making:
+        if isinstance(making, Artifact):
+            return making
+        for name in ("a.txt", "b.txt"):
+            if name not in making.done:
+                write(making.folder, name, name)
+        making.done.update(finished_parts(making.folder))
+        return making.finish({"num": 2})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(str(tmp_path / "run"))
+
+
+def test_a_complete_artefact_is_reused(folder):
+    made = make(folder)
+    before = (Path(folder.root) / "a.txt").stat().st_mtime_ns
+    again = make(folder)
+    assert again.fingerprint == made.fingerprint
+    assert (Path(folder.root) / "a.txt").stat().st_mtime_ns == before
+    assert again.info == {"num": 2}
+    assert sorted(folder.files()) == ["a.txt", "b.txt", MANIFEST]
+
+
+def test_a_different_config_is_refused_with_the_fields_that_differ(folder):
+    make(folder)
+    other = Identity(kind="run", config={"top_k": 20, "model": {"scale": 20}}, inputs={"index": "xyz"})
+    with pytest.raises(FingerprintError) as raised:
+        make(folder, other)
+    assert "config.top_k: there 10, asked 20" in str(raised.value)
+    assert "inputs.index: there 'abc', asked 'xyz'" in str(raised.value)
+    assert "scale" not in str(raised.value)
+    assert make(folder, other, overwrite=True).fingerprint == other.fingerprint
+
+
+@pytest.mark.invariant
+def test_an_interrupted_artefact_keeps_its_finished_parts(folder):
+    with pytest.raises(RuntimeError, match="power cut"), begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+        raise RuntimeError("power cut")
+    with pytest.raises(ArtifactError, match="not complete"):
+        Artifact.open(folder, "run")
+    with begin(folder, IDENTITY) as making:
+        assert isinstance(making, Building)
+        assert list(making.done) == ["a.txt"]
+    resumed = make(folder)
+    whole = make(Folder(f"{folder.root}-whole"))
+    assert resumed.manifest.parts == whole.manifest.parts
+
+
+def test_what_killed_processes_have_left_is_removed(folder):
+    with pytest.raises(RuntimeError, match="power cut"), begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+        raise RuntimeError("power cut")
+    left = [Path(folder.root, "parts", "b.txt.tmp-01234567"), Path(f"{folder.root}.tmp-89abcdef", "a.txt")]
+    other = Path(f"{folder.root}-other.tmp-89abcdef", "a.txt")
+    for file in [*left, other]:
+        file.parent.mkdir()
+        file.write_text("half")
+    make(folder)
+    assert not any(file.exists() for file in left)
+    assert not left[1].parent.exists()
+    assert other.exists()
+
+
+def test_a_damaged_part_is_made_again(folder):
+    with begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+    (Path(folder.root) / "a.txt").write_text("a.tXt")
+    with begin(folder, IDENTITY) as making:
+        assert isinstance(making, Building)
+        assert making.done == {}
+
+
+def test_an_unfinished_artefact_of_another_config_is_refused_once_it_has_parts(folder):
+    other = Identity(kind="run", config={"top_k": 99})
+    with begin(folder, IDENTITY):
+        pass
+    with begin(folder, other) as making:
+        write(making.folder, "a.txt", "a.txt")
+    with pytest.raises(FingerprintError, match="top_k: there 99, asked 10"):
+        make(folder)
+
+
+def test_foreign_files_are_not_overwritten(folder, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match=r"holds no raydr artefact \(thesis.txt"):
+        make(folder)
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
+
+
+def test_checking_an_artefact_of_an_object_store_copies_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    made = make(Folder(f"memory://verified-{tmp_path.name}"))
+    made.verify()
+    assert not (tmp_path / "cache").exists()
+    made.local("a.txt")
+    assert (tmp_path / "cache").exists()
+
+
+def test_changes_behind_the_manifest_are_found(folder):
+    artifact = make(folder)
+    artifact.verify()
+    path = Path(folder.root) / "b.txt"
+    path.write_text("B.txt")
+    with pytest.raises(ArtifactError, match=r"b\.txt does not have the checksum"):
+        artifact.verify()
+    path.write_text("longer than before")
+    with pytest.raises(ArtifactError, match="the manifest says 5 bytes"):
+        artifact.local("b.txt")
+    path.unlink()
+    with pytest.raises(ArtifactError, match="has gone"):
+        artifact.local("b.txt")
+
+
+def test_another_kind_or_a_newer_format_is_named(folder):
+    make(folder)
+    with pytest.raises(ArtifactError, match=r"expected a index .* found a run"):
+        Artifact.open(folder, "index")
+    folder.write_json(MANIFEST, {"identity": {"kind": "run", "shape": "round"}})
+    with pytest.raises(ArtifactError, match="not a manifest that raydr .* can read"):
+        Artifact.open(folder, "run")
+
+
+def hold(path: str, ready: multiprocessing.synchronize.Event, done: multiprocessing.synchronize.Event) -> None:
+    with begin(Folder(path), IDENTITY):
+        ready.set()
+        done.wait(60)
+
+
+def test_a_second_writer_is_refused(folder):
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(folder.url, ready, done))
+    process.start()
+    assert ready.wait(60)
+    with pytest.raises(ArtifactError, match=rf"pid {process.pid}.* is writing"):
+        make(folder)
+    done.set()
+    process.join()
+    make(folder)
+
+
+def test_unwritable_places_are_named(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ArtifactError, match=r"cannot make the folder .*file"):
+        make(Folder(str(tmp_path / "file" / "run")))
+
+
+@pytest.mark.parametrize(("kind", "command"), [("model", "raydr train"), ("dataset", "raydr inject-noise")])
+def test_what_is_missing_is_said_with_the_command_that_makes_it(kind: str, command: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=f"the {kind} at .*here does not exist: .*{command}"):
+        Artifact.open(str(tmp_path / "here"), kind)
+
+
+def test_files_without_a_record_can_count_as_begun_work(tmp_path):
+    """What trials of a search share lies in its folder before any of them is over."""
+    place = Folder(str(tmp_path / "search"))
+    first, other = (Identity(kind="search", config={"x": at}) for at in (1, 2))
+    for counts_files in (True, False):
+        with begin(place, first, counts_files=counts_files):
+            place.write_json("upstream/classifier.json", {})
+        if counts_files:
+            with pytest.raises(FingerprintError, match="x: there 1, asked 2"), begin(place, other, counts_files=True):
+                raise AssertionError("it was begun anew")
+            assert place.exists("upstream/classifier.json")
+    with begin(place, other):
+        assert not place.exists("upstream/classifier.json")

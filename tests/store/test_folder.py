@@ -1,0 +1,137 @@
+"""Folders: atomic publication on local and object-store-like filesystems."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from artefacts import make_corpus
+
+from raydr.errors import ArtifactError
+from raydr.store.artifact import Artifact, copy_artifact
+from raydr.store.folder import Folder
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    place = Folder(str(tmp_path / "place") if request.param == "local" else f"memory://place-{tmp_path.name}")
+    yield place
+    place.remove()
+
+
+def test_what_is_published_can_be_read(folder):
+    with folder.publish("deep/a.txt") as path:
+        Path(path).write_text("hello")
+    assert folder.open("deep/a.txt").read() == b"hello"
+    assert folder.files() == ["deep/a.txt"]
+    assert folder.size("deep/a.txt") == 5
+    assert Path(folder.localize("deep/a.txt")).read_text() == "hello"
+
+
+def test_a_failed_write_leaves_nothing(folder):
+    with pytest.raises(RuntimeError), folder.publish("a.txt") as path:
+        Path(path).write_text("half")
+        raise RuntimeError
+    assert folder.files() == []
+    if folder.is_local:
+        assert list(Path(folder.root).iterdir()) == []
+
+
+def test_a_full_disk_is_explained_and_keeps_the_old_file(folder):
+    folder.write_json("a.json", {"version": 1})
+    message = r"cannot write .*a\.json: No space left on device\. Check free space"
+    with pytest.raises(ArtifactError, match=message), folder.publish("a.json") as path:
+        Path(path).write_text("{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert folder.read_json("a.json") == {"version": 1}
+
+
+def test_json_refuses_values_that_json_has_not(folder):
+    with pytest.raises(ValueError, match="Out of range float"):
+        folder.write_json("a.json", {"loss": float("nan")})
+
+
+def test_checksums_follow_content(folder):
+    folder.write_json("a.json", {"x": 1})
+    folder.write_json("b.json", {"x": 1})
+    folder.write_json("c.json", {"x": 2})
+    assert folder.checksum("a.json") == folder.checksum("b.json") != folder.checksum("c.json")
+
+
+def test_a_folder_is_removed_in_one_move(tmp_path, monkeypatch):
+    """A process that is killed in the middle leaves all of it or nothing at its place."""
+    folder = Folder(str(tmp_path / "made"))
+    folder.write_json("manifest.json", {})
+    folder.write_json("parts/one.json", {})
+
+    def killed(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(folder.filesystem), "rm", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.remove()
+    assert not folder.exists()
+    assert not Folder(str(tmp_path)).files()
+
+
+def test_a_node_takes_what_was_made_again_at_the_same_place(folder, tmp_path, monkeypatch):
+    """A model that is trained again has the same fingerprint and may have other weights."""
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    for value in (1, 2, 3):
+        folder.write_json("parts/weights.json", {"w": value})
+        assert json.loads((Path(folder.localize_all()) / "parts/weights.json").read_text()) == {"w": value}
+        assert json.loads(Path(folder.localize("parts/weights.json")).read_text()) == {"w": value}
+
+
+def test_processes_of_a_node_fetch_a_file_once(tmp_path, monkeypatch):
+    folder = Folder(f"memory://once-{tmp_path.name}")
+    folder.write_json("a.json", {"x": 1})
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    fetched: list[str] = []
+    get = type(folder.filesystem).get
+
+    def slow(self: Any, source: str, *arguments: Any, **options: Any) -> None:
+        fetched.append(source)
+        get(self, source, *arguments, **options)
+
+    monkeypatch.setattr(type(folder.filesystem), "get", slow)
+    barrier = threading.Barrier(4)
+
+    def take(_: int) -> str:
+        barrier.wait()
+        return folder.localize("a.json")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(take, range(4)))) == 1
+    assert len(fetched) == 1
+
+
+def test_a_part_of_an_object_store_is_asked_for_once(tmp_path, monkeypatch):
+    """Its size is looked up with its version: thousands of parts are read by every task."""
+    made = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "t"}]).artifact
+    away = Folder(f"memory://asked-{tmp_path.name}")
+    copy_artifact(made, away)
+    artifact = Artifact.open(away, "corpus")
+    asked: list[str] = []
+    info = type(away.filesystem).info
+
+    def counting(self: Any, path: str, **options: Any) -> Any:
+        asked.append(path)
+        return info(self, path, **options)
+
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    [name] = artifact.parts("passages")
+    artifact.local(name)
+    monkeypatch.setattr(type(away.filesystem), "info", counting)
+    artifact.local(name)
+    assert len(asked) == 1
+
+
+def test_listings_are_never_kept(folder):
+    """Another process may have written since."""
+    assert not folder.filesystem.dircache.use_listings_cache

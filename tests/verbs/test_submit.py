@@ -1,0 +1,96 @@
+"""``raydr submit``: what is refused before anything is sent, and what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import raydr
+from raydr.ops.submit import client
+from raydr.ops.submit.client import SubmittedJob
+from raydr.verbs import app
+
+CONFIG = "name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return "run.yaml"
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What would have been sent; the job ends with status 3."""
+    calls: list[dict[str, Any]] = []
+
+    def submit(config: str, verb: str, arguments: list[str], **options: Any) -> SubmittedJob:
+        calls.append({"config": config, "verb": verb, "arguments": arguments, **options})
+        return SubmittedJob("j1", "http://head:8265")
+
+    monkeypatch.setattr(raydr, "submit", submit, raising=False)
+    monkeypatch.setattr(client, "follow", lambda job: SubmittedJob(job.submission_id, job.address, "FAILED", 3))
+    return calls
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["submit", *arguments])
+
+
+def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
+    config: str, sent: list[dict[str, Any]]
+) -> None:
+    result = invoke(
+        *(config, "train", "--set", "seed=3", "--overwrite", "--env", "A=b=c", "--require-env", "S"),
+        *("--entrypoint-num-cpus", "2", "--", "--name", "npc"),
+    )
+    assert result.exit_code == 3, result.output
+    [call] = sent
+    assert call["arguments"] == ["--name", "npc", "--overwrite"]
+    assert (call["verb"], call["overrides"], call["env"]) == ("train", ["seed=3"], {"A": "b=c"})
+    assert (call["require_env"], call["resources"]) == (["S"], {"num_cpus": 2.0, "memory": 0})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "--", "--nmae", "x"], "No such option: --nmae"),
+        (["why"], "Missing argument"),
+        (["inspect", "--overwrite"], "No such option"),
+        (["fly"], "is no verb"),
+        (["submit"], "is no verb"),
+        (["train", "--env", "HF_TOKEN"], "--require-env HF_TOKEN"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_sent(
+    config: str, sent: list[dict[str, Any]], arguments: list[str], said: str
+) -> None:
+    result = invoke(config, *arguments)
+    assert result.exit_code == 2
+    # Typer folds its messages at the width of the terminal.
+    assert said in " ".join(result.output.replace("│", " ").split())
+    assert not sent
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(
+    config: str, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(job: SubmittedJob) -> SubmittedJob:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "follow", interrupted)
+    result = invoke(config, "train")
+    assert result.exit_code == 130
+    assert "it goes on" in result.output
+    assert "ray job stop j1 --address http://head:8265" in result.output
+
+
+def test_without_waiting_it_ends_when_the_job_is_sent(
+    config: str, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "follow", lambda job: pytest.fail("followed"))
+    assert invoke(config, "train", "--no-wait").exit_code == 0

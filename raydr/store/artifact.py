@@ -36,6 +36,8 @@ class Part(Config):
     rows: int
     bytes: int
     checksum: str
+    #: What was counted while it was made, so that a resumed stage need not make it again to know.
+    counts: dict[str, int] = {}
 
 
 class Identity(Config):
@@ -239,9 +241,11 @@ def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> No
     folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
 
 
-def write_and_record(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
+def write_and_record(
+    folder: Folder, name: str, rows: int, write: Callable[[str], None], counts: Mapping[str, int] | None = None
+) -> Part:
     """Write one part atomically and leave its record for a resume; for workers."""
-    part = Part.model_validate(write_part(folder, name, rows, write))
+    part = Part.model_validate({**write_part(folder, name, rows, write), "counts": dict(counts or {})})
     record_part(folder, name, part)
     return part
 

@@ -13,8 +13,8 @@ import statistics
 
 from benchmarks.timing import write_report
 from raydr import RunConfig, encode, plan
+from raydr.graph.places import TRAINED
 from raydr.graph.stage_times import time_of
-from raydr.graph.workspace import TRAINED
 from raydr.store.folder import Folder
 
 STAGE = f"encode-{TRAINED}-passages"

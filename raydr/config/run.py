@@ -131,7 +131,7 @@ class RunConfig(Config):
         return arms
 
     def refresh_round(self, arm: RefreshConfig, number: int) -> RunConfig:
-        """The run as one round of a refresh has it: its own training and mining, and who mines.
+        """The run as one round of a refresh has it: its own training and mining.
 
         Args:
             arm: one of :meth:`refresh_arms`.
@@ -145,8 +145,6 @@ class RunConfig(Config):
         train = self.train.model_dump()
         if changes is not None:
             negatives, train = merged(negatives, changes.negatives), merged(train, changes.train)
-        if number > 1:
-            negatives["miner"] = "run"
         return self.model_copy(
             update={
                 "negatives": NegativesConfig.model_validate(negatives),

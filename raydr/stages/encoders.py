@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Dtype
@@ -28,6 +29,11 @@ class Arithmetic:
     device: str
     token_budget: int
     reason: str = ""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What of it vectors and scores depend on."""
+        return {"dtype": self.dtype, "token_budget": self.token_budget}
 
 
 def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:

@@ -1,7 +1,4 @@
-"""The page of a run: what is in its working folder, collected artefact by artefact.
-
-Detections are read and drawn by a task a model, so that the driver holds pictures and figures alone.
-"""
+"""The page of a run: what has a name in its working folder, collected artefact by artefact; needs no Ray."""
 
 from __future__ import annotations
 
@@ -15,15 +12,14 @@ import pyarrow.compute as pc
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
-from raydr.graph.workspace import Workspace, finished
 from raydr.ops.plan.plan import PLAN_FILE, RunPlan
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.run import AuditStory, ModelStory, PlanStory, RunStory, run_page
 from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
-from raydr.stages.tasks import fetch
-from raydr.store.artifact import Artifact
+from raydr.store.artifact import MANIFEST, Artifact
 from raydr.store.folder import Folder
 
 #: The page, in the working folder.
@@ -32,65 +28,74 @@ PAGE = "report.html"
 MAX_PANELS = 12
 
 
-def report(config: RunConfig, root: Folder, dataset: Folder) -> str:
-    """Write the page of a run anew; returns its name in the working folder.
+def write_report(config: RunConfig, places: Places) -> str:
+    """Write the page of a run anew; returns its path.
 
     Args:
         config: names the run.
-        root: the working folder; its finished models, evaluations, audits and verdicts are shown.
-        dataset: the data set of the run, which says what noise was put into it.
+        places: of its working folder; the models, evaluations, audits and verdicts that have names are shown.
     """
-    import ray
+    root = places.root
 
-    tell = ray.remote(num_cpus=1)(_model_story)
-    models = [fetch(tell.remote(name, root / "models" / name, dataset)) for name in finished(root, "models")]
-    evaluations = []
-    for name in finished(root, "evaluation"):
-        evaluated = Artifact.open(root / "evaluation" / name, "evaluation")
-        evaluations.append((evaluate.load_result(evaluated), f"evaluation/{name}/{evaluate.REPORT}"))
-    audits = [_audit_story(name, Artifact.open(root / "audits" / name, "audit")) for name in finished(root, "audits")]
-    verdicts = [(name, Artifact.open(root / "verdicts" / name, "verdicts").info) for name in finished(root, "verdicts")]
+    def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
+        return [(name.partition("/")[2], places.open(name, kind)) for name in places.names(under)]
+
+    models = [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")]
+    evaluations = [
+        (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
+        for name, one in named("evaluation", "evaluation")
+    ]
+    audits = [_audit_story(name, one) for name, one in named("audits", "audit")]
+    verdicts = [(name, one.info) for name, one in named("verdicts", "verdicts")]
     others = _other_pages(root)
     page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root), others))
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
     counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts, "pages": others}
     show_summary("report", {name: f"{len(found)}" for name, found in counts.items()} | {"at": root.path(PAGE)})
-    return PAGE
+    return root.path(PAGE)
 
 
 def _other_pages(root: Folder) -> list[tuple[str, str]]:
     """What has a page of its own, and where: the refresh and the searches."""
     refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
-    searches = [(f"the search {name}", f"tune/{name}/{PAGE}") for name in finished(root, "tune")]
+    searches = [
+        (f"the search {file.split('/')[1]}", file)
+        for file in root.files("tune")
+        if file.count("/") == 2 and file.endswith(PAGE)
+    ]
     return refresh + searches
 
 
 def _plan_story(root: Folder) -> PlanStory | None:
     if not root.exists(PLAN_FILE):
         return None
-    times = [*read_times(root), *read_times(Workspace(root).refresh)]
-    return PlanStory(RunPlan.from_json(root.read_json(PLAN_FILE)), times)
+    return PlanStory(RunPlan.from_json(root.read_json(PLAN_FILE)), read_times(root))
 
 
-def _model_story(name: str, folder: Folder, dataset: Folder) -> ModelStory:
-    """Runs as a Ray task."""
-    model = Artifact.open(folder, "model")
+def _data_of(places: Places, model: Artifact) -> Dataset | None:
+    """The data set that a model was trained on, if it is there."""
+    key = model.manifest.identity.inputs.get("dataset", "")
+    folder = places.folder("dataset", key)
+    return Dataset.open(folder) if key and folder.exists(MANIFEST) else None
+
+
+def _model_story(name: str, model: Artifact, data: Dataset | None) -> ModelStory:
     train = model.manifest.identity.config.get("train", {})
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _panel(name, model, dataset))
+    return ModelStory(name, settings, model.info, _panel(name, model, data))
 
 
-def _panel(name: str, model: Artifact, dataset: Folder) -> bytes | None:
+def _panel(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
     """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
     found = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
     if not found:
         return None
-    noisy = _noisy_queries(model, dataset)
+    noisy = _noisy_queries(model, data)
     chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
     panels = []
     for detection in (found[at] for at in chosen):
@@ -108,12 +113,11 @@ def _detection_part(detection: Mapping[str, Any]) -> str:
     return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
 
 
-def _noisy_queries(model: Artifact, dataset: Folder) -> object | None:
-    """Ids of the queries whose pair was mismatched on purpose; None if the model's data set is another or has none."""
-    data = Dataset.open(dataset)
-    if model.manifest.identity.inputs.get("dataset") != data.fingerprint:
+def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
+    """Ids of the queries whose pair was mismatched on purpose; None if the data set is gone or has none."""
+    if data is None:
         return None
-    split = model.manifest.identity.config["splits"][0]
+    split = model.manifest.identity.config["train_split"]
     qrels = data.qrels(split)
     noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
     return noisy if len(noisy) else None

@@ -1,12 +1,11 @@
 """Everything that is known about one query: its positives, its negatives with their provenance, all verdicts.
 
-Reads the artefacts of a working folder part by part; needs no Ray.
+Reads the artefacts that have names part by part; needs no Ray.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,96 +16,30 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
+from raydr.graph.places import Places
 from raydr.noise.judges.base import judge_class
-from raydr.store.artifact import MANIFEST, Artifact, Manifest
-from raydr.store.folder import Folder
+from raydr.pages.query_story import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+from raydr.store.artifact import Artifact
 
 
-@dataclass(frozen=True)
-class GivenVerdict:
-    """What one judge said of one passage; ``score_name`` says what its score is, ``artifact`` names where."""
-
-    judge: str
-    score_name: str
-    score: float
-    action: str
-    weight: float
-    truth: bool | None
-    artifact: str
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a candidate comes from, and what was made of it in that artefact; as in the table ``negatives``."""
-
-    artifact: str
-    miner: str
-    round: int
-    rank: int
-    score: float | None
-    positive_score: float | None
-    action: str
-    weight: float
-    noise: str | None
-
-
-@dataclass(frozen=True)
-class ExplainedPassage:
-    """One passage and all that was said of it for the query.
+def explain_query(places: Places, query_id: str, split: str = "train") -> QueryStory:
+    """Collect what the artefacts of a working folder say of one query.
 
     Args:
-        passage_id, title, text: the passage.
-        verdicts: of all judges, in the order of the artefacts' names.
-        provenance: where it was proposed as a negative; empty for positives.
-        relevance: as annotated; None for negatives.
-        noise: how the annotation was made noisy on purpose; None if it was not.
-        original_passage_id: what stood in its place before.
-    """
-
-    passage_id: str
-    title: str
-    text: str
-    verdicts: tuple[GivenVerdict, ...]
-    provenance: tuple[Provenance, ...] = ()
-    relevance: int | None = None
-    noise: str | None = None
-    original_passage_id: str | None = None
-
-
-@dataclass(frozen=True)
-class QueryStory:
-    """One query with its positives and its negatives, these in the order of their best rank.
-
-    ``of_other_data`` names the artefacts that were left out, since they were made of another data set.
-    """
-
-    query_id: str
-    split: str
-    text: str
-    answers: tuple[str, ...]
-    positives: tuple[ExplainedPassage, ...]
-    negatives: tuple[ExplainedPassage, ...]
-    of_other_data: tuple[str, ...] = ()
-
-
-def explain_query(root: Folder, dataset: Folder, corpus: Folder, query_id: str, split: str = "train") -> QueryStory:
-    """Collect what the artefacts in a working folder say of one query.
-
-    Args:
-        root: the working folder; the candidates and verdicts in it and in the rounds of its refresh are read.
-        dataset: the data set that has the query.
-        corpus: the passages.
+        places: of the working folder; the candidates and verdicts that have names are read.
         query_id: the query.
         split: which is meant if several splits have the query.
 
     Raises:
         DataError: no split has the query.
     """
-    data, passages = Dataset.open(dataset), Corpus.open(corpus)
+    noisy = places.pointer("dataset-noisy") is not None
+    data = Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
+    passages = Corpus(places.open("corpus", "corpus"))
     split, query = _find(data, query_id, split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     found: dict[str, list[Provenance]] = defaultdict(list)
-    artifacts, others = _artifacts(root, data)
+    artifacts, others = _artifacts(places, data)
     for name, row in _candidates(artifacts, data, split, query_id):
         fields = {key: value for key, value in row.items() if key not in ("query_id", "passage_id")}
         found[row["passage_id"]].append(Provenance(artifact=name, **fields))
@@ -152,20 +85,23 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _artifacts(root: Folder, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
-    """By kind the finished candidates and verdicts of a data set, with their names, and the names of those of others.
+def _artifacts(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
+    """By kind the named candidates and verdicts of a data set, and the names of those of others.
 
     To a data set belong its copies without the pairs that judges have dropped.
     """
     by_kind: dict[str, list[tuple[str, Artifact]]] = {"negatives": [], "verdicts": [], "dataset": []}
-    for folder in ("negatives", "verdicts", "refresh"):
-        for name in sorted(file for file in root.files(folder) if file.endswith(f"/{MANIFEST}")):
-            place = name.removesuffix(f"/{MANIFEST}")
-            kind = Manifest.model_validate(root.read_json(name)).identity.kind
-            if kind in by_kind:
-                by_kind[kind].append((place, Artifact.open(root / place, kind)))
+    seen: set[str] = set()
+    for name in places.names():
+        pointer = places.pointer(name)
+        if pointer is None or pointer.kind not in by_kind or pointer.key in seen:
+            continue
+        seen.add(pointer.key)
+        by_kind[pointer.kind].append((name, places.open(name, pointer.kind)))
     ours = {data.fingerprint}
-    ours |= {one.fingerprint for _, one in by_kind.pop("dataset") if one.manifest.identity.inputs["dataset"] in ours}
+    ours |= {
+        one.fingerprint for _, one in by_kind.pop("dataset") if one.manifest.identity.inputs.get("dataset") in ours
+    }
     found = {
         kind: [(name, one) for name, one in those if one.manifest.identity.inputs["dataset"] in ours]
         for kind, those in by_kind.items()

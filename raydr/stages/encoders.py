@@ -37,7 +37,7 @@ class Arithmetic:
 
 
 def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
-    """The arithmetic of the section ``encode``, found out where the encoders will run: not always on the driver's machine.
+    """The arithmetic of the section ``encode``, found out where the encoders will run, which may be another machine.
 
     Raises:
         ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.

@@ -51,11 +51,16 @@ class RayPool(Pool):
                     ray.cancel(reference)
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        # What an error holds on to is let go in the frames below the one that catches it.
+        with worker_errors():
+            yield from self._feed(feed, items)
+
+    def _feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         from ray.data import ActorPoolStrategy, DataContext
 
         settings = feed.settings
         fewest, most = (min(count, len(items)) for count in plan_encoders(settings))
-        with worker_errors(), DataContext.current(data_context()):
+        with DataContext.current(data_context()):
             rows = ray.data.from_items([dict(item) for item in items], override_num_blocks=len(items))
             if feed.before is not None:
                 rows = rows.map_batches(

@@ -26,7 +26,7 @@ def options(description: str | None) -> ArgumentParser:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting; repeatable"
     )
     parser.add_argument(
-        "--again", action="store_true", help="make it anew; with other settings than before, the names move"
+        "--again", action="store_true", help="make it anew, or let names move"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check the settings and what the job reads, and run nothing"

@@ -24,8 +24,8 @@ class RoundChanges(Config):
 class RefreshConfig(Config):
     """Rounds of training and mining: train, encode, index, search, mine, judge, train again.
 
-    The first round mines with ``negatives.miner`` and judges with the untrained model; each later one does both with the
-    model of the round before it.
+    The first round mines with ``negatives.miner`` and judges with the untrained model; each later one does both with
+    the model of the round before it.
     """
 
     #: Rounds of training, encoding, searching and mining.

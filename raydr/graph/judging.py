@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from raydr.config.run import explain
+from raydr.component import explain
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node

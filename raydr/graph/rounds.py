@@ -1,4 +1,4 @@
-"""The nodes of refresh rounds: train, encode, index, search, mine, judge, train again; no Ray is needed to lay them out."""
+"""The nodes of refresh rounds: train, encode, index, search, mine, judge, train again; laid out without Ray."""
 
 from __future__ import annotations
 

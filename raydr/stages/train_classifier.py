@@ -15,7 +15,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder_config import CrossEncoderConfig
-from raydr.noise.config import ClassifierConfig
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.runtime.console import say, show_table
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool

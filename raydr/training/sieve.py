@@ -8,7 +8,7 @@ from raydr.component import explain
 from raydr.errors import ConfigError
 from raydr.losses.rcl import RCL
 from raydr.negatives.samplers.top import Top
-from raydr.noise.config import SieveConfig
+from raydr.noise.judge_models import SieveConfig
 from raydr.training.config import OptimizerConfig, TrainConfig
 from raydr.training.training import Training
 

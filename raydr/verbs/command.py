@@ -1,4 +1,4 @@
-"""From a verb's Python function to its command: ``raydr VERB CONFIG --set KEY=VALUE`` and the function's own options."""
+"""From a verb's function to its command: ``raydr VERB CONFIG --set KEY=VALUE`` and the function's own options."""
 
 from __future__ import annotations
 

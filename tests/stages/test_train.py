@@ -24,7 +24,7 @@ from raydr.data.schema import write_arrow
 from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
-from raydr.noise.config import ClassifierConfig
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool

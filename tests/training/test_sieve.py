@@ -6,7 +6,7 @@ import pytest
 
 from raydr.errors import ConfigError
 from raydr.negatives.samplers.top import Top
-from raydr.noise.config import SieveConfig
+from raydr.noise.judge_models import SieveConfig
 from raydr.training.sieve import sieve_training
 from raydr.training.training import Training
 

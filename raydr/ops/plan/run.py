@@ -47,7 +47,8 @@ def run_plan(session: Session, refresh: bool) -> RunPlan:
     num_queries = {split: dataset.rows(f"queries/{split}") for split in data.splits}
     if config.data.train_split not in num_queries:
         raise ConfigError(
-            f"the data set at {dataset.folder} has no split {config.data.train_split!r}; it has {', '.join(num_queries)}"
+            f"the data set at {dataset.folder} has no split {config.data.train_split!r}; it has "
+            f"{', '.join(num_queries)}"
         )
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
     there = cluster_capacity()

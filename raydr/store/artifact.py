@@ -205,6 +205,8 @@ class Building:
         self.folder = folder
         self.identity = identity
         self.done = done
+        #: Folders that only a resume needs; removed when the manifest is written.
+        self.scratch: list[Folder] = []
 
     def record(self, name: str, part: Mapping[str, Any] | Part) -> None:
         """Remember a finished part, on disk too, so that a resume does not make it again."""
@@ -232,6 +234,8 @@ class Building:
         self.folder.write_json(MANIFEST, manifest.model_dump(mode="json"))
         self.folder.remove(DONE)
         self.folder.remove(PLAN)
+        for folder in self.scratch:
+            folder.remove()
         return Artifact(self.folder, manifest)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from raydr.errors import ArtifactError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.store.artifact import Building, Part
+from raydr.store.artifact import Building, Part, finished_parts
 
 #: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.
 MakePart = Callable[..., Mapping[str, Part]]
@@ -80,6 +80,13 @@ def part_batch(name: str, part: Part, **more: Any) -> Batch:
     """A part as the batch of one row that :func:`feed_parts` expects of a worker."""
     row = {"name": name, "rows": part.rows, "bytes": part.bytes, "checksum": part.checksum, **more}
     return {column: [value] for column, value in row.items()}
+
+
+def scratch_parts(making: Building, name: str) -> Building:
+    """A folder of parts that others of the artefact are made from; it goes when the artefact is finished."""
+    folder = making.folder / name
+    making.scratch.append(folder)
+    return Building(folder, making.identity, finished_parts(folder))
 
 
 def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:

@@ -25,9 +25,7 @@ def options(description: str | None) -> ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting; repeatable"
     )
-    parser.add_argument(
-        "--again", action="store_true", help="make it anew, or let names move"
-    )
+    parser.add_argument("--again", action="store_true", help="make it anew, or let names move")
     parser.add_argument(
         "--dry-run", action="store_true", help="check the settings and what the job reads, and run nothing"
     )

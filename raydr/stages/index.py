@@ -13,7 +13,7 @@ from raydr.data.growing_embeddings import GrowingEmbeddings
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
-from raydr.indexing.factory import choose_factory, make_index
+from raydr.indexing.factory import make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.failures import worker_errors
@@ -56,9 +56,8 @@ def build_index(
     cpus = cluster_capacity()["CPU"]
     if cpus < settings.cpus_per_task:
         raise ConfigError(f"index.cpus_per_task is {settings.cpus_per_task}, the cluster has {cpus:g} CPUs: lower it")
-    factory, reason = settings.factory, "as configured"
-    if factory == "auto":
-        factory, reason = choose_factory(len(vectors), vectors.dim, settings.train_rows)
+    score = config.model.score
+    factory, reason = resolve_factory(settings, len(vectors), vectors.dim, score)
     trained = needs_training(factory, vectors.dim)
     layout: dict[str, Any] = {"factory": factory, "shard_rows": settings.shard_rows}
     if trained:
@@ -84,7 +83,7 @@ def build_index(
         info = {
             "factory": factory,
             "reason": reason,
-            "metric": "inner_product",
+            "score": score.model_dump(),
             "dim": vectors.dim,
             "num_rows": len(vectors),
             "num_shards": len(plans),

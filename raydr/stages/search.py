@@ -17,11 +17,10 @@ from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError, DataError, FingerprintError
 from raydr.indexing.backend import has_cuda
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.factory import make_index, uses
+from raydr.indexing.factory import EXACT, make_index, uses
 from raydr.indexing.merge import Found, merge, rank_found
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
-from raydr.indexing.torch_flat import EXACT
 from raydr.runtime.capacity import ON_DEMAND
 from raydr.runtime.console import counted, progress_bar, say
 from raydr.stages.failures import worker_errors

@@ -146,7 +146,6 @@ class Step:
         self.optimizer = build_optimizer(self.model, OptimizerConfig(learning_rate=1e-5))
         self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None
         self.loss, self.dtype, self.device = loss, torch_dtype(dtype), torch.device(device)
-        self.scale = config.scale
         self.queries, self.passages, self.overhead = queries, passages, overhead
 
     def __call__(self) -> None:
@@ -154,8 +153,8 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             query_QD, passage_PD = self.model(batch.queries, batch.passages)
-            taught = self.teacher.score(batch, self.scale, True).scores_QC if self.teacher is not None else None
-        scored = score_candidates(query_QD, passage_PD, batch, self.scale)
+            taught = self.teacher.score(batch, True).scores_QC if self.teacher is not None else None
+        scored = score_candidates(query_QD, passage_PD, batch, self.model.config)
         candidates = Candidates(scored.scores_QC, scored.positive_Q, scored.excluded_QC, teacher_scores_QC=taught)
         self.loss.compute(candidates, epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -182,7 +181,7 @@ class Step:
         return PairDetector(examples, corpus, self.tokenizers, PairDetectionConfig(), TrainConfig(), seed=0)
 
     def detect(self, detector: PairDetector) -> None:
-        detector.measure(self.model, 0, self.dtype, self.scale)
+        detector.measure(self.model, 0, self.dtype)
 
     def batch(self) -> Batch:
         num = len(self.queries)

@@ -244,7 +244,7 @@ class _Watcher(EpochListener):
     def after_epoch(self, progress: Progress) -> None:
         trainer = self.arm.trainer
         setup, examples = trainer.setup, trainer.setup.batches.examples
-        measured = self.detector.measure(setup.model, progress.epoch, setup.dtype, setup.model.config.scale)
+        measured = self.detector.measure(setup.model, progress.epoch, setup.dtype)
         self.result.detections.append(
             {
                 name: describe_detection(

@@ -108,7 +108,7 @@ def perplexities_by_epoch(config: RunConfig, pairs: Pairs, train: bool, seed: in
     measured: list[Perplexities] = []
 
     def measure(epoch: int) -> None:
-        measured.append(detector.measure(model, epoch, dtype, config.model.scale))
+        measured.append(detector.measure(model, epoch, dtype))
 
     setup = build_setup(
         config.train, seed, model, tokenizers, TrainingInputs(corpus, tables, None), dtype, EpochWatcher(measure)

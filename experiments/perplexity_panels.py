@@ -73,7 +73,7 @@ class _Meter(EpochListener):
 
     def _measure(self) -> None:
         model = self.setup.model
-        self.measured.append(self.detector.measure(model, 0, self.setup.dtype, model.config.scale))
+        self.measured.append(self.detector.measure(model, 0, self.setup.dtype))
 
 
 def measure_arm(config: RunConfig, seed: int, data: ArmData, file: str) -> str:

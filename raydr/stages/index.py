@@ -11,8 +11,10 @@ from raydr.errors import ConfigError, DataError
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
 from raydr.indexing.config import IndexConfig
-from raydr.indexing.factory import choose_factory, make_index
+from raydr.indexing.factory import make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
+from raydr.models.scores.base import ScoreFunction
+from raydr.models.scores.dual import Dual
 from raydr.runtime.console import say
 from raydr.stages.parts import make_parts
 from raydr.stages.pool import Pool
@@ -21,7 +23,9 @@ from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
 
 
-def build_index(making: Building, pool: Pool, embeddings: Artifact, *, settings: IndexConfig) -> dict[str, Any]:
+def build_index(
+    making: Building, pool: Pool, embeddings: Artifact, *, settings: IndexConfig, score: ScoreFunction = Dual()
+) -> dict[str, Any]:
     """Build the index of a corpus's embeddings: an ``index`` artefact.
 
     With ``index.factory: auto`` the kind of index follows from the number of passages; the choice is printed with
@@ -32,6 +36,7 @@ def build_index(making: Building, pool: Pool, embeddings: Artifact, *, settings:
         pool: where shards are built.
         embeddings: encoded passages.
         settings: the kind of index and the size of a shard.
+        score: of the model that made the embeddings.
 
     Raises:
         ConfigError: FAISS cannot make or train that index, or the cluster has too few CPUs for one task.
@@ -45,9 +50,7 @@ def build_index(making: Building, pool: Pool, embeddings: Artifact, *, settings:
         raise ConfigError(
             f"index.cpus_per_task is {cpus}, the cluster has {cluster_capacity()['CPU']:g} CPUs: lower it"
         )
-    factory, reason = settings.factory, "as configured"
-    if factory == "auto":
-        factory, reason = choose_factory(len(vectors), vectors.dim, settings.train_rows)
+    factory, reason = resolve_factory(settings, len(vectors), vectors.dim, score)
     plans = plan_shards(vectors.starts, settings.shard_rows)
     say(f"index: {factory} ({reason}), {len(vectors):,} passages in {len(plans)} shards")
     trained = needs_training(factory, vectors.dim)
@@ -63,7 +66,7 @@ def build_index(making: Building, pool: Pool, embeddings: Artifact, *, settings:
     return {
         "factory": factory,
         "reason": reason,
-        "metric": "inner_product",
+        "score": score.model_dump(mode="json"),
         "dim": vectors.dim,
         "num_rows": len(vectors),
         "num_shards": len(plans),

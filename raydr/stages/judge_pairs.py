@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -18,15 +17,13 @@ from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
-from raydr.seeding import stable_hash64
+from raydr.noise.random_sample import SampleScorer, draw_sample
 from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
 from raydr.stages.units import Scoring, Unit, unit_of, write_unit
 from raydr.store.artifact import Part
 from raydr.store.folder import Folder
 
 MEASURES, DETECTION = "measures", "detection"
-#: Scores held at once.
-_BLOCK_SCORES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -45,25 +42,6 @@ class PairsJob:
         if isinstance(self.judge, SplitJudge):
             return f"{MEASURES}/{self.split}/part-{unit.number}.parquet"
         return verdicts_name(self.split, unit.number)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The random passages: their vectors (S, D), and hashes of their contents."""
-
-    vectors: NDArray[np.float32]
-    content_hashes: NDArray[np.uint64]
-
-
-def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, seed: int) -> NDArray[np.int64]:
-    """Corpus rows of the sample, a function of the seed, the judge and the data; the same for every worker."""
-    rng = np.random.default_rng(stable_hash64("judge sample", judge.name, seed))
-    pool = np.arange(len(corpus))
-    if judge.sample == "positives":
-        qrels = data.qrels(split)
-        relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
-        pool = np.sort(corpus.rows_of(sorted(set(relevant["passage_id"].to_pylist()))))
-    return np.sort(rng.choice(pool, size=min(judge.num_random, len(pool)), replace=False))
 
 
 class PairsWorker(ABC):
@@ -101,11 +79,10 @@ class JudgePairs(PairsWorker):
         scorer = job.scoring.open()
         assert isinstance(scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)
-        self.scorer, self.rule = scorer, job.judge
-        rows = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
-        texts = self.corpus.texts(rows)
-        vectors = scorer.encode("passage", texts.titles, texts.texts)
-        self.sample = Sample(vectors, self.corpus.content_hashes(rows))
+        self.rule = job.judge
+        self.sample = SampleScorer(
+            scorer, self.corpus, draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
+        )
 
     def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         judge = self.rule
@@ -127,31 +104,9 @@ class JudgePairs(PairsWorker):
         return verdict_table(judge, query_ids, passage_ids, together, truth)
 
     def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
-        """Scores of the pairs and of their samples, a block at a time: all of a unit's would not fit."""
-        if not query_ids:
-            return
         unique = list(dict.fromkeys(query_ids))
-        position = {query_id: at for at, query_id in enumerate(unique)}
-        query_N = np.array([position[query_id] for query_id in query_ids])
-        vectors_QD = self.scorer.encode("query", None, query_texts(self.data, self.job.split, unique))
-        rows = self.corpus.rows_of(passage_ids)
-        texts = self.corpus.texts(rows)
-        positive_ND = self.scorer.encode("passage", texts.titles, texts.texts)
-        known = positives_of(self.data, self.job.split, unique)
-        step = max(1, _BLOCK_SCORES // len(self.sample.vectors))
-        for start in range(0, len(query_ids), step):
-            pairs = slice(start, start + step)
-            query_BD = vectors_QD[query_N[pairs]]
-            allowed_BS = np.stack([self._allowed(known[query_id]) for query_id in query_ids[pairs]])
-            random_BS = self.scorer.scale * (query_BD @ self.sample.vectors.T).astype(np.float64)
-            positive_B = self.scorer.scale * np.einsum("bd,bd->b", query_BD, positive_ND[pairs]).astype(np.float64)
-            offsets = np.concatenate([[0], np.cumsum(allowed_BS.sum(axis=1))]).astype(np.int64)
-            yield ScoredCandidates(random_BS[allowed_BS], offsets, positive_B)
-
-    def _allowed(self, positives: list[str]) -> NDArray[np.bool_]:
-        """Passages of the sample that are neither a known positive of the query nor a copy of one."""
-        hashes = self.corpus.content_hashes(self.corpus.rows_of(positives))
-        return ~np.isin(self.sample.content_hashes, hashes)
+        texts = dict(zip(unique, query_texts(self.data, self.job.split, unique), strict=True))
+        return self.sample.score(query_ids, passage_ids, texts, positives_of(self.data, self.job.split, unique))
 
 
 def decide_pairs(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raydr.errors import ConfigError
 from raydr.indexing.backend import has_cuda
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.torch_flat import EXACT
+from raydr.indexing.factory import EXACT
 from raydr.runtime.capacity import ON_DEMAND
 from raydr.runtime.console import counted, say
 from raydr.stages.pool import Pool

@@ -55,13 +55,20 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
 
 def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
+    from raydr.models.dual_encoder import read_config
     from raydr.stages.index import build_index
 
     settings, vectors = run.config.index, passages(run, model, name)
     return Node(
         "index",
         run.label("index", name),
-        lambda work: build_index(work.making, work.pool, work["embeddings"], settings=settings),
+        lambda work: build_index(
+            work.making,
+            work.pool,
+            work["embeddings"],
+            settings=settings,
+            score=read_config(work["model"].folder.localize_all()).score,
+        ),
         settings.model_dump(mode="json", include={"factory", "shard_rows", "train_rows"}),
         {"embeddings": vectors, **vectors.inputs},
         num_rows=lambda inputs: inputs["embeddings"].rows(),

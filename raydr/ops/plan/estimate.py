@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raydr.config.run import RunConfig
-from raydr.indexing.factory import choose_factory
+from raydr.indexing.factory import resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
@@ -223,8 +223,7 @@ def estimate_search(
 
 
 def _factory(config: RunConfig, rows: int, dim: int) -> str:
-    settings = config.index
-    return choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
+    return resolve_factory(config.index, rows, dim, config.model.score)[0]
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:

@@ -6,24 +6,26 @@ Every verb of the command line is a method here. Stages take folders; a job know
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raydr.config.run import NAME, RunConfig
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, DataError
 from raydr.graph.stage_times import StageTime, note_time
 from raydr.graph.workspace import BM25, TRAINED, UNTRAINED, Workspace
 from raydr.runtime.cluster import connected
-from raydr.runtime.console import warn
+from raydr.runtime.console import say, warn
 from raydr.runtime.tracking import Tracker, open_run
-from raydr.store.artifact import DONE, MANIFEST, Artifact, fingerprint_of
+from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Identity, begin, fingerprint_of
 from raydr.store.folder import Folder
 
 #: The resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
+#: Marks what an attempt left that the input made fail.
+_FAILED = "failed.json"
 
 
 @contextmanager
@@ -78,8 +80,8 @@ class Job:
 
     @property
     def corpus(self) -> Folder:
-        """What is encoded and searched: with the passages that were made for planted false negatives, if any were."""
-        return self.workspace.corpus_of(self.config.inject_noise)
+        """What is encoded and searched."""
+        return self.workspace.corpus
 
     @property
     def candidate_source(self) -> str:
@@ -89,44 +91,71 @@ class Job:
 
     def prepare(self) -> tuple[Artifact, Artifact]:
         """Read the raw files into a corpus and a data set."""
-        from raydr.stages.prepare import prepare
+        from raydr.stages.prepare import prepare_corpus, prepare_dataset
+        from raydr.stages.sources import find_sources, source_checksums
 
+        data, place, reader = self.config.data, self.workspace, self.config.data.reader
         with self._stage("prepare") as tracker:
-            place = self.workspace
-            corpus, dataset = prepare(self.config, place.corpus, place.dataset, self.replaces(place.dataset))
+            sources = find_sources(reader)
+            checksums = source_checksums(reader, sources)
+            settings = {"reader": reader.content_key(), "part_rows": data.part_rows}
+            identity = Identity(kind="corpus", config=settings, inputs=sources.by_role("corpus", checksums))
+            corpus = self._make(place.corpus, identity, prepare_corpus, reader, sources, data)
+            inputs = {"corpus": corpus.fingerprint, **sources.by_role("dataset", checksums)}
+            if data.max_queries:
+                settings |= {"max_queries": dict(data.max_queries), "seed": self.config.seed}
+            identity = Identity(kind="dataset", config=settings, inputs=inputs)
+            dataset = self._make(
+                place.dataset, identity, prepare_dataset, corpus, reader, sources, data, self.config.seed
+            )
             log_made(tracker, corpus)
             log_made(tracker, dataset)
         return corpus, dataset
 
     def inject_noise(self) -> Artifact:
-        """Make the training split noisy on purpose; second positives are made first if the noise needs them."""
+        """Make the training split noisy on purpose.
+
+        Raises:
+            ConfigError: the config has no section ``inject_noise``.
+        """
         from raydr.stages.inject_noise import inject_noise
 
-        place, settings = self.workspace, self.config.inject_noise
-        second_positives = place.second_positives if settings is not None and settings.sources else None
+        config, place = self.config, self.workspace
+        noise, split, seed = config.inject_noise, config.data.train_split, config.seed
+        if noise is None:
+            raise ConfigError("injecting noise needs a section inject_noise in the config, for example {share: 0.2}")
+        dataset, corpus = Artifact.open(place.dataset, "dataset"), Artifact.open(place.corpus, "corpus")
+        identity = Identity(
+            kind="dataset",
+            config={"inject_noise": noise.model_dump(), "seed": seed, "split": split},
+            inputs={"corpus": corpus.fingerprint, "dataset": dataset.fingerprint},
+        )
         with self._stage("inject-noise") as tracker:
-            if second_positives is not None:
-                self._make_second_positives(tracker)
-            noisy = inject_noise(
-                self.config,
-                place.dataset,
-                self.corpus,
-                place.noisy_dataset,
-                self.replaces(place.noisy_dataset),
-                second_positives,
-            )
+            noisy = self._make(place.noisy_dataset, identity, inject_noise, dataset, corpus, noise, split, seed)
             log_made(tracker, noisy)
         return noisy
 
-    def _make_second_positives(self, tracker: Tracker) -> None:
-        from raydr.stages.second_positives import extend_corpus, find_second_positives
-
-        place, output = self.workspace, self.workspace.second_positives
-        found = find_second_positives(self.config, place.dataset, place.corpus, output, self.replaces(output))
-        log_made(tracker, found)
-        if self.corpus != place.corpus:
-            extended = extend_corpus(self.config, place.corpus, output, self.corpus, self.replaces(self.corpus))
-            log_made(tracker, extended)
+    def _make(
+        self, output: Folder, identity: Identity, stage: Callable[..., dict[str, Any]], *arguments: Any
+    ) -> Artifact:
+        """What a stage makes, or the same that is there; starts anew where the input that an attempt failed for was
+        mended."""
+        if not output.exists(MANIFEST) and output.exists(PLAN) and output.exists(_FAILED):
+            begun = Identity.model_validate(output.read_json(PLAN))
+            if begun.kind == identity.kind and begun.fingerprint != identity.fingerprint:
+                say(f"{output}: the input changed since the attempt that failed; starting anew")
+                output.remove()
+        with begin(output, identity, self.replaces(output)) as making:
+            if isinstance(making, Artifact):
+                say(f"{identity.kind} {output}: already there with the same fingerprint, reused")
+                return making
+            try:
+                info = stage(making, *arguments)
+            except DataError:
+                output.write_json(_FAILED, {})
+                raise
+            output.remove(_FAILED)
+            return making.finish(info, self.config.model_dump(mode="json"))
 
     def search_bm25(self, split: str) -> Artifact:
         """A BM25 run over a split; builds the BM25 index if it is not there."""

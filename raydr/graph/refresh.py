@@ -58,7 +58,7 @@ def plan_only(config: RunConfig) -> RefreshPlan:
     """
     workspace = Workspace(Folder(config.workdir).absolute())
     dataset = workspace.noisy_dataset if config.inject_noise is not None else workspace.dataset
-    corpus = workspace.corpus_of(config.inject_noise)
+    corpus = workspace.corpus
     plan = plan_refresh(config, workspace.refresh, Artifact.open(dataset, "dataset"), Artifact.open(corpus, "corpus"))
     _show_plan(plan, workspace.refresh)
     return plan

@@ -2,7 +2,7 @@
 
 ::
 
-    WORKDIR/corpus  dataset  second-positives  corpus-extended  dataset-noisy
+    WORKDIR/corpus  dataset  dataset-noisy
             bm25  negatives/NAME  verdicts/NAME  models/NAME  classifiers/NAME
             embeddings/MODEL/{passages,queries-SPLIT}  index/MODEL  runs/SPLIT/NAME  evaluation/SPLIT  audits/NAME
             refresh/round-R/STEP-KEY
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raydr.data.config import NoiseInjectionConfig
 from raydr.store.artifact import MANIFEST
 from raydr.store.folder import Folder
 
@@ -40,18 +39,6 @@ class Workspace:
     @property
     def noisy_dataset(self) -> Folder:
         return self.root / "dataset-noisy"
-
-    @property
-    def second_positives(self) -> Folder:
-        return self.root / "second-positives"
-
-    @property
-    def extended_corpus(self) -> Folder:
-        return self.root / "corpus-extended"
-
-    def corpus_of(self, noise: NoiseInjectionConfig | None) -> Folder:
-        """The corpus that the data set of a run refers to."""
-        return self.extended_corpus if noise is not None and noise.adds_passages else self.corpus
 
     @property
     def bm25(self) -> Folder:

@@ -52,7 +52,7 @@ def check_inputs(config: RunConfig, stage: Stage, model: str = TRAINED) -> list[
         return _raw(config.data)
     place = Workspace(Folder(config.workdir).absolute())
     dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
-    corpus = place.corpus_of(config.inject_noise)
+    corpus = place.corpus
     prepared = [
         _artifact("data set", dataset, "dataset", "jobs/prepare.py"),
         _artifact("corpus", corpus, "corpus", "jobs/prepare.py"),

@@ -159,7 +159,7 @@ def why(config: RunConfig, query_id: str) -> QueryStory:
 
     place = Workspace(Folder(config.workdir).absolute())
     dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
-    return explain_query(place.root, dataset, place.corpus_of(config.inject_noise), query_id, config.data.train_split)
+    return explain_query(place.root, dataset, place.corpus, query_id, config.data.train_split)
 
 
 def train(
@@ -237,9 +237,7 @@ def search_text(config: RunConfig, text: str, model: str = TRAINED, top_k: int =
     from raydr.indexing.searcher import Searcher
 
     place = Workspace(Folder(config.workdir).absolute())
-    searcher = Searcher.open(
-        place.index(model), place.corpus_of(config.inject_noise), place.model(model), config.search
-    )
+    searcher = Searcher.open(place.index(model), place.corpus, place.model(model), config.search)
     return searcher.search([text], top_k)[0]
 
 

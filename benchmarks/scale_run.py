@@ -21,11 +21,13 @@ from benchmarks.artefacts import make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.graph.job import Job
+from raydr.graph.workspace import Workspace
 from raydr.runtime.cluster import RayConfig, connected
+from raydr.runtime.tracking import NullTracker
 from raydr.stages.encode import encode_passages, encode_queries
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
-from raydr.stages.prepare import prepare
 from raydr.stages.runs import Run
 from raydr.stages.search import search
 from raydr.store.artifact import Identity
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     ray.get(making.remote(places.raw, arguments.passages, arguments.queries))
     model = make_artifact(scratch / "model", Identity(kind="model"), {}, {})
     with stage("prepare"):
-        prepare(config, places.corpus, places.dataset)
+        Job(config, Workspace(Folder(str(scratch))), NullTracker()).prepare()
     with stage("encode passages"):
         encode_passages(config, model, places.corpus, places.passages, tokenizer=TOKENIZER, encoder=ENCODER)
     with stage("encode queries"):

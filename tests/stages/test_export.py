@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from artefacts import make_corpus, make_dataset
+from made_stage import make
 
 from raydr.component import build
 from raydr.config.run import RunConfig
@@ -16,7 +17,8 @@ from raydr.data.dataset import Dataset
 from raydr.data.writers.base import Writer
 from raydr.errors import DataError, FingerprintError
 from raydr.stages.export import export
-from raydr.stages.prepare import prepare
+from raydr.stages.prepare import prepare_corpus, prepare_dataset
+from raydr.stages.sources import find_sources
 from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
@@ -84,8 +86,10 @@ def test_round_trip(name: str, source: tuple[Folder, Folder], tmp_path: Path) ->
     output = tmp_path / "out"
     export(config_of({"name": "beir", "path": "/x"}), *source, None, name, Folder(str(output)))
     config = config_of({**READERS[name], "path": str(output)})
-    made = prepare(config, Folder(str(tmp_path / "corpus")), Folder(str(tmp_path / "dataset")))
-    corpus, data = Corpus(made[0]), Dataset(made[1])
+    reader, sources = config.data.reader, find_sources(config.data.reader)
+    passages = make(tmp_path / "corpus", "corpus", prepare_corpus, reader, sources, config.data)
+    made = make(tmp_path / "dataset", "dataset", prepare_dataset, passages, reader, sources, config.data, seed=0)
+    corpus, data = Corpus(passages), Dataset(made)
     before_corpus, before = Corpus.open(source[0]), Dataset.open(source[1])
     columns = ["passage_id"] if name == "triples" else ["passage_id", "title", "text"]
     assert passages_of(corpus, columns) == passages_of(before_corpus, columns)

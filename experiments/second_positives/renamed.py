@@ -10,7 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 
-from raydr.data.second_positives import Judged, NewPassage, Passage, SecondPositive
+from experiments.second_positives.judged import Judged, NewPassage, Passage, SecondPositive
 from raydr.seeding import query_rng
 
 #: New names, drawn for each snippet.

@@ -1,21 +1,17 @@
-"""Second positives for training queries that have one judged passage: true, and not copies of it.
-
-Three ways of making one, each a file of its own:
-
-- :mod:`raydr.data.recut_positives`: a new passage cut elsewhere from the article of the judged one, the answer inside;
-- :mod:`raydr.data.answer_positives`: another passage of the corpus from the same article, with the answer;
-- :mod:`raydr.data.renamed_positives`: Python code with its variables renamed and its layout made anew.
-"""
+"""What is known of the training queries before second positives are made, and what a second positive is."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
-from raydr.data.config import SecondPositiveSource
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
+
+#: How a second positive is made, each in a module of its own.
+Source = Literal["recut", "answer", "renamed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class SecondPositive:
 
     query_id: str
     passage_id: str
-    made: SecondPositiveSource
+    made: Source
     made_from: tuple[str, ...]
     shift: int | None = None
 
@@ -51,7 +47,7 @@ class NewPassage:
     """A passage that the corpus does not have yet, and what it was made from."""
 
     passage: Passage
-    made: SecondPositiveSource
+    made: Source
     made_from: tuple[str, ...]
 
 

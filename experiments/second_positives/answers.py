@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from experiments.second_positives.judged import Judged, Passage, SecondPositive
 from raydr.data.corpus import hash_content
-from raydr.data.second_positives import Judged, Passage, SecondPositive
 from raydr.evaluation.answer_match import tokenize
 
 #: A passage that shares more of the positive's runs of five words is a copy of it in another cut.

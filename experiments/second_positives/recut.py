@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from raydr.data.second_positives import Judged, NewPassage, Passage, SecondPositive
+from experiments.second_positives.judged import Judged, NewPassage, Passage, SecondPositive
 from raydr.evaluation.answer_match import AnswerMatcher
 from raydr.seeding import query_rng
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raydr.data.answer_positives import find_answers
+from experiments.second_positives.answers import find_answers
+from experiments.second_positives.judged import Judged, Passage, read_judged
+from experiments.second_positives.recut import CONTEXT_WORDS, neighbour_ids, recut
+from experiments.second_positives.renamed import rename_positives, rename_variables
 from raydr.data.corpus import hash_content
-from raydr.data.recut_positives import CONTEXT_WORDS, neighbour_ids, recut
-from raydr.data.renamed_positives import rename_positives, rename_variables
 from raydr.data.schema import to_table
-from raydr.data.second_positives import Judged, Passage, read_judged
 from raydr.evaluation.answer_match import AnswerMatcher
 
 NUM_WORDS = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
+from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact, Building, Identity, begin
 from raydr.store.folder import write_part
 
@@ -27,6 +28,13 @@ def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table]
 
             building.record(name, write_part(building.folder, name, table.num_rows, write))
         return building.finish(info)
+
+
+def make(path: Path, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any) -> Artifact:
+    """Make an artefact by a stage on Ray; what is at the path is made again."""
+    with begin(str(path), Identity(kind=kind), overwrite=True) as making:
+        assert isinstance(making, Building)
+        return making.finish(stage(making, RayPool(), *inputs, **settings))
 
 
 def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Artifact:

@@ -50,8 +50,8 @@ class Facts:
             self._checkpoints[key] = find()
         return self._checkpoints[key]
 
-    def sources(self, reader: Reader) -> tuple[Sources, dict[str, str]]:
-        """The files of a reader, and the checksum of each by its name.
+    def sources(self, reader: Reader) -> tuple[Sources, list[str]]:
+        """The files of a reader, and the checksum of each.
 
         A file that has the size and the time of last change that it had is not read again.
         """
@@ -59,9 +59,9 @@ class Facts:
         found = self._find(
             "sources",
             {"reader": reader.model_dump(mode="json"), "versions": sources.versions()},
-            lambda: source_checksums(sources, choose_pool(sources.num_rows())),
+            lambda: {"checksums": source_checksums(choose_pool(sources.num_rows()), reader, sources)},
         )
-        return sources, found
+        return sources, list(found["checksums"])
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""

@@ -45,8 +45,15 @@ class Pool(ABC):
     here: bool
 
     @abstractmethod
-    def run(self, function: Callable[..., Any], *arguments: Any, num_cpus: float = 1, num_gpus: float = 0) -> Any:
-        """The result of one call.
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
+        """The result of one call; ``retried`` says whether a worker that was lost in the middle may be replaced.
 
         Raises:
             RaydrError: what the function raised, as itself.
@@ -68,6 +75,10 @@ class Pool(ABC):
         """
 
     @abstractmethod
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """What many calls of a generator yield, in the order of time; given up if the caller stops early."""
+
+    @abstractmethod
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """What the workers return for the items, as they finish.
 
@@ -82,7 +93,14 @@ class ThisProcess(Pool):
 
     here = True
 
-    def run(self, function: Callable[..., Any], *arguments: Any, num_cpus: float = 1, num_gpus: float = 0) -> Any:
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
         return function(*arguments)
 
     def map(
@@ -97,6 +115,10 @@ class ThisProcess(Pool):
             for arguments in calls:
                 yield function(*arguments)
                 bar.advance()
+
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        for arguments in calls:
+            yield from function(*arguments)
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         worker = None

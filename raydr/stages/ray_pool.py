@@ -23,8 +23,16 @@ class RayPool(Pool):
     def __init__(self) -> None:
         start_ray()
 
-    def run(self, function: Callable[..., Any], *arguments: Any, num_cpus: float = 1, num_gpus: float = 0) -> Any:
-        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus)(function)
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
+        more = {} if retried else {"max_retries": 0}
+        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **more)(function)
         with worker_errors():
             return ray.get(task.remote(*arguments))
 
@@ -49,6 +57,22 @@ class RayPool(Pool):
             finally:
                 for reference in left:
                     ray.cancel(reference)
+
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        task = ray.remote(num_cpus=1, num_returns="streaming")(function)
+        left: list[Any] = [task.remote(*arguments) for arguments in calls]
+        try:
+            while left:
+                (generator,), left = ray.wait(left, num_returns=1, fetch_local=False)
+                reference = next(generator, None)
+                if reference is not None:
+                    left.append(generator)
+                    with worker_errors():
+                        result = ray.get(reference)
+                    yield result
+        finally:
+            for generator in left:
+                ray.cancel(generator)
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         # What an error holds on to is let go in the frames below the one that catches it.

@@ -15,11 +15,11 @@ def corpus(run: Declaring) -> Node:
     return Node(
         "corpus",
         "corpus",
-        lambda work: prepare_corpus(work.making, work.pool, data.reader, sources, data),
+        lambda work: prepare_corpus(work.making, work.pool, reader=data.reader, sources=sources, data=data),
         {
             "reader": data.reader.content_key(),
             "part_rows": data.part_rows,
-            "sources": sources.content(checksums, passages=True),
+            "sources": sources.by_role("corpus", checksums),
         },
         num_rows=lambda inputs: sources.num_rows(),
         unit="rows",
@@ -36,11 +36,19 @@ def prepared(run: Declaring) -> Node:
     return Node(
         "dataset",
         "dataset",
-        lambda work: prepare_dataset(work.making, work.pool, work["corpus"], data.reader, sources, data, config.seed),
+        lambda work: prepare_dataset(
+            work.making,
+            work.pool,
+            work["corpus"],
+            reader=data.reader,
+            sources=sources,
+            data=data,
+            seed=config.seed,
+        ),
         {
             "reader": data.reader.content_key(),
             "part_rows": data.part_rows,
-            "sources": sources.content(checksums, passages=False),
+            "sources": sources.by_role("dataset", checksums),
             **subset,
         },
         {"corpus": corpus(run)},
@@ -61,7 +69,13 @@ def dataset(run: Declaring) -> Node:
         "dataset",
         "inject-noise",
         lambda work: inject_noise(
-            work.making, work.pool, work["dataset"], work["corpus"], settings, config.data.train_split, config.seed
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            settings=settings,
+            split=config.data.train_split,
+            seed=config.seed,
         ),
         {"noise": settings.model_dump(mode="json"), "split": config.data.train_split, "seed": config.seed},
         {"dataset": prepared(run), "corpus": corpus(run)},

@@ -9,7 +9,7 @@ from typing import Any
 
 from raydr.component import Config
 from raydr.stages.pool import Pool, ThisProcess
-from raydr.store.artifact import Artifact, Identity, begin
+from raydr.store.artifact import Artifact, Identity, begin, record_part
 from raydr.store.folder import Folder
 
 
@@ -36,7 +36,11 @@ def make(
     identity = identity or Identity(
         kind=kind,
         config={name: _plain(value) for name, value in settings.items()},
-        inputs={key: value for at, one in enumerate(inputs) for key, value in _fingerprints(str(at), one).items()},
+        inputs={
+            key: value
+            for at, one in enumerate([*inputs, *settings.values()])
+            for key, value in _fingerprints(str(at), one).items()
+        },
     )
     with begin(folder if isinstance(folder, Folder) else str(folder), identity) as making:
         if isinstance(making, Artifact):
@@ -45,6 +49,8 @@ def make(
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Artifact):
+        return value.fingerprint
     if isinstance(value, Config):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
@@ -61,3 +67,15 @@ def _fingerprints(role: str, given: Any) -> dict[str, str]:
     if isinstance(given, Mapping):
         return {f"{role}.{name}": one.fingerprint for name, one in given.items()}
     return {}
+
+
+def interrupt(made: Artifact, *kept: str) -> None:
+    """Leave an artefact as a kill leaves it: no manifest, the plan, and of its parts only some, recorded."""
+    folder = made.folder
+    folder.remove("manifest.json")
+    folder.write_json("plan.json", made.manifest.identity.model_dump(mode="json"))
+    for name in made.parts():
+        if name in kept:
+            record_part(folder, name, made.manifest.parts[name])
+        else:
+            folder.remove(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.verdict_report import verdict_table
 from raydr.seeding import stable_hash64
-from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
-from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.store.artifact import Part
+from raydr.stages.pool import Batch
+from raydr.stages.row_ranges import RowRange
+from raydr.stages.scoring import Scoring
+from raydr.store.artifact import Part, write_and_record
 from raydr.store.folder import Folder
 
-MEASURES, DETECTION = "measures", "detection"
+#: Folders of parts.
+VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
 #: Scores held at once.
 _BLOCK_SCORES = 4_000_000
 
@@ -40,11 +45,6 @@ class PairsJob:
     output: Folder
     scoring: Scoring
     seed: int
-
-    def name_of(self, unit: Unit) -> str:
-        if isinstance(self.judge, SplitJudge):
-            return f"{MEASURES}/{self.split}/part-{unit.number}.parquet"
-        return verdicts_name(self.split, unit.number)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, s
 
 
 class PairsWorker(ABC):
-    """An actor whose every call judges (or measures) one unit of the judgments.
+    """An actor whose every call judges (or measures) one range of the judgments.
 
     Args:
         job: what every worker knows.
@@ -79,14 +79,13 @@ class PairsWorker(ABC):
         noise = self.data.qrels(job.split)["noise"]
         self.truth_is_known = noise.null_count < len(noise)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        unit = unit_of(batch)
-        rows = read_arrow(self.data.artifact.local(unit.part)).slice(unit.start, unit.end - unit.start)
+    def __call__(self, batch: Batch) -> Batch:
+        mine = RowRange.of(batch)
+        rows = read_arrow(self.data.artifact.local(mine.part)).slice(mine.start, mine.end - mine.start)
         pairs = rows.filter(pc.greater(rows["relevance"], 0))
         truth = [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()]
         table = self.judge(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
-        name = self.job.name_of(unit)
-        return write_unit(self.job.output, name, table.num_rows, lambda path: write_parquet(table, path))
+        return mine.written(self.job.output, table)
 
     @abstractmethod
     def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
@@ -154,16 +153,13 @@ class JudgePairs(PairsWorker):
         return ~np.isin(self.sample.content_hashes, hashes)
 
 
-def decide_pairs(
-    judge: SplitJudge, output: Folder, names: list[str], split: str
-) -> tuple[dict[str, Part], dict[str, Any]]:
-    """Decide on the measured pairs of a whole split, write verdicts and what they rest on; run as one Ray task.
+def decide_pairs(judge: SplitJudge, output: Folder, names: list[str]) -> tuple[dict[str, Part], dict[str, Any]]:
+    """Decide on the measured pairs of a whole split, write verdicts and what they rest on.
 
     Args:
         judge: the judge.
         output: the artefact, with the measures.
         names: parts with measures.
-        split: names the parts.
 
     Returns:
         The parts with verdicts and with the judge's columns, and what the decision rests on.
@@ -190,10 +186,9 @@ def decide_pairs(
         kept = table.select(["query_id", "passage_id", "truth"])
         for column, values in columns.items():
             kept = kept.append_column(column, pa.array(values[mine]))
-        for folder, rows in (("verdicts", judged), (DETECTION, kept)):
+        for folder, rows in ((VERDICTS, judged), (DETECTION, kept)):
             written = name.replace(f"{MEASURES}/", f"{folder}/", 1)
-            record = write_unit(output, written, len(rows), lambda path, rows=rows: write_parquet(rows, path))  # type: ignore[misc]
-            parts[written] = Part(rows=record["rows"][0], bytes=record["bytes"][0], checksum=record["checksum"][0])
+            parts[written] = write_and_record(output, written, len(rows), partial(write_parquet, rows))
     return parts, decision.facts
 
 

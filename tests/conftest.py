@@ -150,7 +150,7 @@ def ray_local() -> Iterator[None]:
 
 @pytest.fixture(params=["here", pytest.param("ray", marks=pytest.mark.ray)])
 def pool(request: pytest.FixtureRequest) -> Pool:
-    """Both places where a stage may run."""
+    """Each of the two ways in which a stage runs its work."""
     from raydr.stages.pool import ThisProcess
 
     if request.param == "here":

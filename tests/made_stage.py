@@ -1,72 +1,43 @@
-"""Runs one stage as the graph does: begins the artefact, calls the stage, finishes."""
+"""An artefact made by a stage, begun and finished as the graph does it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from raydr.component import Config
+from pydantic_core import to_jsonable_python
+
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.store.artifact import Artifact, Identity, begin, record_part
 from raydr.store.folder import Folder
+
+#: Inputs that those who come after look for by these names.
+_NAMED = ("corpus", "dataset", "negatives", "model")
 
 
 def make(
     folder: Path | Folder,
     kind: str,
     stage: Callable[..., dict[str, Any]],
-    *inputs: Any,
+    *inputs: Artifact | Mapping[str, Artifact] | None,
     pool: Pool | None = None,
     identity: Identity | None = None,
     **settings: Any,
 ) -> Artifact:
-    """The artefact of a stage; reused where it is there already.
+    """The artefact at ``folder``, made by ``stage(making, pool, *inputs, **settings)`` if it is not there.
 
     Args:
-        folder: where it goes.
-        kind: of the artefact.
-        stage: called as ``stage(making, pool, *inputs, **settings)``.
-        inputs: artefacts, mappings of them by name, or None.
-        pool: this process if None.
-        identity: of the artefact; made of the inputs and all settings if None, so that other ones are refused.
-        settings: of the stage.
+        identity: what it is; follows from the inputs and the settings if None, so that a second call finds it and one
+            with other arguments is refused.
     """
     identity = identity or Identity(
-        kind=kind,
-        config={name: _plain(value) for name, value in settings.items()},
-        inputs={
-            key: value
-            for at, one in enumerate([*inputs, *settings.values()])
-            for key, value in _fingerprints(str(at), one).items()
-        },
+        kind=kind, config=_plain(settings), inputs=_fingerprints([*inputs, *settings.values()])
     )
     with begin(folder if isinstance(folder, Folder) else str(folder), identity) as making:
         if isinstance(making, Artifact):
             return making
         return making.finish(stage(making, pool or ThisProcess(), *inputs, **settings))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Artifact):
-        return value.fingerprint
-    if isinstance(value, Config):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain(one) for name, one in asdict(value).items()}
-    return value if value is None or isinstance(value, str | int | float | bool | list | dict) else repr(value)
-
-
-def _fingerprints(role: str, given: Any) -> dict[str, str]:
-    if isinstance(given, Artifact):
-        kind, inputs = given.manifest.identity.kind, given.manifest.identity.inputs
-        # By the names under which stages look for them; what is made of a data set goes with its corpus.
-        found = {kind if kind in ("corpus", "dataset", "negatives", "model") else role: given.fingerprint}
-        return found | ({"corpus": inputs["corpus"]} if kind == "dataset" and "corpus" in inputs else {})
-    if isinstance(given, Mapping):
-        return {f"{role}.{name}": one.fingerprint for name, one in given.items()}
-    return {}
 
 
 def interrupt(made: Artifact, *kept: str) -> None:
@@ -79,3 +50,24 @@ def interrupt(made: Artifact, *kept: str) -> None:
             record_part(folder, name, made.manifest.parts[name])
         else:
             folder.remove(name)
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = to_jsonable_python(settings, fallback=lambda value: type(value).__qualname__)
+    return plain
+
+
+def _fingerprints(inputs: list[Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for at, one in enumerate(inputs):
+        if isinstance(one, Artifact):
+            kind, theirs = one.manifest.identity.kind, one.manifest.identity.inputs
+            found[kind if kind in _NAMED and kind not in found else f"input {at}"] = one.fingerprint
+            # What is made of a data set goes with its corpus.
+            if kind == "dataset" and "corpus" in theirs:
+                found["corpus"] = theirs["corpus"]
+        elif isinstance(one, Mapping):
+            found |= {
+                f"input {at}: {name}": made.fingerprint for name, made in one.items() if isinstance(made, Artifact)
+            }
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from raydr.stages.judge_negatives import candidates_of
+from raydr.noise.candidates import candidates_of
 
 
 def test_a_judge_sees_what_earlier_ones_have_left_each_passage_once() -> None:

@@ -14,7 +14,7 @@ from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import write_part
+from raydr.store.folder import Folder, write_part
 
 
 def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Artifact:
@@ -30,7 +30,9 @@ def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table]
         return building.finish(info)
 
 
-def make(path: Path, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any) -> Artifact:
+def make(
+    path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
+) -> Artifact:
     """Make an artefact by a stage on Ray; what is at the path is made again."""
     with begin(str(path), Identity(kind=kind), overwrite=True) as making:
         assert isinstance(making, Building)

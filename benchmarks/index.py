@@ -26,6 +26,7 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import fill, needs_training, plan_shards, sample_rows, train_index, write_index
 from raydr.indexing.config import IndexConfig
 from raydr.indexing.factory import make_index
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
 from raydr.store.artifact import Artifact
@@ -86,7 +87,7 @@ def measure(factory: str, passages: Artifact, arguments: argparse.Namespace, scr
         write_index(fill(empty, vectors, plan), str(scratch / "core.faiss"))
 
     def stage() -> None:
-        make(scratch / "index", "index", build_index, passages, settings=settings)
+        make(scratch / "index", "index", build_index, passages, score=Dual(), settings=settings)
 
     candidates = {"bare faiss": bare, "raydr core": core, "raydr stage": stage}
     return interleave({name: partial(timed, work) for name, work in candidates.items()}, arguments.repeats)

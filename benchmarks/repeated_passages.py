@@ -31,8 +31,8 @@ def main() -> None:
     split = config.data.train_split
     with open_session(config) as session:
         recipe = session.recipe
-        dataset, passages, candidates = session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(split))
-        data, corpus = Dataset(dataset), Corpus(passages)
+        dataset, searched, candidates = session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(split))
+        data, corpus = Dataset(dataset), Corpus(searched)
         mined = read_split(candidates, "negatives", split)
     examples = load_examples(data.queries(split), data.qrels(split), mined, corpus)
     maker = BatchMaker(examples, corpus, build_tokenizers(config.model), config.train, config.seed, 0, 1)

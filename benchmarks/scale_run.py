@@ -21,6 +21,7 @@ from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.encode import encode_passages, encode_queries
 from raydr.stages.encoders import resolve_arithmetic
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     for name, factory in INDEXES.items():
         settings = config.index.model_copy(update={"factory": factory})
         with stage(f"index {name}"):
-            index = make(places.index(name), "index", build_index, passages, settings=settings)
+            index = make(places.index(name), "index", build_index, passages, score=Dual(), settings=settings)
         with stage(f"search {name}"):
             how = {"settings": config.search, "top_k": config.search.top_k, "system": name}
             runs[name] = make(places.run(name), "run", search, index, queries, **how)

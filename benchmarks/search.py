@@ -25,6 +25,7 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
 from raydr.stages.search import search
@@ -59,7 +60,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     # raydr changes it when it loads FAISS.
     its_own = importlib.import_module("faiss").cvar.distance_compute_blas_threshold
     queries = make_embeddings(scratch / "queries", vectors, "query", part_rows=arguments.queries)
-    index = make(scratch / "index", "index", build_index, passages, settings=IndexConfig(factory=arguments.factory))
+    index = make(
+        scratch / "index", "index", build_index, passages, score=Dual(), settings=IndexConfig(factory=arguments.factory)
+    )
 
     shards = IndexShards(index)
     searcher = ShardSearcher(shards, range(shards.num_shards), settings, arguments.cpus)

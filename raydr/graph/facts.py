@@ -19,7 +19,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.stages.encoders import Arithmetic, choose_device, resolve_arithmetic
 from raydr.stages.pool import choose_pool
 from raydr.stages.sources import Sources, find_sources, source_checksums
-from raydr.stages.train import resolve_training_dtype
+from raydr.stages.worker_group import resolve_training_dtype
 from raydr.store.artifact import fingerprint_of
 from raydr.training.config import TrainConfig
 

@@ -70,8 +70,8 @@ def _reached(places: Places) -> set[str]:
     pending = [pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None]
     reached.update(pending)
     while pending:
-        manifest = manifests.get(pending.pop())
-        for key in manifest.identity.inputs.values() if manifest is not None else ():
+        reached_from = manifests.get(pending.pop())
+        for key in reached_from.identity.inputs.values() if reached_from is not None else ():
             needed = manifests.get(key)
             if needed is not None and key not in reached and needed.identity.kind not in _VECTORS:
                 reached.add(key)

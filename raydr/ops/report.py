@@ -51,8 +51,14 @@ def write_report(config: RunConfig, places: Places) -> str:
     page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root), others))
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
-    counts = {"models": models, "evaluations": evaluations, "audits": audits, "verdicts": verdicts, "pages": others}
-    show_summary("report", {name: f"{len(found)}" for name, found in counts.items()} | {"at": root.path(PAGE)})
+    counts = {
+        "models": len(models),
+        "evaluations": len(evaluations),
+        "audits": len(audits),
+        "verdicts": len(verdicts),
+        "pages": len(others),
+    }
+    show_summary("report", {**counts, "at": root.path(PAGE)})
     return root.path(PAGE)
 
 

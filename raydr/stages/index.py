@@ -14,7 +14,6 @@ from raydr.indexing.config import IndexConfig
 from raydr.indexing.factory import make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
 from raydr.models.scores.base import ScoreFunction
-from raydr.models.scores.dual import Dual
 from raydr.runtime.console import say
 from raydr.stages.parts import make_parts
 from raydr.stages.pool import Pool
@@ -24,7 +23,7 @@ from raydr.store.folder import Folder
 
 
 def build_index(
-    making: Building, pool: Pool, embeddings: Artifact, *, settings: IndexConfig, score: ScoreFunction = Dual()
+    making: Building, pool: Pool, embeddings: Artifact, *, settings: IndexConfig, score: ScoreFunction
 ) -> dict[str, Any]:
     """Build the index of a corpus's embeddings: an ``index`` artefact.
 

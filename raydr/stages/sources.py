@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from raydr.data.inputs import checksum, short_names
 from raydr.data.readers.base import Reader, Source, Target
@@ -53,7 +52,6 @@ class Sources:
             number = sum(key.partition("#")[0] == role for key in found)
             found[f"{role}#{number}" if number else role] = checksums[at]
         return found
-
 
     def versions(self) -> list[str]:
         """Size and time of last change of each file, with its path: as long as they stay, so does its content."""

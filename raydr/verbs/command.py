@@ -57,7 +57,7 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
     # Typer reads both.
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     # What comes after the first paragraph is for readers of the Python API.
     run.__doc__ = (inspect.getdoc(function) or "").partition("\n\n")[0]
     return run

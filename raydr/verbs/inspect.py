@@ -18,4 +18,13 @@ def inspect(config: RunConfig) -> InspectionReport:
     with open_session(config) as session:
         [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())
         pool = choose_pool(corpus.rows("passages"))
-        return look(pool, corpus, dataset, session.places.root / "inspection", model=config.model, seed=config.seed)
+        return look(
+            pool,
+            corpus,
+            dataset,
+            session.places.root / "inspection",
+            model=config.model,
+            settings=config.evaluate,
+            train_split=config.data.train_split,
+            seed=config.seed,
+        )

@@ -20,6 +20,7 @@ from ray.cluster_utils import Cluster
 
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.encode_config import EncodeConfig
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected, quiet_ray_logs
 from raydr.stages.encode import encode_passages
 from raydr.stages.encoders import Arithmetic
@@ -94,7 +95,7 @@ def find(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str
     passages = make_embeddings(folder / "passages", integer_vectors(2_000, 8, seed=0), part_rows=500)
     queries = make_embeddings(folder / "queries", integer_vectors(NUM_QUERIES, 8, seed=1), part_rows=100, side="query")
     settings = IndexConfig(factory="Flat", shard_rows=1_000)
-    index = make(folder / "index", "index", build_index, passages, pool=RayPool(), settings=settings)
+    index = make(folder / "index", "index", build_index, passages, pool=RayPool(), score=Dual(), settings=settings)
     how = {"pool": RayPool(), "settings": SEARCH, "top_k": 10, "system": "dense"}
     alone = make(folder / "found-alone", "run", search, index, queries, **how)
 

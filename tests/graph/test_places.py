@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from graph.things import make_all, thing
 
+from graph.things import make_all, thing
 from raydr.errors import ArtifactError
 from raydr.graph.places import Places
 from raydr.store.folder import Folder

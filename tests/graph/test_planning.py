@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from graph.things import make_all, thing
 
+from graph.things import make_all, thing
 from raydr.errors import FingerprintError
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required

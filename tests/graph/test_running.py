@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph.things import make_all, thing
 
+from graph.things import make_all, thing
 from raydr.errors import DataError
 from raydr.graph.garbage import find_garbage
 from raydr.graph.node import Existing, Node, Work

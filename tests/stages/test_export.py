@@ -23,7 +23,6 @@ from raydr.stages.prepare import prepare_corpus, prepare_dataset
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.sources import find_sources
 from raydr.store.artifact import Artifact, Identity
-from raydr.store.folder import Folder
 
 #: A corpus and a data set.
 Source = tuple[Artifact, Artifact]

@@ -11,6 +11,7 @@ from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.config import IndexConfig
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from raydr.stages import index as stage
 from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
@@ -21,7 +22,7 @@ from tests.made_stage import make
 
 
 def index_of(embeddings: Artifact, output: Path, pool: Pool | None = None, **settings: Any) -> Artifact:
-    return make(output, "index", build_index, embeddings, pool=pool, settings=IndexConfig(**settings))
+    return make(output, "index", build_index, embeddings, pool=pool, score=Dual(), settings=IndexConfig(**settings))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from raydr.runtime.capacity import ON_DEMAND
 from raydr.stages import search as stage
 from raydr.stages import search_layout
@@ -41,7 +42,14 @@ def queries(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 def index_of(passages: Artifact, output: Path, factory: str = "Flat", shard_rows: int = 1000) -> Artifact:
-    return make(output, "index", build_index, passages, settings=IndexConfig(factory=factory, shard_rows=shard_rows))
+    return make(
+        output,
+        "index",
+        build_index,
+        passages,
+        score=Dual(),
+        settings=IndexConfig(factory=factory, shard_rows=shard_rows),
+    )
 
 
 def find(

@@ -64,7 +64,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
     """
     from raydr.stages.judge import VERSION
     from raydr.stages.judge import judge as give_verdicts
-    from raydr.stages.judge_scoring import scoring_of
+    from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
     arithmetic = run.facts.encoding(encode) if model is not None else None
@@ -105,7 +105,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
 
 def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:
     """The candidates with the actions and weights of the verdicts, by the judge's name."""
-    from raydr.stages.apply_verdicts import VERSION, apply_verdicts
+    from raydr.stages.apply_verdicts import APPLY_VERSION, apply_verdicts
 
     return Node(
         "negatives",
@@ -113,7 +113,7 @@ def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: st
         lambda work: apply_verdicts(work.making, work.pool, work["negatives"], work.group("verdicts"), split=split),
         {"split": split},
         {"negatives": negatives, "dataset": negatives.inputs["dataset"], **_by_judge(given)},
-        VERSION,
+        APPLY_VERSION,
         num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
         unit="candidates",
     )
@@ -137,7 +137,7 @@ def filtered(run: Declaring, given: Mapping[str, Node], split: str) -> Node:
 
 def clean_only(run: Declaring, split: str) -> Node:
     """The data set without the pairs of a split that were made noisy on purpose."""
-    from raydr.stages.apply_verdicts import FILTER_VERSION
+    from raydr.stages.apply_verdicts import CLEAN_VERSION
     from raydr.stages.apply_verdicts import clean_only as keep_clean
 
     return Node(
@@ -146,7 +146,7 @@ def clean_only(run: Declaring, split: str) -> Node:
         lambda work: keep_clean(work.making, work.pool, work["dataset"], split=split),
         {"split": split, "clean_only": True},
         {"dataset": data.dataset(run), "corpus": data.corpus(run)},
-        FILTER_VERSION,
+        CLEAN_VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
     )
@@ -190,7 +190,7 @@ def audit(
     """
     from raydr.stages.audit import NUM_OFFENDERS, SAMPLE_SIZE, VERSION
     from raydr.stages.audit import audit as report
-    from raydr.stages.judge_scoring import scoring_of
+    from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
     arithmetic = run.facts.encoding(encode)

@@ -136,8 +136,8 @@ def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | 
         lambda work: train_classifier(
             work.making,
             work.pool,
-            work.get("dataset"),
-            work.get("corpus"),
+            work["dataset"],
+            work["corpus"],
             work.get("negatives"),
             settings=settings,
             workers=config.train,

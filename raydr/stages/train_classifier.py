@@ -71,39 +71,45 @@ def train_classifier(
         dataset: the judgments.
         corpus: the corpus it was prepared with.
         negatives: a ``negatives`` artefact of the split; None if no hard negatives are drawn.
-        settings: how it is trained, with a dtype that is resolved; without epochs the checkpoint is taken as it is.
+        settings: how it is trained, with a dtype that is resolved.
         workers: the section ``train``, for workers and devices.
         split: what is trained on.
         seed: of what is drawn.
 
     Raises:
         ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and not given.
-        ModelError: the checkpoint cannot be loaded, or with ``num_epochs`` 0 is no cross-encoder.
+        ModelError: the checkpoint cannot be loaded.
         TrainingError: training broke off; the same command goes on from the last checkpoint.
     """
     Dataset(dataset).require_corpus(corpus)
     _check_workers(settings, workers)
-    if negatives is None and settings.num_epochs and settings.num_hard_negatives:
+    if negatives is None and settings.num_hard_negatives:
         raise ConfigError(
             f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and no candidates were given: mine "
             "some first, or set it to 0"
         )
-    if settings.num_epochs == 0:
-        pool.run(_save_checkpoint, settings.model, making.folder)
-        info: dict[str, Any] = {"trained": False, "history": []}
-    else:
-        mined = negatives.folder if negatives is not None else None
-        job = ClassifierJob(settings, split, seed, dataset.folder, corpus.folder, mined, making.folder)
-        outcome = run_workers(pool, train_worker, job, making, workers, "the classifier")
-        info = {"trained": True, "dtype": settings.dtype, **outcome}
-        show_table(
-            f"Classifier: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch",
-            ["epoch", "loss"],
-            ([row["epoch"] + 1, f"{row['metrics']['loss']:.4f}"] for row in info["history"]),
-        )
+    mined = negatives.folder if negatives is not None else None
+    job = ClassifierJob(settings, split, seed, dataset.folder, corpus.folder, mined, making.folder)
+    outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
+    show_table(
+        f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch",
+        ["epoch", "loss"],
+        ([row["epoch"] + 1, f"{row['metrics']['loss']:.4f}"] for row in outcome["history"]),
+    )
     making.record_files()
-    say(f"classifier: {making.folder}")
-    return info
+    say(f"cross-encoder: {making.folder}")
+    return {"trained": True, "dtype": settings.dtype, **outcome}
+
+
+def save_cross_encoder(making: Building, pool: Pool, *, model: CrossEncoderConfig) -> dict[str, Any]:
+    """Take a checkpoint as it is.
+
+    Raises:
+        ModelError: it cannot be loaded, or is no cross-encoder.
+    """
+    pool.run(_save_checkpoint, model, making.folder)
+    making.record_files()
+    return {"trained": False, "history": []}
 
 
 def _check_workers(settings: ClassifierConfig, train: TrainConfig) -> None:

@@ -108,31 +108,30 @@ def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
 
 
 def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | None) -> Node:
-    """A cross-encoder trained on the pairs and their candidates; taken as it is with ``num_epochs`` 0.
+    """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
 
     Args:
         run: the config.
         settings: how it is trained.
         negatives: the candidates; None if it learns from random passages alone.
     """
-    from raydr.stages.train_classifier import VERSION, train_classifier
+    from raydr.stages.train_classifier import VERSION, save_cross_encoder, train_classifier
 
-    config, split = run.config, run.config.data.train_split
-    is_trained = settings.num_epochs > 0
-    if is_trained:
-        settings = settings.model_copy(update={"dtype": run.facts.training_dtype(config.train, settings.dtype)})
-        made = settings.model_dump(mode="json", exclude={"model": {"checkpoint"}}) | {
-            "split": split,
-            "seed": config.seed,
-        }
-        inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
-        inputs |= {"negatives": negatives} if negatives is not None and settings.num_hard_negatives else {}
-    else:
-        made = {"model": settings.model.model_dump(mode="json", exclude={"checkpoint"}), "trained": False}
-        inputs = {}
+    config, split, label = run.config, run.config.data.train_split, run.label("cross-encoder")
+    start = {"checkpoint": run.facts.cross_encoder_checkpoint(settings.model)}
+    if not settings.num_epochs:
+        return Node(
+            "cross_encoder",
+            label,
+            lambda work: save_cross_encoder(work.making, work.pool, model=settings.model),
+            {"model": settings.model.model_dump(mode="json", exclude={"checkpoint"}), "trained": False} | start,
+            version=VERSION,
+        )
+    settings = settings.model_copy(update={"dtype": run.facts.training_dtype(config.train, settings.dtype)})
+    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     return Node(
         "cross_encoder",
-        f"{run.place}cross-encoder",
+        label,
         lambda work: train_classifier(
             work.making,
             work.pool,
@@ -144,10 +143,12 @@ def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | 
             split=split,
             seed=config.seed,
         ),
-        made | {"checkpoint": run.facts.cross_encoder_checkpoint(settings.model)},
-        inputs,
+        settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
+        | {"split": split, "seed": config.seed}
+        | start,
+        inputs | ({"negatives": negatives} if negatives is not None and settings.num_hard_negatives else {}),
         VERSION,
-        num_rows=lambda inputs: settings.num_epochs * (inputs["dataset"].rows(f"qrels/{split}") if inputs else 0),
+        num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
         demand=run.trainers(),
     )

@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     )
     print_rates(figures, "passages", "plain loop")
     medians = {name: statistics.median(rates) for name, rates in figures.items()}
-    settings = {**vars(arguments), "resolved_dtype": arithmetic.dtype}
-    write_report(arguments.json, "encode_ray", settings, {"passages_per_second": figures, "medians": medians})
+    facts = {**vars(arguments), "resolved_dtype": arithmetic.dtype}
+    write_report(arguments.json, "encode_ray", facts, {"passages_per_second": figures, "medians": medians})
 
 
 def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int) -> None:

@@ -10,12 +10,15 @@ import pytest
 
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError, ModelError
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.encode import encode_passages, encode_queries
-from raydr.stages.encoders import Arithmetic, choose_device, plan_encoders
+from raydr.stages.encoders import Arithmetic, choose_device, plan_encoders, resolve_arithmetic
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import MANIFEST, Artifact, Building
+from raydr.store.folder import publish_files
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model
 from tests.made_stage import make
@@ -80,6 +83,33 @@ def test_each_part_has_the_ids_and_vectors_of_its_passages(
     np.testing.assert_array_equal(embeddings.take(np.arange(47)), expected_vectors())
     assert artifact.manifest.parts == undisturbed.manifest.parts
     artifact.verify()
+
+
+@pytest.mark.invariant
+@pytest.mark.usefixtures("ray_local")
+def test_a_real_model_gives_the_same_bytes_in_both_pools(
+    tiny_checkpoint: str, corpus: Artifact, tmp_path: Path
+) -> None:
+    config = ModelConfig(checkpoint=tiny_checkpoint, passage=SideConfig(max_length=32))
+
+    def save(making: Building, pool: Pool) -> dict[str, Any]:
+        model = DualEncoder.from_config(config, seed=0)
+        publish_files(making.folder, lambda path: model.save(path, build_tokenizers(config)))
+        making.record_files()
+        return {}
+
+    model = make(tmp_path / "model", "model", save)
+    made = []
+    for pool in (ThisProcess(), RayPool()):
+        settings = EncodeConfig(dtype="float32")
+        how = {"settings": settings, "arithmetic": resolve_arithmetic(settings, pool)}
+        made.append(
+            make(tmp_path / type(pool).__name__, "embeddings", encode_passages, model, corpus, pool=pool, **how)
+        )
+    here, there = made
+    assert here.manifest.parts == there.manifest.parts
+    assert here.info == there.info
+    assert here.info["dim"] == 32
 
 
 @pytest.mark.timeout(180)

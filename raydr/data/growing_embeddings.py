@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from raydr import __version__
 from raydr.data.embeddings import Embeddings, dim_of
 from raydr.data.schema import read_arrow
 from raydr.store.artifact import Artifact, Identity, Manifest, Part
 from raydr.store.folder import Folder
+from raydr.version import __version__
 
 
 class GrowingEmbeddings:

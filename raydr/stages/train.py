@@ -112,8 +112,9 @@ def train(
             return making
         say(f"training in {dtype}: {reason}")
         # What goes on from a trained model follows settings that were shown before, or the sieve's own.
-        for advice in training_advice(config) if start is None else []:
-            warn(advice)
+        if start is None:
+            for advice in training_advice(config.train, config.model, config.negatives):
+                warn(advice)
         with nullcontext(watcher) if watcher is not None else TrainingView(config.train.num_epochs) as watching:
             arguments = worker_arguments(
                 config,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from raydr.config.run import RunConfig
+from raydr.models.config import ModelConfig
+from raydr.negatives.config import NegativesConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.simans import SimANS
 from raydr.negatives.samplers.softmax import Softmax
+from raydr.training.config import TrainConfig
 
 
-def training_advice(config: RunConfig) -> list[str]:
+def training_advice(train: TrainConfig, model: ModelConfig, negatives: NegativesConfig | None) -> list[str]:
     """Sentences to show before a training begins.
 
-    >>> config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "somewhere"}},
-    ...                           "train": {"pair_detection": {}}})
-    >>> len(training_advice(config))
+    >>> len(training_advice(TrainConfig.model_validate({"pair_detection": {}}), ModelConfig(), None))
     1
     """
-    train, model = config.train, config.model
     advice = train.loss.check(model.similarity)
     if train.pair_detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(
@@ -35,7 +34,7 @@ def training_advice(config: RunConfig) -> list[str]:
             f"train.num_epochs is {train.num_epochs}: it never begins; train longer, or begin earlier"
         )
     hard = train.sampler.hard if isinstance(train.sampler, Mixed) else train.sampler
-    mined = config.negatives is not None and config.negatives.miner == "run"
+    mined = negatives is not None and negatives.miner == "run"
     if mined and model.similarity == "cosine" and model.scale > 1 and _nearly_uniform(hard):
         advice.append(
             f"the sampler {hard.name} reads the run's scores, cosines, which lie so close together that it draws "

@@ -13,8 +13,8 @@ from raydr.models.config import Dtype
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
 from raydr.noise.coteaching import KeepSchedule
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.gaussian import GaussianDetector
 
 
 class OptimizerConfig(Config):

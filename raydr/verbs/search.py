@@ -23,10 +23,11 @@ def run(
 ) -> None:
     """Search the queries of a split, or a text given on the command line."""
     import raydr
-    from raydr.runtime.console import show_hits
 
     loaded = load(config, set_)
     if text:
+        from raydr.verbs.hits import show_hits
+
         show_hits(text, raydr.search_text(loaded, text, model=model, top_k=top_k))
     else:
         raydr.search(loaded, split=split, model=model, trec=trec, overwrite=overwrite)

@@ -15,7 +15,7 @@ from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.graph.job import open_job
 from raydr.noise.audit_result import AuditResult
-from raydr.noise.detector import MixtureFit
+from raydr.noise.detectors.base import MixtureFit
 from raydr.pages.noise_plots import parse_fit
 from raydr.stages.audit import load_result
 from raydr.stages.audit_parts import audit_pairs

@@ -4,14 +4,22 @@ from typing import Any
 
 import pytest
 
-from raydr.config.run import RunConfig
+from raydr.models.config import ModelConfig
+from raydr.negatives.config import NegativesConfig
 from raydr.training.advice import training_advice
+from raydr.training.config import TrainConfig
 
 RUN = {"miner": "run"}
 
 
-def advice(**sections: Any) -> list[str]:
-    return training_advice(RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}} | sections))
+def advice(
+    train: dict[str, Any] | None = None, model: dict[str, Any] | None = None, negatives: dict[str, Any] | None = None
+) -> list[str]:
+    return training_advice(
+        TrainConfig.model_validate(train or {}),
+        ModelConfig.model_validate(model or {}),
+        None if negatives is None else NegativesConfig.model_validate(negatives),
+    )
 
 
 @pytest.mark.parametrize(

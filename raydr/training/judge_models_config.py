@@ -1,16 +1,15 @@
-"""Settings of the judges: which ones, whose scores they read, and how the models that they need are trained."""
+"""Settings of the models that judges need: the sieve's throw-away copy of the retriever, and the cross-encoder."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from raydr.component import Config, Pluggable, build
+from raydr.component import Config
 from raydr.losses.schedule import BetaSchedule
-from raydr.models.config import Dtype, ModelConfig
+from raydr.models.config import Dtype
 from raydr.models.cross_encoder_config import CrossEncoderConfig
-from raydr.noise.judges.base import Judge
 from raydr.training.config import OptimizerConfig
 
 
@@ -74,37 +73,3 @@ class ClassifierConfig(Config):
         if self.num_epochs and not self.num_hard_negatives + self.num_random_negatives:
             raise ValueError("a classifier needs negatives: set num_hard_negatives or num_random_negatives")
         return self
-
-
-class JudgeConfig(Config):
-    """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""
-
-    #: The judges, in order; each gives its own verdicts, which are then put together.
-    judges: list[Annotated[Judge, Pluggable()]] = []
-    #: The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask.
-    model: str = "trained"
-    #: ``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for ``margin``).
-    scores: Literal["model", "miner"] = "model"
-    #: The embedding model that the judge ``guide`` asks.
-    guide: ModelConfig = ModelConfig()
-    sieve: SieveConfig = SieveConfig()
-    classifier: ClassifierConfig = ClassifierConfig()
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> JudgeConfig:
-        names = [judge.name for judge in self.judges]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(
-                f"judges: {', '.join(repeated)} is there more than once; verdicts are told apart by the judge's name"
-            )
-        return self
-
-    def judge(self, name: str) -> Judge:
-        """The judge of that name with its settings, or with the defaults if it is not in the list.
-
-        Raises:
-            ConfigError: there is no such judge.
-        """
-        chosen = [judge for judge in self.judges if judge.name == name]
-        return chosen[0] if chosen else build(Judge, name)

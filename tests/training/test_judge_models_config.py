@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from raydr.noise.config import SieveConfig
+from raydr.training.judge_models_config import SieveConfig
 
 
 @pytest.mark.parametrize("beta", [0.3, {"final": 0.3}])

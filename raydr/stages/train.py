@@ -31,8 +31,6 @@ VERSION = 1
 
 #: Settings of training that play no part before a loss's warm-up is over.
 _AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
-#: Says how a teacher scores, in keys of trainings that have one.
-_TEACHER_SCORES = "teacher_scores"
 
 
 @dataclass(frozen=True)
@@ -163,14 +161,12 @@ def _check_negatives(config: RunConfig, mined: Artifact) -> None:
 
 def training_key(config: RunConfig) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
-    key = {
+    return {
         "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
         "train": config.train.fingerprint_settings(exclude=NEUTRAL),
         "splits": [config.data.train_split, config.data.dev_split],
         "seed": config.seed,
     }
-    # Once they were as coarse as the arithmetic of the forward pass.
-    return key | ({_TEACHER_SCORES: "float32"} if config.train.loss.needs_teacher else {})
 
 
 def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:
@@ -208,7 +204,6 @@ def warmup_folder(config: RunConfig, identity: Identity) -> Folder:
     shared = identity.model_dump()
     for setting in _AFTER_WARMUP:
         del shared["config"]["train"][setting]
-    shared["config"].pop(_TEACHER_SCORES, None)
     return Folder(config.workdir).absolute() / "warmups" / fingerprint_of(shared)
 
 

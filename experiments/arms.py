@@ -27,10 +27,10 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import TextTokenizer
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.calibrated import CalibratedDetector
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress

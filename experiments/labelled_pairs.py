@@ -30,11 +30,11 @@ from raydr.data.dataset import Dataset
 from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detection_report import report_detection
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
 from raydr.pages.figure import COLORS, legend, png
 from raydr.runtime.console import say, show_table

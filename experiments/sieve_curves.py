@@ -37,7 +37,7 @@ from raydr.graph.places import TRAINED
 from raydr.graph.session import Session, open_session
 from raydr.losses.schedule import BetaSchedule
 from raydr.negatives.samplers.simans import SimANS
-from raydr.noise.config import JudgeConfig
+from raydr.config.judge import JudgeConfig
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin

@@ -15,23 +15,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    GetCoreSchemaHandler,
-    SerializationInfo,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
-
-#: What tells a dump for a fingerprint from others.
-_FINGERPRINT = {"for": "fingerprint"}
-#: No setting has this value.
-_ALWAYS = object()
 
 
 class Config(BaseModel):
@@ -39,21 +26,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    #: Settings that the class did not always have, with the value that stands for what was done before. A fingerprint
-    #: leaves them out where they have it, so that what was made before they came is not made again.
-    added_later: ClassVar[Mapping[str, Any]] = {}
-
     def fingerprint_settings(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """The settings as a fingerprint takes them; ``include`` and ``exclude`` are those of pydantic's ``model_dump``.
-
-        >>> class Search(Config):
-        ...     added_later = {"rerank": False}
-        ...     depth: int = 10
-        ...     rerank: bool = False
-        >>> Search().fingerprint_settings(), Search(rerank=True).fingerprint_settings()
-        ({'depth': 10}, {'depth': 10, 'rerank': True})
-        """
-        return self.model_dump(mode="json", include=include, exclude=exclude, context=_FINGERPRINT)
+        """The settings as a fingerprint takes them, JSON values; arguments as of pydantic's ``model_dump``."""
+        return self.model_dump(mode="json", include=include, exclude=exclude)
 
     @model_validator(mode="before")
     @classmethod
@@ -76,13 +51,6 @@ class Config(BaseModel):
             if isinstance(default, Config) and not isinstance(default, Component) and isinstance(given[name], Mapping):
                 filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(given[name])
         return filled
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_came_later(self, serialize: Any, info: SerializationInfo) -> dict[str, Any]:
-        found: dict[str, Any] = serialize(self)
-        if info.context != _FINGERPRINT:
-            return found
-        return {name: value for name, value in found.items() if self.added_later.get(name, _ALWAYS) != value}
 
 
 class Component(Config):
@@ -138,7 +106,7 @@ class Pluggable:
         return core_schema.no_info_plain_validator_function(
             resolve,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda part, info: part.model_dump(mode=info.mode, context=info.context), info_arg=True
+                lambda part, info: part.model_dump(mode=info.mode), info_arg=True
             ),
         )
 

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from raydr.component import Config, explain, findings
+from raydr.config.judge import JudgeConfig
 from raydr.config.plan import PlanConfig
 from raydr.config.refresh import RefreshConfig
 from raydr.config.yaml_files import read_mapping
@@ -26,7 +27,6 @@ from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
-from raydr.noise.config import JudgeConfig
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.secrets import refuse_credentials
 from raydr.runtime.tracking_config import TrackingConfig

@@ -10,7 +10,7 @@ from raydr.component import Config
 from raydr.losses.schedule import BetaSchedule
 from raydr.models.config import Dtype
 from raydr.models.cross_encoder_config import CrossEncoderConfig
-from raydr.training.config import OptimizerConfig
+from raydr.models.optimizer_config import OptimizerConfig
 
 
 class SieveOptimizerConfig(OptimizerConfig):

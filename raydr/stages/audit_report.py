@@ -18,7 +18,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.noise.audit_result import AuditResult, PairFindings
-from raydr.noise.detector import MixtureFit
+from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
 from raydr.noise.passage_kinds import KINDS

@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from raydr import __version__
 from raydr.component import Config
 from raydr.errors import ArtifactError, BusyError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
+from raydr.version import __version__
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"

@@ -19,7 +19,7 @@ from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
-from raydr.noise.detector import Detection
+from raydr.noise.detectors.base import Detection
 from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.seeding import stable_hash64
 from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, save_weights
-from raydr.training.config import OptimizerConfig
+from raydr.models.optimizer_config import OptimizerConfig
 
 
 class Optimization:

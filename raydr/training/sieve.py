@@ -9,7 +9,8 @@ from raydr.errors import ConfigError
 from raydr.losses.rcl import RCL
 from raydr.negatives.samplers.top import Top
 from raydr.noise.judge_models import SieveConfig
-from raydr.training.config import OptimizerConfig, TrainConfig
+from raydr.models.optimizer_config import OptimizerConfig
+from raydr.training.config import TrainConfig
 from raydr.training.training import Training
 
 

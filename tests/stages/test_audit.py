@@ -14,7 +14,7 @@ from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import AuditResult
-from raydr.noise.detector import MixtureFit
+from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide

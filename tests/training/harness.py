@@ -24,7 +24,7 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
-from raydr.noise.detector import Detection, Detector, FloatArray, MixtureFit
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, MixtureFit
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairFlags

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.detector import Axis, Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.base import Axis, Detector, FloatArray, MixtureFit, to_axis
 
 
 def fit_gaussians(
@@ -76,7 +76,7 @@ class GaussianDetector(Detector):
 
     ŷ = [p(κ | PPL) > λ], κ the component with the lower mean, the posterior taken in log space and held monotone in the
     perplexity. On strong encoders clean perplexities pile up near 0 with a long tail, which a Gaussian fits badly: it
-    then flags too many. :class:`raydr.noise.anchored.AnchoredDetector` does not.
+    then flags too many. :class:`raydr.noise.detectors.anchored.AnchoredDetector` does not.
 
     Source: Zhang et al. (EMNLP Findings 2023); the floor, the seed and the tests for two groups are ours.
 

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.calibrated import START_SHARES
-from raydr.noise.detector import Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.calibrated import START_SHARES
 
 #: EM ends after so many steps, or when the mean log-likelihood rises by less.
 _NUM_STEPS, _TOLERANCE = 1000, 1e-8

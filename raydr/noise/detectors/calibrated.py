@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from raydr.noise.detector import Detector, FloatArray, MixtureFit
-from raydr.noise.mixture import fit_gaussians
+from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit
+from raydr.noise.detectors.gaussian import fit_gaussians
 
 #: Shares of clean pairs that EM starts from, besides k-means.
 START_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)

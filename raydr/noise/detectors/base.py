@@ -118,7 +118,7 @@ class Detector(Component):
         min_separation: smallest distance of the components, as Ashman's D; 2 is "clearly apart".
     """
 
-    package: ClassVar[str] = "raydr.noise"
+    package: ClassVar[str] = "raydr.noise.detectors"
     kind: ClassVar[str] = "detector"
     #: Whether it compares with the perplexities of random pairs.
     reads_random_pairs: ClassVar[bool] = False

@@ -30,6 +30,7 @@ from experiments.candidate_scores import (
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
 from experiments.noisy_pairs import make_data
 from experiments.tables import Table, write_markdown
+from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
 from raydr.graph.judging import asked_model
 from raydr.graph.node import Node
@@ -37,7 +38,6 @@ from raydr.graph.places import TRAINED
 from raydr.graph.session import Session, open_session
 from raydr.losses.schedule import BetaSchedule
 from raydr.negatives.samplers.simans import SimANS
-from raydr.config.judge import JudgeConfig
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin

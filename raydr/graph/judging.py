@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from raydr.component import explain
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
 from raydr.graph.nodes import data, noise, training
 from raydr.noise.judges.asked import Copy, CrossEncoder, Embedder, Retriever
 from raydr.noise.judges.base import Judge
-from raydr.training.training import Training
 
 
 @dataclass(frozen=True)
@@ -90,22 +86,12 @@ def asked_model(
 
 
 def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:
-    own, mined = training.training_of(run), run.config.negatives
+    mined = run.config.negatives
     num_candidates = asked.num_candidates or (mined.depth if mined is not None else None)
     if num_candidates is None:
         raise ConfigError(
             f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth would be taken"
         )
-    try:
-        changed = Training.model_validate(
-            {
-                **dict(own),
-                "model": own.model.model_copy(update=asked.model),
-                "train": dict(own.train) | asked.train | {"num_hard_negatives": num_candidates},
-                # Dev retrieval would cost more than such a training.
-                "dev_split": "",
-            }
-        )
-    except ValidationError as error:
-        raise ConfigError(explain(error, f"judge.{judge.name}, with the workers of train,")) from None
+    train = {**asked.train, "num_hard_negatives": num_candidates}
+    changed = training.training_of(run).changed(asked.model, train, f"judge.{judge.name}")
     return training.trained(run, asked.name, changed, data.dataset(run), negatives, start=retriever)

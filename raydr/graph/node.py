@@ -61,6 +61,7 @@ class Node:
         version: raised where the same settings lead to another content.
         num_rows: how much there is to do, in rows, given the inputs; decides where it is made.
         unit: what the rows are.
+        asks_model: whether a model reads the rows.
         demand: resources without which it cannot go on.
         after: nodes that must have ended before, although they are not read.
         temporary: only other nodes need it: it is made if one of these is, and goes when its round is over.
@@ -75,6 +76,7 @@ class Node:
     version: int = 1
     num_rows: Callable[[Mapping[str, Artifact]], int] = lambda inputs: 0
     unit: str = ""
+    asks_model: bool = False
     demand: Resources = field(default_factory=lambda: {"CPU": 1.0})
     after: tuple[Node, ...] = ()
     temporary: bool = False

@@ -67,7 +67,7 @@ class Runner:
 
     def _make(self, node: Node) -> None:
         inputs = {role: self.inventory.open(one) for role, one in node.inputs.items()}
-        pool = choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0))
+        pool = choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
         num_parts = self.inventory.num_parts_done(node)
         started = time.monotonic()
         with (

@@ -35,9 +35,9 @@ class RayConfig(Config):
     num_gpus: int | None = Field(default=None, ge=0)
     #: Shared memory for Ray's objects.
     object_store_gib: float = Field(default=1.0, gt=0)
-    #: A stage of at most so many rows runs in this process and starts no Ray, where that would be a local one without
-    #: GPUs for it; 0 always takes Ray.
-    in_process_rows: int = Field(default=5_000, ge=0)
+    #: What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
+    #: starts no Ray, where that would be a local one without GPUs for it; 0 always takes Ray.
+    in_process_rows: int = Field(default=1_000, ge=0)
     #: Folder for sessions and logs of the local Ray; a short path, since sockets live in it.
     temp_dir: str = ""
 

@@ -18,7 +18,6 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress
 from raydr.training.cross_encoder import CrossEncoderTrainer, draw_pairs
-from raydr.noise.judge_models import ClassifierConfig
 
 
 def config_for(checkpoint: str, **changes: object) -> ClassifierConfig:

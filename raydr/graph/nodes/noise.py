@@ -99,6 +99,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             inputs["dataset"].rows(f"qrels/{split}") if on_pairs else inputs["negatives"].rows(f"negatives/{split}")
         ),
         unit="pairs" if on_pairs else "candidates",
+        asks_model=True,
         demand=run.encoders(),
     )
 
@@ -225,6 +226,7 @@ def audit(
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
+        asks_model=True,
         demand=run.encoders(),
         moves=True,
     )

@@ -22,6 +22,7 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
         {"model": model, "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
         unit="passages",
+        asks_model=True,
         demand=run.encoders(),
         temporary=True,
     )
@@ -48,6 +49,7 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
         {"model": model, "dataset": data.dataset(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
         unit="queries",
+        asks_model=True,
         demand=run.encoders(),
         temporary=True,
     )

@@ -71,6 +71,7 @@ def trained(
         VERSION,
         num_rows=lambda inputs: epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
         unit="pairs",
+        asks_model=True,
         demand=run.trainers(),
         after=after,
     )
@@ -150,5 +151,6 @@ def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | 
         VERSION,
         num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
+        asks_model=True,
         demand=run.trainers(),
     )

@@ -37,10 +37,11 @@ from raydr.models.attention import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.training.batches import GROUP_OVERHEAD, Batch
-from raydr.training.config import OptimizerConfig, PairDetectionConfig, TrainConfig
+from raydr.training.config import PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.optimization import build_optimizer
 from raydr.training.scoring import score_candidates

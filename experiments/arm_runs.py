@@ -11,6 +11,7 @@ from typing import Any
 from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
 from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.tasks import fetch
 from raydr.store.artifact import Artifact, fingerprint_of
@@ -71,6 +72,7 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
     """
     import ray
 
+    start_ray()
     out.mkdir(parents=True, exist_ok=True)
     results: list[ArmResult] = []
     waiting = {}

@@ -19,6 +19,7 @@ import torch
 from experiments.live_encoder import LiveEncoder
 from experiments.redrawn import redraw_candidates
 from raydr.config.run import RunConfig
+from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.evaluation.metrics import parse_measures, score_queries
@@ -30,7 +31,6 @@ from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
-from raydr.stages.judge_negatives import known_false_negatives
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress

@@ -27,7 +27,7 @@ from experiments.pair_labels import Pairs, convert, siblings
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.noise.detection_report import report_detection
@@ -240,8 +240,8 @@ def main() -> None:
     def config_of(loss: dict[str, Any], layers: int | None) -> RunConfig:
         return run_config(out, loss, layers, arguments.epochs, arguments.batch_size)
 
-    with open_job(config_of({"name": "nce"}, None)) as job:
-        job.prepare()
+    with open_session(config_of({"name": "nce"}, None)) as session:
+        session.make(session.recipe.dataset())
     findings = [examine(pairs, LENGTH, None, -pairs.num_words.astype(np.float64))]
     trainings: dict[str, tuple[dict[str, Any], int | None, bool]] = {
         "MiniLM, 6 layers, untouched": ({"name": "nce"}, None, False),

@@ -15,7 +15,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
@@ -119,3 +119,25 @@ def build(kind: type[ComponentT], value: Any) -> ComponentT:
     made = chosen.model_validate({"name": value} if isinstance(value, str) else value)
     assert isinstance(made, kind)
     return made
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
+    lines = findings(error)
+    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
+
+
+def findings(error: ValidationError) -> list[str]:
+    """One line a key that is wrong."""
+    lines = []
+    for found in error.errors(include_url=False):
+        key = ".".join(str(step) for step in found["loc"])
+        if found["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key (value {found['input']!r})")
+        elif found["type"] == "missing":
+            lines.append(f"{key}: is missing")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            # What concerns several sections names them itself; the whole config is not repeated.
+            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
+    return lines

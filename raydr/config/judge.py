@@ -8,8 +8,8 @@ from pydantic import model_validator
 
 from raydr.component import Config, Pluggable, build
 from raydr.models.config import ModelConfig
+from raydr.noise.judge_models import ClassifierConfig, SieveConfig
 from raydr.noise.judges.base import Judge
-from raydr.training.judge_models_config import ClassifierConfig, SieveConfig
 
 
 class JudgeConfig(Config):

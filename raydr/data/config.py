@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from raydr.component import Config, Pluggable
 from raydr.data.readers.base import Reader
-
-#: How a second positive is made, see :mod:`raydr.data.second_positives`.
-SecondPositiveSource = Literal["recut", "answer", "renamed"]
 
 
 class DataConfig(Config):
@@ -40,37 +37,3 @@ class NoiseInjectionConfig(Config):
     kind: Literal["mismatched", "false_negatives"] = "mismatched"
     #: Share of the pairs (or of the queries with several positives) that is made noisy.
     share: float = Field(default=0.2, ge=0, le=1)
-    #: Where the planted positives come from. Empty: from the data set's own judgments. Otherwise they are made for
-    #: queries with one positive: ``recut``: cut anew from the positive's article, a few words further; ``answer``:
-    #: other passages of the article that contain the answer; ``renamed``: Python code with other variable names.
-    #: Answers are compared as ``evaluate.answer_match`` and ``evaluate.answer_query_prefixes`` say.
-    sources: list[SecondPositiveSource] = []
-    #: Least share of the question's words that a passage of ``answer`` has, besides the answer itself, which may stand
-    #: there by chance; 0 asks for the answer alone.
-    answer_overlap: float = Field(default=0.4, ge=0, le=1)
-    #: Least and most words that ``recut`` shifts by.
-    recut_words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (30, 50)
-
-    @model_validator(mode="after")
-    def _sources_fit(self) -> NoiseInjectionConfig:
-        if self.sources and self.kind != "false_negatives":
-            raise ValueError("sources are for kind false_negatives: a mismatched passage needs no second positive")
-        if len(set(self.sources)) < len(self.sources):
-            raise ValueError(f"sources names one twice: {', '.join(self.sources)}")
-        if self.recut_words[0] > self.recut_words[1]:
-            raise ValueError(f"recut_words: the least is above the most: {self.recut_words}")
-        return self
-
-    @property
-    def adds_passages(self) -> bool:
-        """Whether the corpus grows."""
-        return any(source != "answer" for source in self.sources)
-
-    def making_key(self) -> dict[str, Any]:
-        """The settings that decide which second positives there are."""
-        key: dict[str, Any] = {"sources": sorted(self.sources)}
-        if "recut" in self.sources:
-            key["recut_words"] = list(self.recut_words)
-        if "answer" in self.sources:
-            key["answer_overlap"] = self.answer_overlap
-        return key

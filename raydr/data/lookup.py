@@ -15,8 +15,8 @@ from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import write_bad_rows
 from raydr.errors import DataError
-from raydr.store.artifact import DONE, Part, record_part
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import DONE, Part, write_and_record
+from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,7 @@ def finish_corpus(
     arrays = {"id_hash": id_hash[order], "row": new_row[order].astype(np.int64), "content_hash": content_hash[keep]}
     for name, array in arrays.items():
         path = f"lookup/{name}.npy"
-        record = write_part(folder, path, len(array), partial(_save, array))
-        record_part(folder, path, record)
-        kept_parts[path] = Part.model_validate(record)
+        kept_parts[path] = write_and_record(folder, path, len(array), partial(_save, array))
     return CorpusCheck(
         parts=kept_parts,
         num_passages=int(keep.sum()),
@@ -181,9 +179,7 @@ def _drop_rows(
             continue
         if mask.any():
             table = read_arrow(folder.localize(name)).filter(pa.array(mask))
-            record = write_part(folder, name, len(table), partial(write_arrow, table))
-            record_part(folder, name, record)
-            parts[name] = Part.model_validate(record)
+            parts[name] = write_and_record(folder, name, len(table), partial(write_arrow, table))
         else:
             folder.remove(f"{DONE}/{name.replace('/', '%')}.json")
             folder.remove(name)

@@ -3,8 +3,7 @@
 Two kinds, both functions of (seed, query id) and of the set of training queries, never of the order of rows:
 
 - *mismatched*: all positives of some queries are replaced by positives of other queries;
-- *false negatives*: of some queries with several positives all but one are planted among the negatives. Where queries
-  have one positive, second ones can be made first, see :mod:`raydr.data.second_positives`.
+- *false negatives*: of some queries with several positives all but one are planted among the negatives.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from raydr.seeding import query_rng
 MISMATCHED = "mismatched"
 #: Value of the column ``noise`` of a negative that is a positive in truth.
 FALSE_NEGATIVE = "false_negative"
-#: Miner of the negatives that were positives; followed by ``:`` and how they were made, if they were.
+#: Miner of the negatives that were positives.
 PLANTED = "planted"
 
 _PURPOSE = "inject noise"
@@ -123,60 +122,6 @@ def inject_false_negatives(
     ]
     together = pa.concat_tables([_without(negatives, gone), to_table("negatives", planted)])
     return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(moved))
-
-
-def plant_second_positives(qrels: pa.Table, negatives: pa.Table, made: pa.Table, share: float, seed: int) -> Injected:
-    """Plant the second positives of round(share · queries that have some) queries among the negatives.
-
-    The second positives of the other queries become judgments, so that none is left in the corpus without one. The
-    positives that the data set has stay where they are. The miner of a planted row says how its passage was made, for
-    example ``planted:recut``.
-
-    Args:
-        qrels: judgments of the training split.
-        negatives: negatives of the training split; the planted ones are added at the end, by query and passage id. A
-            second positive that was there as a negative is taken out.
-        made: table ``second_positives``, none of them judged in ``qrels``.
-        share: share of the queries that have a second positive.
-        seed: decides which queries.
-
-    Raises:
-        DataError: the judgments have injected noise already, or no query has a second positive.
-    """
-    _check_clean(qrels, negatives)
-    pairs = list(zip(made["query_id"].to_pylist(), made["passage_id"].to_pylist(), strict=True))
-    how = dict(zip(pairs, made["made"].to_pylist(), strict=True))
-    eligible = {query_id for query_id, _ in pairs}
-    if share > 0 and not eligible:
-        raise DataError(
-            "no second positive could be made for a training query, so no false negative can be planted: see "
-            "inject_noise.sources; recut and answer need answer strings and passages with titles, renamed needs Python"
-        )
-    chosen = choose_queries(eligible, round(share * len(eligible)), seed, _PURPOSE)
-    grouped = _group(sorted(how))
-    planted = [
-        {
-            "query_id": query_id,
-            "passage_id": passage_id,
-            "miner": f"{PLANTED}:{how[query_id, passage_id]}",
-            "rank": rank,
-            "noise": FALSE_NEGATIVE,
-        }
-        for query_id in sorted(chosen)
-        for rank, passage_id in enumerate(grouped[query_id], start=1)
-    ]
-    known = [
-        {"query_id": query_id, "passage_id": passage_id}
-        for query_id, passage_id in sorted(how)
-        if query_id not in chosen
-    ]
-    return Injected(
-        pa.concat_tables([qrels, to_table("qrels", known)]),
-        pa.concat_tables([_without(negatives, set(how)), to_table("negatives", planted)]),
-        len(eligible),
-        len(chosen),
-        len(planted),
-    )
 
 
 def _draw_unrelated(

@@ -95,20 +95,6 @@ VERDICTS = pa.schema(
     ]
 )
 
-#: Positives that were made for queries with one judged passage, see :mod:`raydr.data.second_positives`.
-SECOND_POSITIVES = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("passage_id", pa.string(), nullable=False),
-        #: ``recut``, ``answer`` or ``renamed``.
-        pa.field("made", pa.string(), nullable=False),
-        #: The passages it was made from, the judged one first.
-        pa.field("made_from", pa.list_(pa.string()), nullable=False),
-        #: Words between the start of the judged passage and its own, for ``recut``.
-        pa.field("shift", pa.int32()),
-    ]
-)
-
 BY_NAME: dict[str, pa.Schema] = {
     "passages": PASSAGES,
     "queries": QUERIES,
@@ -117,7 +103,6 @@ BY_NAME: dict[str, pa.Schema] = {
     "dropped": NEGATIVES,
     "runs": RUNS,
     "verdicts": VERDICTS,
-    "second_positives": SECOND_POSITIVES,
 }
 
 _DEFAULTS: dict[str, dict[str, Any]] = {

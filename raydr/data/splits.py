@@ -16,8 +16,8 @@ from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
 from raydr.data.staging import write_bad_rows
 from raydr.data.subset import choose_queries
-from raydr.store.artifact import Part, record_part
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Part, write_and_record
+from raydr.store.folder import Folder
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000
@@ -195,6 +195,4 @@ class _Finisher:
     def _write(self, table: TableName, rows: pa.Table) -> None:
         under = f"{table}/{self.plan.split}/"
         name = f"{under}part-{sum(part.startswith(under) for part in self.parts):05d}.arrow"
-        record = write_part(self.folder, name, len(rows), partial(write_arrow, rows))
-        record_part(self.folder, name, record)
-        self.parts[name] = Part.model_validate(record)
+        self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, rows))

@@ -1,6 +1,7 @@
 """Reading one source into parts: rows are checked one by one, and written with the place they came from.
 
-Passages go to their final parts in the corpus. Queries, judgments and negatives are staged in the data set with
+A source is read once for the corpus and once for the data set, whichever it has rows for. Passages go to their final
+parts in the corpus. Queries, judgments and negatives are staged in the data set with
 ``source`` and ``line`` beside them, until they can be compared with the passages and with each other. What was
 written for a source is listed in a record of its own, written last: that record is what a resume trusts.
 """
@@ -19,10 +20,10 @@ import pyarrow as pa
 from raydr.component import Config
 from raydr.data.fields import content_id
 from raydr.data.quarantine import BadRow, BadRows
-from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow
-from raydr.store.artifact import Part, record_part
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Part, write_and_record
+from raydr.store.folder import Folder
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.
@@ -62,24 +63,18 @@ def read_record(folder: Folder, index: int) -> SourceRecord | None:
 
 
 def stage_source(
-    reader: Reader,
-    source: Source,
-    index: int,
-    name: str,
-    corpus: Folder | None,
-    dataset: Folder | None,
-    part_rows: int,
+    reader: Reader, source: Source, index: int, name: str, folder: Folder, target: Target, part_rows: int
 ) -> Iterator[int]:
-    """Read one source and write its parts.
+    """Read one source and write its parts of one artefact.
 
     Args:
         reader: the reader that knows the format.
         source: what to read.
         index: its place among the sources; part names and thus the order of rows follow it.
         name: the short name that goes into the column ``source``.
-        corpus: where passages go; None if they are not wanted.
-        dataset: where all other tables go; None if they are not wanted.
-        part_rows: passages, or queries, in one part.
+        folder: the corpus or the data set.
+        target: which of the two.
+        part_rows: passages in one part.
 
     Yields:
         The number of rows read since the last time, for progress.
@@ -89,30 +84,27 @@ def stage_source(
     """
     bad_rows = BadRows(source.path)
     # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
-    checks = _Checks(bad_rows, reader.passages_repeat and source.tables != ("passages",))
-    writer = _Writer(index, name, corpus, dataset, part_rows)
+    checks = _Checks(bad_rows, reader.passages_repeat and not source.has_only_passages)
+    writer = _Writer(index, name, folder, part_rows)
     seen = reported = 0
     for row in reader.read(source, bad_rows):
         seen += 1
-        if checks.accept(row) and writer.add(row):
+        if checks.accept(row) and (row.table == "passages") == (target == "corpus") and writer.add(row):
             yield seen - reported
             reported = seen
     writer.flush()
     # Bad rows of a source belong to the data set, unless it has nothing but passages.
-    owner = corpus if source.tables == ("passages",) else dataset
-    if owner is not None:
-        write_bad_rows(owner, f"{index:04d}", [bad_rows])
-    for folder, parts in ((corpus, writer.corpus_parts), (dataset, writer.dataset_parts)):
-        if folder is not None:
-            owns = folder is owner
-            record = SourceRecord(
-                parts=parts,
-                num_bad=bad_rows.count if owns else 0,
-                examples=bad_rows.kept[:5] if owns else [],
-                num_merged=checks.num_merged if folder is corpus else 0,
-                num_unused=checks.num_unused if folder is dataset else 0,
-            )
-            folder.write_json(record_name(index), record.model_dump(mode="json"))
+    owns_bad_rows = source.has_only_passages == (target == "corpus")
+    if owns_bad_rows:
+        write_bad_rows(folder, f"{index:04d}", [bad_rows])
+    record = SourceRecord(
+        parts=writer.parts,
+        num_bad=bad_rows.count if owns_bad_rows else 0,
+        examples=bad_rows.kept[:5] if owns_bad_rows else [],
+        num_merged=checks.num_merged if target == "corpus" else 0,
+        num_unused=checks.num_unused if target == "dataset" else 0,
+    )
+    folder.write_json(record_name(index), record.model_dump(mode="json"))
     yield seen - reported
 
 
@@ -173,21 +165,17 @@ def _is_encodable(text: str) -> bool:
 class _Writer:
     """Collects rows by table and split, and writes a part when there are enough."""
 
-    def __init__(self, index: int, name: str, corpus: Folder | None, dataset: Folder | None, part_rows: int) -> None:
+    def __init__(self, index: int, name: str, folder: Folder, part_rows: int) -> None:
         self.index = index
         self.name = name
-        self.corpus = corpus
-        self.dataset = dataset
+        self.folder = folder
         self.part_rows = part_rows
-        self.corpus_parts: dict[str, Part] = {}
-        self.dataset_parts: dict[str, Part] = {}
+        self.parts: dict[str, Part] = {}
         self._rows: defaultdict[tuple[TableName, str], list[Row]] = defaultdict(list)
         self._chunks: defaultdict[tuple[TableName, str], int] = defaultdict(int)
 
     def add(self, row: Row) -> bool:
         """True if a part was written."""
-        if (self.corpus if row.table == "passages" else self.dataset) is None:
-            return False
         rows = self._rows[row.table, row.split]
         rows.append(row)
         if len(rows) < (self.part_rows if row.table == "passages" else _STAGED_ROWS):
@@ -205,18 +193,15 @@ class _Writer:
         part = f"part-{self.index:04d}-{self._chunks[table, split]:05d}.arrow"
         place = [{"source": self.name, "line": row.line} for row in rows]
         if table == "passages":
-            folder, name, parts = self.corpus, f"passages/{part}", self.corpus_parts
+            name = f"passages/{part}"
             # A reader that reads many files in one source says itself where a passage comes from.
             written = to_table(table, ({**at, **row.values} for at, row in zip(place, rows, strict=True)))
         else:
-            folder, name, parts = self.dataset, f"{STAGING}/{table}/{split}/{part}", self.dataset_parts
+            name = f"{STAGING}/{table}/{split}/{part}"
             written = to_table(table, (row.values for row in rows))
             for field in _PLACE:
                 written = written.append_column(field, pa.array([at[field.name] for at in place], field.type))
-        assert folder is not None
-        record = write_part(folder, name, len(rows), partial(write_arrow, written))
-        record_part(folder, name, record)
-        parts[name] = Part.model_validate(record)
+        self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, written))
         self._rows[table, split] = []
         self._chunks[table, split] += 1
 

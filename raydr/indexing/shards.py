@@ -82,11 +82,11 @@ class IndexShards:
     @property
     def model_fingerprint(self) -> str:
         """Fingerprint of the model that encoded the passages."""
-        return self.artifact.manifest.identity.inputs["model"]
+        return str(self.artifact.info["model"])
 
     @property
     def corpus_fingerprint(self) -> str:
-        return self.artifact.manifest.identity.inputs["corpus"]
+        return str(self.artifact.info["corpus"])
 
     def load(self, shard: int) -> Any:
         """The FAISS index of one shard; its codes are memory-mapped where the kind of index allows it.

@@ -17,7 +17,7 @@ def worker_errors() -> Iterator[None]:
     Anything else that a worker raised is a bug and stays as Ray reports it. The caller may hold the error as long
     as it likes: the frames behind it are cleared, since they keep Ray's actors alive and their CPUs taken.
     """
-    from ray.exceptions import ActorDiedError, RayError
+    from ray.exceptions import ActorDiedError, NodeDiedError, RayError, WorkerCrashedError
 
     try:
         yield
@@ -31,6 +31,8 @@ def worker_errors() -> Iterator[None]:
             found = cause if isinstance(cause, BaseException) else found.__cause__
         if isinstance(error, ActorDiedError):
             raise RaydrError(f"a worker died: {error}") from error
+        if isinstance(error, NodeDiedError | WorkerCrashedError):
+            raise RaydrError(f"a worker was lost ({root_cause(error)}): run the same command again") from error
         raise
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
@@ -18,12 +20,15 @@ from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.random_sample import SampleScorer, draw_sample
-from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
-from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.store.artifact import Part
+from raydr.noise.verdict_report import verdict_table
+from raydr.stages.pool import Batch
+from raydr.stages.row_ranges import RowRange
+from raydr.stages.scoring import Scoring
+from raydr.store.artifact import Part, write_and_record
 from raydr.store.folder import Folder
 
-MEASURES, DETECTION = "measures", "detection"
+#: Folders of parts.
+VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,9 @@ class PairsJob:
     scoring: Scoring
     seed: int
 
-    def name_of(self, unit: Unit) -> str:
-        if isinstance(self.judge, SplitJudge):
-            return f"{MEASURES}/{self.split}/part-{unit.number}.parquet"
-        return verdicts_name(self.split, unit.number)
-
 
 class PairsWorker(ABC):
-    """An actor whose every call judges (or measures) one unit of the judgments.
+    """An actor whose every call judges (or measures) one range of the judgments.
 
     Args:
         job: what every worker knows.
@@ -57,14 +57,13 @@ class PairsWorker(ABC):
         noise = self.data.qrels(job.split)["noise"]
         self.truth_is_known = noise.null_count < len(noise)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        unit = unit_of(batch)
-        rows = read_arrow(self.data.artifact.local(unit.part)).slice(unit.start, unit.end - unit.start)
+    def __call__(self, batch: Batch) -> Batch:
+        mine = RowRange.of(batch)
+        rows = read_arrow(self.data.artifact.local(mine.part)).slice(mine.start, mine.end - mine.start)
         pairs = rows.filter(pc.greater(rows["relevance"], 0))
         truth = [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()]
         table = self.judge(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
-        name = self.job.name_of(unit)
-        return write_unit(self.job.output, name, table.num_rows, lambda path: write_parquet(table, path))
+        return mine.written(self.job.output, table)
 
     @abstractmethod
     def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
@@ -109,16 +108,13 @@ class JudgePairs(PairsWorker):
         return self.sample.score(query_ids, passage_ids, texts, positives_of(self.data, self.job.split, unique))
 
 
-def decide_pairs(
-    judge: SplitJudge, output: Folder, names: list[str], split: str
-) -> tuple[dict[str, Part], dict[str, Any]]:
-    """Decide on the measured pairs of a whole split, write verdicts and what they rest on; run as one Ray task.
+def decide_pairs(judge: SplitJudge, output: Folder, names: list[str]) -> tuple[dict[str, Part], dict[str, Any]]:
+    """Decide on the measured pairs of a whole split, write verdicts and what they rest on.
 
     Args:
         judge: the judge.
         output: the artefact, with the measures.
         names: parts with measures.
-        split: names the parts.
 
     Returns:
         The parts with verdicts and with the judge's columns, and what the decision rests on.
@@ -145,10 +141,9 @@ def decide_pairs(
         kept = table.select(["query_id", "passage_id", "truth"])
         for column, values in columns.items():
             kept = kept.append_column(column, pa.array(values[mine]))
-        for folder, rows in (("verdicts", judged), (DETECTION, kept)):
+        for folder, rows in ((VERDICTS, judged), (DETECTION, kept)):
             written = name.replace(f"{MEASURES}/", f"{folder}/", 1)
-            record = write_unit(output, written, len(rows), lambda path, rows=rows: write_parquet(rows, path))  # type: ignore[misc]
-            parts[written] = Part(rows=record["rows"][0], bytes=record["bytes"][0], checksum=record["checksum"][0])
+            parts[written] = write_and_record(output, written, len(rows), partial(write_parquet, rows))
     return parts, decision.facts
 
 

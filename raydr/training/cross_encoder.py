@@ -17,11 +17,11 @@ from raydr.errors import TrainingError
 from raydr.models.attention import choose_attention
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.seeding import query_rng
 from raydr.training.batches import epoch_order, positive_row, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
-from raydr.training.judge_models_config import ClassifierConfig
 from raydr.training.optimization import Optimization, seed_step
 from raydr.training.random_passages import random_rows
 

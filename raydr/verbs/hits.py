@@ -1,21 +1,21 @@
-"""The passages found for a text, on the screen."""
+"""Printing the passages that were found for a text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.padding import Padding
 from rich.text import Text
 
-from raydr.indexing.searcher import Hit
 from raydr.runtime.console import output, shown
 
-#: Characters of a passage's text.
-_TEXT_CHARS = 400
+if TYPE_CHECKING:
+    from raydr.indexing.searcher import Hit
 
 
 def show_hits(query: str, hits: Sequence[Hit]) -> None:
-    """Print them readably: rank, score, id, title and the beginning of the text."""
+    """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
     out = output()
     out.print(Text(shown(query), style="bold"))
     for hit in hits:
@@ -23,5 +23,5 @@ def show_hits(query: str, hits: Sequence[Hit]) -> None:
             (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)
         )
         out.print(head)
-        text = hit.text if len(hit.text) <= _TEXT_CHARS else f"{hit.text[:_TEXT_CHARS]}..."
+        text = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
         out.print(Padding(Text(shown(text)), (0, 0, 1, 5), expand=False))

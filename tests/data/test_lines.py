@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines, read_lines, read_tsv
 from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
@@ -119,43 +117,3 @@ def test_a_quoted_passage_may_be_long(tmp_path: Path) -> None:
     bad = BadRows("a.csv")
     assert list(read_csv(str(tmp_path / "a.csv"), ",", bad)) == [(2, {"q": "a", "p": text})]
     assert not bad.count
-
-
-@pytest.mark.parametrize("indent", [None, 4])
-def test_json_array_is_streamed_with_lines_and_records(tmp_path: Path, indent: int | None) -> None:
-    items = [{"at": at, "text": 'é{[,]}"\\' + "x" * (600_000 if at == 3 else at)} for at in range(40)]
-    (tmp_path / "a.json").write_text(json.dumps(items, indent=indent, ensure_ascii=False), encoding="utf-8")
-    found = list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
-    assert [item for _, _, item in found] == items
-    assert [record for _, record, _ in found] == list(range(1, 41))
-    assert [line for line, _, _ in found][:3] == ([2, 6, 10] if indent else [1, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "is empty"),
-        ('{"a": 1}', r":1: expected a JSON array, found '\{'"),
-        (
-            '[{"a": 1},\n {"a": },  {"a": 1}, {"a": 1}]',
-            "line 2: Expecting value; the last good record is number 1",
-        ),
-        ('[{"a": 1},\n {"b": 2', "the last good record is number 1"),
-        ('[{"a": 1}\n', "found the end of the file; the last good record is number 1"),
-        ('[{"a": "never closed', "record 1: broken JSON"),
-    ],
-)
-def test_broken_json_array_names_line_and_last_good_record(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "a.json").write_text(content)
-    with pytest.raises(DataError, match=message):
-        list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
-
-
-def test_json_array_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b'[{"a": 1},\n[2],\n{"a": "\xff"},\n{"a": 4}]')
-    bad = BadRows("a")
-    assert [item["a"] for _, _, item in read_json_array(str(tmp_path / "a.json"), bad)] == [1, 4]
-    assert bad_of(bad) == [
-        (2, "record 2: expected a JSON object, found list"),
-        (3, "record 3: not valid UTF-8"),
-    ]

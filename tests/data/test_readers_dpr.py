@@ -74,8 +74,7 @@ def test_contexts_become_judgments_negatives_and_a_corpus(folder: Path) -> None:
         ("8", "source:hard", 1, 3.5), ("9", "source:random", 1, None), ("8", "source:random", 2, None),
     ]  # fmt: skip
     assert [row["passage_id"] for row in values_of(rows, "passages")][:5] == ["1", "2", "8", "9", "8"]
-    line = (folder / "train.json").read_text().split("\n").index('  "question": "  ",')
-    assert bad == [f"train.json:{line}: record 2: empty text in 'question'"]
+    assert bad == ["train.json:2: record 2: empty text in 'question'"]
 
 
 def test_with_a_passages_file_the_contexts_are_only_named(folder: Path) -> None:

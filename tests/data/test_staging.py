@@ -65,7 +65,8 @@ class Prepared:
         self.corpus.write_json(PLAN, Identity(kind="corpus").model_dump(mode="json"))
         self.read = 0
         for at, source in enumerate(reader.sources()):
-            self.read += sum(stage_source(reader, source, at, f"s{at}", self.corpus, self.dataset, part_rows))
+            self.read += sum(stage_source(reader, source, at, f"s{at}", self.corpus, "corpus", part_rows))
+            list(stage_source(reader, source, at, f"s{at}", self.dataset, "dataset", part_rows))
         self.records = [read_record(self.dataset, at) for at in range(len(reader.sources()))]
 
     def finish(self) -> CorpusCheck:

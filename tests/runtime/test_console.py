@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
 from raydr.pages.query_story import print_story
 from raydr.runtime.console import output
-from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"

@@ -1,4 +1,4 @@
-"""``prepare`` on Ray: whole data sets, bad input, reuse and resume."""
+"""Corpus and data set on Ray: whole data sets, bad input and resume."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_stage import make
 
-from raydr.config.run import RunConfig
+from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.errors import ConfigError, DataError, FingerprintError
+from raydr.data.readers.beir import BeirReader
+from raydr.errors import ConfigError, DataError
 from raydr.stages import prepare as stage
-from raydr.stages.prepare import QUARANTINE, prepare
+from raydr.stages.prepare import QUARANTINE, prepare_corpus, prepare_dataset
+from raydr.stages.sources import find_sources, source_checksums
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
 
 
-def config_of(reader: dict[str, Any], **data: Any) -> RunConfig:
-    return RunConfig.parse({"data": {"reader": reader, "part_rows": 50, **data}})
+def config_of(reader: dict[str, Any], **data: Any) -> DataConfig:
+    return DataConfig.model_validate({"reader": reader, "part_rows": 50, **data})
 
 
-def run(config: RunConfig, root: Path, overwrite: bool = False) -> tuple[Artifact, Artifact]:
-    return prepare(config, Folder(str(root / "corpus")), Folder(str(root / "dataset")), overwrite)
+def run(data: DataConfig, root: Path) -> tuple[Artifact, Artifact]:
+    """Both stages; a corpus that is there stays."""
+    sources = find_sources(data.reader)
+    if (root / "corpus" / "manifest.json").exists():
+        corpus = Artifact.open(str(root / "corpus"), "corpus")
+    else:
+        corpus = make(root / "corpus", "corpus", prepare_corpus, data.reader, sources, data)
+    return corpus, make(root / "dataset", "dataset", prepare_dataset, corpus, data.reader, sources, data, seed=0)
 
 
-def beir(path: Path, **data: Any) -> RunConfig:
+def beir(path: Path, **data: Any) -> DataConfig:
     return config_of({"name": "beir", "path": str(path)}, **data)
 
 
@@ -69,22 +77,29 @@ def test_two_runs_give_the_same_bits_and_every_row_is_found(beir_folder: Path, t
     assert not (tmp_path / "a" / "corpus" / "staging").exists()
 
 
-def test_what_is_there_is_reused_and_a_subset_leaves_the_corpus_alone(
-    beir_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    corpus, dataset = run(beir(beir_folder), tmp_path)
-    again = run(beir(beir_folder), tmp_path)
-    assert (again[0].manifest, again[1].manifest) == (corpus.manifest, dataset.manifest)
-    smaller = beir(beir_folder, max_queries={"train": 7})
-    with pytest.raises(FingerprintError, match=r"config\.max_queries\.train: there '\(absent\)', asked 7"):
-        run(smaller, tmp_path)
-    shutil.rmtree(tmp_path / "dataset")
-    capsys.readouterr()
-    reused, subset = run(smaller, tmp_path)
-    assert reused.manifest == corpus.manifest
-    assert "reused" in capsys.readouterr().err
+def test_a_subset_has_the_judgments_of_its_queries(beir_folder: Path, tmp_path: Path) -> None:
+    _, subset = run(beir(beir_folder, max_queries={"train": 7}), tmp_path)
     assert subset.info["splits"]["train"]["queries"] == subset.info["splits"]["train"]["judgments"] == 7
     assert subset.info["splits"]["dev"]["queries"] == 10
+
+
+def test_checksums_follow_the_content_and_are_named_by_what_a_source_holds(copied: Path) -> None:
+    reader = BeirReader(path=str(copied))
+
+    def by_role() -> tuple[dict[str, str], dict[str, str]]:
+        sources = find_sources(reader)
+        checksums = source_checksums(reader, sources)
+        return sources.by_role("corpus", checksums), sources.by_role("dataset", checksums)
+
+    corpus, dataset = by_role()
+    assert list(corpus) == ["corpus"]
+    assert sorted(dataset) == ["qrels/dev", "qrels/test", "qrels/train", "queries"]
+    with (copied / "qrels" / "test.tsv").open("a") as file:
+        file.write("q00\tp000\t1\n")
+    corpus_after, dataset_after = by_role()
+    assert corpus_after == corpus
+    # Which queries belong to a split is read from the judgments.
+    assert {role for role in dataset if dataset_after[role] != dataset[role]} == {"qrels/test", "queries"}
 
 
 def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Path) -> None:
@@ -125,18 +140,6 @@ def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Pat
     assert dataset.info["splits"]["test"]["merged"] == 1
 
 
-def test_mended_input_needs_no_overwrite_after_a_failure(copied: Path, tmp_path: Path) -> None:
-    good = (copied / "corpus.jsonl").read_text()
-    (copied / "corpus.jsonl").write_text(good + "{\n")
-    with pytest.raises(DataError, match="1 bad rows"):
-        run(beir(copied), tmp_path)
-    assert quarantine(tmp_path)
-    (copied / "corpus.jsonl").write_text(good)
-    corpus, _ = run(beir(copied), tmp_path)
-    assert corpus.info["num_bad"] == 0
-    assert not quarantine(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"", r"queries\.jsonl\.gz is empty"), (None, r"queries\.jsonl\.gz is truncated or damaged .* last line")],
@@ -156,9 +159,10 @@ def test_a_damaged_file_is_an_error_of_its_own(
 
 
 def test_all_damaged_files_are_named_once(copied: Path, tmp_path: Path) -> None:
-    (copied / "corpus.jsonl").write_text("")
-    (copied / "qrels" / "dev.tsv").write_text("")
-    with pytest.raises(DataError, match=r"corpus\.jsonl is empty[^\n]*\n[^\n]*dev\.tsv is empty[^\n]*$"):
+    for split in ("dev", "train"):
+        (copied / "qrels" / f"{split}.tsv").write_text("")
+    # The source of the queries reads the judgments as well.
+    with pytest.raises(DataError, match=r"dev\.tsv is empty[^\n]*\n[^\n]*train\.tsv is empty[^\n]*$"):
         run(beir(copied), tmp_path)
 
 
@@ -172,14 +176,14 @@ def test_a_resume_reads_only_what_is_missing_and_gives_the_same_bits(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage, "_finish_corpus", stop)
+        patched.setattr(stage, "_split_plans", stop)
         with pytest.raises(KeyboardInterrupt):
             run(beir(beir_folder), tmp_path / "cut")
     # As if the task that read the queries had been killed: parts without the record that ends them.
     (tmp_path / "cut" / "dataset" / "staging" / "source-0001.json").unlink()
     capsys.readouterr()
     resumed = run(beir(beir_folder), tmp_path / "cut")
-    assert "4 of 5 sources were read before; reading the other 1" in capsys.readouterr().err
+    assert "3 of 4 sources were read before; reading the other 1" in capsys.readouterr().err
     assert [made.manifest.parts for made in resumed] == [made.manifest.parts for made in whole]
 
 

@@ -15,9 +15,9 @@ from raydr.data.examples import Examples, load_examples
 from raydr.errors import ModelError
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
 from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress
 from raydr.training.cross_encoder import CrossEncoderTrainer, draw_pairs
-from raydr.training.judge_models_config import ClassifierConfig
 
 
 def config_for(checkpoint: str, **changes: object) -> ClassifierConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from raydr.component import Component
 from raydr.data.inputs import checksum
@@ -14,6 +14,8 @@ from raydr.data.schema import TableName
 
 DATASET_TABLES: tuple[TableName, ...] = ("queries", "qrels", "negatives")
 ALL_TABLES: tuple[TableName, ...] = ("passages", *DATASET_TABLES)
+#: What rows are read into: passages into the corpus, all other tables into the data set.
+Target = Literal["corpus", "dataset"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class Source:
     split: str = ""
     tables: tuple[TableName, ...] = ALL_TABLES
     also: tuple[str, ...] = ()
+
+    @property
+    def has_only_passages(self) -> bool:
+        return self.tables == ("passages",)
+
+    def feeds(self, target: Target) -> bool:
+        """Whether it has rows for an artefact."""
+        return "passages" in self.tables if target == "corpus" else not self.has_only_passages
 
 
 @dataclass(frozen=True)

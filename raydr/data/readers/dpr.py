@@ -27,7 +27,8 @@ class DprReader(Reader):
     The corpus is the passages TSV (id, text, title, quoted as DPR does). Without one it is made of the contexts of
     the biencoder files, merged by id. ``positive_ctxs`` become judgments of relevance 1; ``hard_negative_ctxs`` and
     ``negative_ctxs`` become negatives of the miners ``source:hard`` and ``source:random``, their rank the place in
-    the list. A question without ``q_id`` gets the id SPLIT-N, N counting the file's records from 0.
+    the list. A question without ``q_id`` gets the id SPLIT-N, N counting the file's records from 0. In a biencoder
+    file the line of a row is its record's number, from 1.
     """
 
     passages_repeat: ClassVar[bool] = True
@@ -78,32 +79,34 @@ class DprReader(Reader):
         return {"name": self.name, "passages": bool(self.passages)}
 
     def _read_biencoder(self, path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-        for line, record, item in read_json_array(path, bad_rows):
+        for record, item in read_json_array(path, bad_rows):
             try:
-                rows = list(self._rows_of(item, split, record - 1, line))
+                rows = list(self._rows_of(item, split, record))
             except RowError as error:
-                bad_rows.add(line, f"record {record}: {error}", item)
+                bad_rows.add(record, f"record {record}: {error}", item)
             else:
                 yield from rows
 
-    def _rows_of(self, item: dict[str, Any], split: str, at: int, line: int) -> Iterator[Row]:
-        query_id = id_of(item["q_id"], "q_id") if item.get("q_id") is not None else f"{split}-{at}"
+    def _rows_of(self, item: dict[str, Any], split: str, record: int) -> Iterator[Row]:
+        query_id = id_of(item["q_id"], "q_id") if item.get("q_id") is not None else f"{split}-{record - 1}"
         answers = answers_of(item.get("answers"))
         question = {"query_id": query_id, "text": filled_field(item, "question"), "answers": answers}
-        yield Row("queries", split, question, line)
+        yield Row("queries", split, question, record)
         for context in _contexts(item, "positive_ctxs"):
-            yield from self._passage_rows(context, line)
-            yield Row("qrels", split, {"query_id": query_id, "passage_id": self._id_of(context), "relevance": 1}, line)
+            yield from self._passage_rows(context, record)
+            yield Row(
+                "qrels", split, {"query_id": query_id, "passage_id": self._id_of(context), "relevance": 1}, record
+            )
         for key, miner in _MINERS.items():
             for rank, context in enumerate(_contexts(item, key), start=1):
-                yield from self._passage_rows(context, line)
+                yield from self._passage_rows(context, record)
                 values = {"query_id": query_id, "passage_id": self._id_of(context), "miner": miner, "rank": rank}
-                yield Row("negatives", split, {**values, "score": _score_of(context)}, line)
+                yield Row("negatives", split, {**values, "score": _score_of(context)}, record)
 
-    def _passage_rows(self, context: dict[str, Any], line: int) -> Iterator[Row]:
+    def _passage_rows(self, context: dict[str, Any], record: int) -> Iterator[Row]:
         if not self.passages:
             title, text = text_field(context, "title", default=""), text_field(context, "text")
-            yield Row("passages", "", {"passage_id": self._id_of(context), "title": title, "text": text}, line)
+            yield Row("passages", "", {"passage_id": self._id_of(context), "title": title, "text": text}, record)
 
     def _id_of(self, context: dict[str, Any]) -> str:
         for key in ("psg_id", "passage_id"):

@@ -25,8 +25,8 @@ _FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 class PairsReader(Reader):
     """Pairs in files, whose ends say the format: .jsonl, .json (an array), .csv, .tsv, each also .gz, or .parquet.
 
-    Passages and queries without ids are known by their content, so equal ones are one. In a Parquet file the line
-    is the row number, from 1.
+    Passages and queries without ids are known by their content, so equal ones are one. In a Parquet or .json file
+    the line is the row's number, from 1.
     """
 
     passages_repeat: ClassVar[bool] = True
@@ -75,7 +75,7 @@ def _records(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, A
     if kind in ("csv", "tsv"):
         return read_csv(path, "," if kind == "csv" else "\t", bad_rows)
     if kind == "json":
-        return ((line, item) for line, _, item in read_json_array(path, bad_rows))
+        return read_json_array(path, bad_rows)
     return read_json_lines(path, bad_rows)
 
 

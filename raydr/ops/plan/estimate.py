@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raydr.config.run import RunConfig
-from raydr.graph.workspace import TRAINED
 from raydr.indexing.factory import resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 
@@ -124,27 +123,6 @@ def estimate_encoding(
         disk_bytes=num_texts * (2 * rates.dim + _ID_BYTES),
         note=f"{encoders} x {rates.tokens_per_second / sample.padded_tokens:,.0f} {noun}/s; bound by {slower}",
     )
-
-
-def estimate_run(
-    config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
-) -> tuple[StageEstimate, ...]:
-    """Training, encoding, indexing and searching the test splits, named as their stages are."""
-    dim = rates.encoding.dim
-    stages = [
-        estimate_training(config, f"train-{TRAINED}", sizes, rates),
-        estimate_encoding(
-            config, f"encode-{TRAINED}-passages", sizes.num_passages, rates.encoding, capacity, queries=False
-        ),
-        estimate_index(config, f"index-{TRAINED}", sizes, dim, rates.search, capacity["CPU"]),
-    ]
-    for split in (split for split in config.data.test_splits if split in sizes.num_queries):
-        num_queries = sizes.num_queries[split]
-        stages += [
-            estimate_encoding(config, f"encode-{TRAINED}-{split}", num_queries, rates.encoding, capacity, queries=True),
-            estimate_search(config, f"search-{TRAINED}-{split}", sizes, split, dim, rates.search, capacity["CPU"]),
-        ]
-    return tuple(stages)
 
 
 def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunRates) -> StageEstimate:

@@ -1,0 +1,72 @@
+"""JSON arrays: streamed, with record numbers, and what is said of broken ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from raydr.data.json_array import read_json_array
+from raydr.data.quarantine import BadRows
+from raydr.errors import DataError
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_items_come_with_their_record_numbers(tmp_path: Path, name: str, indent: int | None) -> None:
+    items = [{"at": at, "score": at / 4, "text": 'é{[,]}"\\' + "x" * (600_000 if at == 3 else at)} for at in range(40)]
+    content = "\ufeff " + json.dumps(items, indent=indent, ensure_ascii=False)
+    (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    found = list(read_json_array(str(tmp_path / name), BadRows(name)))
+    assert found == list(enumerate(items, start=1))
+    assert {type(item["score"]) for _, item in found} == {float}
+
+
+def test_items_are_read_as_the_file_is(tmp_path: Path) -> None:
+    # Of a file that is cut, what stands before the cut is read: it is not parsed as a whole first.
+    packed = gzip.compress(json.dumps([{"text": str(at * 2654435761)} for at in range(100_000)]).encode())
+    (tmp_path / "a.json.gz").write_bytes(packed[: len(packed) // 2])
+    got = []
+    with pytest.raises(DataError, match=r"a\.json\.gz: the file is truncated or damaged") as caught:
+        got.extend(record for record, _ in read_json_array(str(tmp_path / "a.json.gz"), BadRows("a")))
+    records = []
+    with pytest.raises(DataError):
+        for record, _ in read_json_array(str(tmp_path / "a.json.gz"), BadRows("a")):
+            records.append(record)
+    assert 10_000 < records[-1] < 90_000
+    assert f"the last good record is number {records[-1]}." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ('{"a": 1}', r"a\.json: expected a JSON array, found '\{'"),
+        (
+            '[{"a": 1},\n {"a": },  {"a": 1}, {"a": 1}]',
+            "record 2: broken JSON: parse error: unallowed token .*; the last good record is number 1",
+        ),
+        ('[{"a": 1},\n {"b": 2', "record 2: broken JSON: .*premature EOF; the last good record is number 1"),
+        ('[{"a": 1}\n', "premature EOF; the last good record is number 1"),
+        ('[{"a": "never closed', "record 1: broken JSON"),
+        ('[{"a": 1}, {"a": "half \\ud83d\\udc"}]', "record 2: broken JSON"),
+        ('[{"a": 1}] {"a": 2}', "trailing garbage; the last good record is number 1"),
+    ],
+)
+def test_a_broken_array_names_the_last_good_record(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
+
+
+def test_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'[{"a": 1},\n[2],\n{"a": ["\xff"]},\n{"a": 4}]')
+    bad = BadRows("a")
+    assert [(record, item["a"]) for record, item in read_json_array(str(tmp_path / "a.json"), bad)] == [(1, 1), (4, 4)]
+    assert [(row.line, row.reason) for row in bad.kept] == [
+        (2, "record 2: expected a JSON object, found list"),
+        (3, "record 3: not valid UTF-8"),
+    ]

@@ -15,7 +15,6 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.config import ModelConfig
-from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.worker_group import Member, RayTrainMember, set_worker_threads
 from raydr.store.artifact import Artifact
@@ -134,13 +133,7 @@ def _set_up(
         dev=data.training_tables(config.data.dev_split) if has_dev else None,
     )
     dtype = torch_dtype(arguments["dtype"])
-    beside = None
-    if config.train.dev.beside and inputs.dev is not None:
-        job = DevJob(config.train, origin, arguments["corpus"], inputs.dev, arguments["dtype"], config.seed)
-        beside = RayValidator(job, member.rank == 0)
-    setup = build_setup(
-        config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap, beside=beside
-    )
+    setup = build_setup(config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
     if start is not None and start.with_optimizer:
@@ -232,9 +225,7 @@ class WorkerListener:
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
         # Before anybody is told, who may ask for the state.
         self.member.report(report, save)
-        # The dev measure of the last epoch may still be on its way; it is logged with the next one.
-        told = [row for row in progress.history[self.num_told :] if row.epoch != progress.pending_epoch]
-        for row in told if self.rank == 0 and finished_epoch else []:
+        for row in progress.history[self.num_told :] if self.rank == 0 and finished_epoch else []:
             history = progress.history[: row.epoch + 1]
             self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
             if self.tracker is not None:

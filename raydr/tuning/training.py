@@ -148,8 +148,6 @@ def _trial_config(plan: TunePlan, dtype: str, output: Folder) -> RunConfig:
     changes = {
         "dtype": dtype,
         "share_warmup": tuple(range(1, longest + 1)) or None,
-        # A trial has its own share of the CPUs and no more.
-        "dev": config.train.dev.model_copy(update={"beside": False}),
     }
     train = config.train.model_copy(update=changes)
     return config.model_copy(update={"train": train, "workdir": output.url})

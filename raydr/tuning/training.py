@@ -51,7 +51,5 @@ def trial_config(plan: TunePlan, dtype: str) -> RunConfig:
     changes = {
         "dtype": dtype,
         "share_warmup": tuple(range(1, longest + 1)) or None,
-        # A trial has its own share of the CPUs and no more.
-        "dev": config.train.dev.model_copy(update={"beside": False}),
     }
     return config.model_copy(update={"train": config.train.model_copy(update=changes)})

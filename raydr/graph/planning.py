@@ -120,7 +120,7 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     if node.key in again:
         return "asked for again"
     for name, named in names.items():
-        if named is node and (before := _before(inventory.places, name)) is not None:
+        if named.key == node.key and (before := _before(inventory.places, name)) is not None:
             return "; ".join(changes(node, before)) or "new"
     return "new"
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.errors import ArtifactError, BusyError
+from raydr.data.dataset import Dataset
+from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.graph.node import Node, Resources, Work
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
@@ -57,9 +58,33 @@ class Runner:
             nodes: in an order in which they could be made; what else they need is there.
         """
         for node in nodes:
+            for one in node.inputs.values():
+                self._check_split(one, [node])
             if self.inventory.manifest(node) is not None:
                 self._set_aside(node)
-        run_nodes(nodes, self.capacity, self._make)
+
+        def make(node: Node) -> None:
+            self._make(node)
+            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
+
+        run_nodes(nodes, self.capacity, make)
+
+    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
+        """Say now, and not after a training, that a data set has not the split that is worked on.
+
+        Raises:
+            DataError: it has not.
+        """
+        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
+            return
+        data = Dataset(self.inventory.open(dataset))
+        for one in users:
+            split = one.settings.get("split", data.splits[0])
+            if split not in data.splits:
+                raise DataError(
+                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{', '.join(data.splits)}"
+                )
 
     def _set_aside(self, node: Node) -> None:
         self.inventory.folder(node).set_aside()

@@ -25,6 +25,8 @@ from raydr.store.artifact import Artifact, fingerprint_of
 
 #: The resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
+#: Kinds that the workers of the section ``encode`` make, where a model is asked.
+_ENCODED = ("embeddings", "verdicts", "audit")
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Session:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
             Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
-        if any(node.kind == "embeddings" for node in todo):
+        if any(node.asks_model and node.kind in _ENCODED for node in todo):
             check_encoders(self.config.encode)
         if todo:
             capacity = cluster_capacity()

@@ -151,7 +151,7 @@ class Artifact:
         except ValueError as error:
             raise ArtifactError(
                 f"{folder}/{MANIFEST} is not a manifest that raydr {__version__} can read "
-                f"(format version {FORMAT_VERSION}): {error}. Make the artefact again with --overwrite."
+                f"(format version {FORMAT_VERSION}): {error}. Make the artefact again with --again."
             ) from error
         if manifest.identity.kind != kind:
             raise ArtifactError(f"expected a {kind} at {folder}, found a {manifest.identity.kind}")
@@ -189,7 +189,7 @@ class Artifact:
         if found is None or found.size != expected:
             raise ArtifactError(
                 f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
-                f"{expected} bytes: the artefact is damaged; make it again with --overwrite"
+                f"{expected} bytes: the artefact is damaged; make it again with --again"
             )
         return found
 
@@ -323,7 +323,7 @@ def begin(
         elif folder.exists() and folder.files() and not overwrite:
             raise ArtifactError(
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "
-                "choose another output, or pass --overwrite to replace it"
+                "choose another output, or pass --again to replace it"
             )
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
@@ -349,7 +349,7 @@ def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrit
         raise FingerprintError(
             f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
             + "\n  ".join(asked.differences(there))
-            + "\nuse another output folder, restore these settings, or pass --overwrite to replace it"
+            + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )
     folder.remove()
 

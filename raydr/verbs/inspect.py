@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def inspect(config: RunConfig) -> InspectionReport:
     """Show counts, lengths, truncation, duplicates, gaps and examples of the prepared data."""
     from raydr.graph.session import open_session
+    from raydr.stages.choose_pool import choose_pool
     from raydr.stages.inspect import inspect as look
-    from raydr.stages.pool import choose_pool
 
     with open_session(config) as session:
         [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())

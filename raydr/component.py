@@ -31,9 +31,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    #: Settings that the class did not always have, with the value that stands for what was done before. A fingerprint
-    #: leaves them out where they have it, so that what was made before they came is not made again.
     added_later: ClassVar[Mapping[str, Any]] = {}
+    """Settings that the class did not always have, with the value that stands for what was done before. A fingerprint
+    leaves them out where they have it, so that what was made before they came is not made again."""
 
     def fingerprint_settings(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The settings as a fingerprint takes them; ``include`` and ``exclude`` are those of pydantic's ``model_dump``.
@@ -82,10 +82,11 @@ class Component(Config):
 
     name: str
 
-    #: The package whose modules define the subclasses; set on the base class of each kind.
     package: ClassVar[str]
-    #: What the kind is called in messages, for example ``loss``.
+    """The package whose modules define the subclasses; set on the base class of each kind."""
+
     kind: ClassVar[str]
+    """What the kind is called in messages, for example ``loss``."""
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:

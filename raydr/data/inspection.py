@@ -28,14 +28,17 @@ class Lengths(Config):
 
     num_sampled: int
     mean: float
-    #: By percentile, for example ``{"50": 93, ...}``.
     percentiles: dict[str, int]
+    """By percentile, for example ``{"50": 93, ...}``."""
+
     longest: int
-    #: How many texts have from ``edges[i]`` to below ``edges[i + 1]`` tokens; the last bin is open.
     edges: list[int]
+    """How many texts have from ``edges[i]`` to below ``edges[i + 1]`` tokens; the last bin is open."""
+
     histogram: list[int]
-    #: The configured length, and the share of texts that it cuts.
     max_length: int
+    """The configured length, and the share of texts that it cuts."""
+
     share_truncated: float
 
 
@@ -43,8 +46,9 @@ class CorpusReport(Config):
     """The passages."""
 
     num_passages: int
-    #: Passages with the title and text of an earlier one, after folding case and white space.
     num_duplicates: int
+    """Passages with the title and text of an earlier one, after folding case and white space."""
+
     num_empty_texts: int
     num_empty_titles: int
     lengths: Lengths
@@ -55,11 +59,12 @@ class AnswerReport(Config):
 
     match: MatchRule
     num_queries: int
-    #: Queries none of whose positives has an answer.
     num_queries_without_answer_in_positives: int
+    """Queries none of whose positives has an answer."""
+
     num_negatives: int
-    #: Likely false negatives.
     num_negatives_with_answer: int
+    """Likely false negatives."""
 
 
 class SplitReport(Config):
@@ -70,21 +75,26 @@ class SplitReport(Config):
     num_positives: int
     num_queries_without_positive: int
     most_positives: int
-    #: Queries whose text another query of the split has too, after folding case and white space.
     num_queries_with_repeated_text: int
+    """Queries whose text another query of the split has too, after folding case and white space."""
+
     num_empty_queries: int
-    #: Judgments that name a passage that is not in the corpus, or a query that is not in the split.
     num_judgments_of_missing_passages: int
+    """Judgments that name a passage that is not in the corpus, or a query that is not in the split."""
+
     num_judgments_of_missing_queries: int
     missing_passages: list[str]
-    #: Queries that have a positive passage in common with another query.
     num_queries_sharing_a_positive: int
+    """Queries that have a positive passage in common with another query."""
+
     num_negatives: int
     num_queries_with_negatives: int
-    #: Negatives that are copies of a positive of their query, or the positive itself.
     num_negatives_equal_to_a_positive: int
-    #: Judgments and negatives with noise put in on purpose, by kind.
+    """Negatives that are copies of a positive of their query, or the positive itself."""
+
     noise: dict[str, int]
+    """Judgments and negatives with noise put in on purpose, by kind."""
+
     answers: AnswerReport | None
     lengths: Lengths
 
@@ -98,8 +108,9 @@ class Example(Config):
     answers: list[str] | None
     positive_id: str
     positive: str
-    #: Provenance of the positive: file and line.
     source: str
+    """Provenance of the positive: file and line."""
+
     negative_id: str | None
     negative: str | None
 

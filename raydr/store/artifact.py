@@ -45,11 +45,12 @@ class Identity(Config):
     """
 
     kind: str
-    #: Raised by a stage whose output changes for the same config.
     version: int = FORMAT_VERSION
+    """Raised by a stage whose output changes for the same config."""
+
     config: dict[str, Any] = {}
-    #: Fingerprints of the artefacts and files it is made from, by role.
     inputs: dict[str, str] = {}
+    """Fingerprints of the artefacts and files it is made from, by role."""
 
     @property
     def fingerprint(self) -> str:
@@ -81,10 +82,11 @@ class Manifest(Config):
     raydr_version: str
     created: str
     parts: dict[str, Part]
-    #: Counters and resolved settings, for people and for later stages.
     info: dict[str, Any] = {}
-    #: The whole resolved run config, for provenance only.
+    """Counters and resolved settings, for people and for later stages."""
+
     run_config: dict[str, Any] = {}
+    """The whole resolved run config, for provenance only."""
 
 
 def fingerprint_of(value: Any) -> str:

@@ -17,20 +17,24 @@ Status = Literal["running", "finished", "stopped", "failed"]
 class Row(Config):
     """A trial after one epoch."""
 
-    #: Epochs finished, from 1.
     epoch: int
-    #: What trials are compared by: the dev measure of the state that this training would keep now.
+    """Epochs finished, from 1."""
+
     score: float
+    """What trials are compared by: the dev measure of the state that this training would keep now."""
+
     metrics: dict[str, float]
 
 
 class Change(Config):
     """A member of a population has taken up another one's state with changed values."""
 
-    #: Epochs that it had finished itself.
     epoch: int
-    #: Whose state it went on from.
+    """Epochs that it had finished itself."""
+
     origin: int
+    """Whose state it went on from."""
+
     values: dict[str, Any]
 
 
@@ -41,12 +45,14 @@ class Trial(Config):
     values: dict[str, Any]
     status: Status = "running"
     rows: list[Row] = []
-    #: Why it failed.
     error: str = ""
-    #: From its start to its end, without the time between two attempts of the search.
+    """Why it failed."""
+
     seconds: float = 0.0
-    #: With population based training; ``values`` are the last ones.
+    """From its start to its end, without the time between two attempts of the search."""
+
     changes: list[Change] = []
+    """With population based training; ``values`` are the last ones."""
 
     @property
     def over(self) -> bool:

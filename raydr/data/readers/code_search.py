@@ -70,22 +70,29 @@ class CodeSearchReader(Reader):
     """
 
     name: Literal["code_search"] = "code_search"
-    #: Installed distributions, by the names that pip knows.
     packages: Annotated[list[str], Field(min_length=1)]
-    #: Keep so many pairs, those with the smallest hash of their query id; all if null.
+    """Installed distributions, by the names that pip knows."""
+
     num_pairs: int | None = Field(default=None, ge=1)
-    #: Shares of the pairs in the splits dev and test; the rest is train.
+    """Keep so many pairs, those with the smallest hash of their query id; all if null."""
+
     dev: float = Field(default=0.05, ge=0, lt=1)
-    #: See ``dev``.
+    """Shares of the pairs in the splits dev and test; the rest is train."""
+
     test: float = Field(default=0.05, ge=0, lt=1)
-    #: Words of the query; shorter and longer ones are left out.
+    """See ``dev``."""
+
     min_query_words: int = Field(default=3, ge=1)
-    #: See ``min_query_words``.
+    """Words of the query; shorter and longer ones are left out."""
+
     max_query_words: int = Field(default=60, ge=1)
-    #: Lines of code, blank ones included; shorter and longer functions are left out.
+    """See ``min_query_words``."""
+
     min_code_lines: int = Field(default=2, ge=1)
-    #: See ``min_code_lines``.
+    """Lines of code, blank ones included; shorter and longer functions are left out."""
+
     max_code_lines: int = Field(default=100, ge=1)
+    """See ``min_code_lines``."""
 
     passages_repeat: ClassVar[bool] = False
 

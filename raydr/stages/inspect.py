@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.inspection import (
+from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates
+from raydr.data.inspection_report import (
     CorpusReport,
     Example,
     InspectionReport,
     Lengths,
-    SplitInspection,
     SplitReport,
-    TokenCounter,
-    count_blank,
-    count_duplicates,
     measure_lengths,
 )
 from raydr.models.config import ModelConfig, Side

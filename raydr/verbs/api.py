@@ -13,7 +13,7 @@ from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
     from raydr.config.reference import SettingGroup
-    from raydr.data.inspection import InspectionReport
+    from raydr.data.inspection_report import InspectionReport
     from raydr.graph.refresh import RefreshOutcome
     from raydr.indexing.searcher import Hit
     from raydr.ops.doctor.finding import Finding

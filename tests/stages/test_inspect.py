@@ -8,7 +8,7 @@ import pytest
 from artefacts import make_corpus
 
 from raydr.config.run import RunConfig
-from raydr.data.inspection import InspectionReport
+from raydr.data.inspection_report import InspectionReport
 from raydr.errors import DataError
 from raydr.stages.inspect import inspect
 from raydr.store.folder import Folder

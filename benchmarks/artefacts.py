@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
-from raydr.store.artifact import Building, Identity, begin
+from raydr.stages.ray_pool import RayPool
+from raydr.store.artifact import Artifact, Building, Identity, begin
 from raydr.store.folder import Folder, write_part
 
 
-def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Folder:
+def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Artifact:
     """Write tables as the parts of an artefact."""
     with begin(str(path), identity) as building:
         assert isinstance(building, Building)
@@ -26,21 +27,30 @@ def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table]
                 write_arrow(table, out)
 
             building.record(name, write_part(building.folder, name, table.num_rows, write))
-        return building.finish(info).folder
+        return building.finish(info)
 
 
-def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Folder:
+def make(
+    path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
+) -> Artifact:
+    """Make an artefact by a stage on Ray; what is at the path is made again."""
+    with begin(str(path), Identity(kind=kind), overwrite=True) as making:
+        assert isinstance(making, Building)
+        return making.finish(stage(making, RayPool(), *inputs, **settings))
+
+
+def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Artifact:
     """An ``embeddings`` artefact of given vectors, of a model and texts that do not exist."""
-    inputs = {"model": "none", "corpus" if side == "passage" else "dataset": "none"}
-    identity = Identity(kind="embeddings", config={"side": side, "split": "none", "rows": len(vectors)}, inputs=inputs)
+    identity = Identity(kind="embeddings", config={"side": side, "rows": len(vectors)})
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
         rows = vectors[start : start + part_rows]
         tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side}-{start + at}" for at in range(len(rows))], rows)
-    return make_artifact(path, identity, tables, {"dim": vectors.shape[1], "num_rows": len(vectors)})
+    made_of = {"side": side, "model": "none", "source": "none", "split": "none"}
+    return make_artifact(path, identity, tables, {**made_of, "dim": vectors.shape[1], "num_rows": len(vectors)})
 
 
-def make_corpus(path: Path, texts: list[str], part_rows: int) -> Folder:
+def make_corpus(path: Path, texts: list[str], part_rows: int) -> Artifact:
     """A ``corpus`` artefact of given texts, without its lookup."""
     tables = {}
     for part, start in enumerate(range(0, len(texts), part_rows)):

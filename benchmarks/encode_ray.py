@@ -18,18 +18,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.artefacts import make_corpus
+from benchmarks.artefacts import make, make_corpus
 from benchmarks.texts import make_texts
 from benchmarks.timing import interleave, print_rates, steady_rate, write_report
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import read_arrow, write_arrow
+from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import load_tokenizer
+from raydr.models.encode_config import EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.encode import encode_passages, output_name
+from raydr.stages.encoders import Arithmetic, resolve_arithmetic
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.train import save_untrained
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, write_part
 
 
@@ -54,33 +58,26 @@ def main() -> None:
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     # One encoder a CPU; tokenising is a small share of the work and shares these CPUs.
     actors = arguments.cpus
-    config = RunConfig.parse(
-        {
-            "data": {"reader": {"name": "beir", "path": "unused"}},
-            "model": {"num_layers": arguments.layers},
-            "encode": {
-                "dtype": arguments.dtype,
-                "min_actors": actors,
-                "max_actors": actors,
-                "cpus_per_actor": 0.75,
-                "cpus_per_tokenizer": 0.25,
-            },
-        }
+    settings = EncodeConfig(
+        dtype=arguments.dtype, min_actors=actors, max_actors=actors, cpus_per_actor=0.75, cpus_per_tokenizer=0.25
     )
-    model = save_untrained(config, Folder(str(scratch / "model"))).folder
+    model = make(scratch / "model", "model", save_untrained, model=ModelConfig(num_layers=arguments.layers), seed=0)
     corpus = make_corpus(scratch / "corpus", make_texts(arguments.passages, arguments.words), arguments.part_rows)
-    first = encode_passages(config, model, corpus, Folder(str(scratch / "ray-data")))
-    dtype = str(first.info["dtype"])
+    arithmetic = resolve_arithmetic(settings, RayPool())
+
+    def encode() -> Artifact:
+        output, how = scratch / "ray-data", {"settings": settings, "arithmetic": arithmetic}
+        return make(output, "embeddings", encode_passages, model, corpus, **how)
+
+    first = encode()
 
     def ray_data() -> float:
-        output = Folder(str(scratch / "ray-data"))
-        encode_passages(config, model, corpus, output, overwrite=True)
-        return steady_rate(Path(output.root), "part-*.arrow", num_rows, skip=actors)
+        return steady_rate(Path(encode().folder.root), "part-*.arrow", num_rows, skip=actors)
 
     def plain_loop() -> float:
         output = Folder(str(scratch / "plain"))
         shutil.rmtree(output.root, ignore_errors=True)
-        loop(config, model, corpus, output, arguments.cpus, dtype)
+        loop(arithmetic, model, corpus, output, arguments.cpus)
         return steady_rate(Path(output.root), "part-*.arrow", num_rows)
 
     figures = interleave({"plain loop": plain_loop, "ray data": ray_data}, arguments.repeats)
@@ -88,22 +85,24 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         (scratch / "plain" / name).read_bytes() == (scratch / "ray-data" / name).read_bytes() for name in first.parts()
     )
     print(
-        f"{arguments.passages:,} passages of {arguments.words} words on average, {arguments.layers} layers, {dtype}, "
-        f"{arguments.cpus} CPUs, medians of {arguments.repeats} interleaved rounds; "
+        f"{arguments.passages:,} passages of {arguments.words} words on average, {arguments.layers} layers, "
+        f"{arithmetic.dtype}, {arguments.cpus} CPUs, medians of {arguments.repeats} interleaved rounds; "
         f"{same} of {len(first.parts())} parts are the same bytes"
     )
     print_rates(figures, "passages", "plain loop")
     medians = {name: statistics.median(rates) for name, rates in figures.items()}
-    settings = {**vars(arguments), "resolved_dtype": dtype}
-    write_report(arguments.json, "encode_ray", settings, {"passages_per_second": figures, "medians": medians})
+    reported = {**vars(arguments), "resolved_dtype": arithmetic.dtype}
+    write_report(arguments.json, "encode_ray", reported, {"passages_per_second": figures, "medians": medians})
 
 
-def loop(config: RunConfig, model: Folder, corpus: Folder, output: Folder, num_threads: int, dtype: str) -> None:
+def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int) -> None:
     """Encode part after part in this process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    tokenizer = load_tokenizer(model.root, "passage")
-    encoder = InferenceEncoder(model.root, "passage", dtype, "cpu", config.encode.batch_tokens("cpu"), num_threads)
-    for number, table in enumerate(Corpus.open(corpus).parts()):
+    tokenizer = load_tokenizer(model.folder.root, "passage")
+    encoder = InferenceEncoder(
+        model.folder.root, "passage", arithmetic.dtype, "cpu", arithmetic.token_budget, num_threads
+    )
+    for number, table in enumerate(Corpus(corpus).parts()):
         tokens = tokenizer(table["title"].to_pylist(), table["text"].to_pylist())
         made = to_embedding_table(table["passage_id"].combine_chunks(), encoder.encode(tokens))
 

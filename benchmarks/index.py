@@ -18,17 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.artefacts import make_embeddings
+from benchmarks.artefacts import make, make_embeddings
 from benchmarks.search import unit_vectors
 from benchmarks.timing import interleave, ratios, timed, write_report
-from raydr.config.run import RunConfig
 from raydr.data.embeddings import Embeddings
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import fill, needs_training, plan_shards, sample_rows, train_index, write_index
+from raydr.indexing.config import IndexConfig
 from raydr.indexing.factory import make_index
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
-from raydr.store.folder import Folder
+from raydr.store.artifact import Artifact
 
 
 def main() -> None:
@@ -64,13 +65,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     write_report(arguments.json, "index", vars(arguments), {"seconds": figures})
 
 
-def measure(factory: str, passages: Folder, arguments: argparse.Namespace, scratch: Path) -> dict[str, list[float]]:
+def measure(factory: str, passages: Artifact, arguments: argparse.Namespace, scratch: Path) -> dict[str, list[float]]:
     """Seconds of every candidate, for one kind of index."""
-    raw = {"data": {"reader": {"name": "beir", "path": "unused"}}}
-    settings = {"factory": factory, "cpus_per_task": arguments.cpus}
-    config = RunConfig.parse(raw | {"index": settings})
-    vectors = Embeddings.open(passages)
-    [plan] = plan_shards(vectors.starts, config.index.shard_rows)
+    settings = IndexConfig(factory=factory, cpus_per_task=arguments.cpus)
+    vectors = Embeddings(passages)
+    [plan] = plan_shards(vectors.starts, settings.shard_rows)
     faiss = load_faiss(arguments.cpus)
     trained = needs_training(factory, arguments.dim)
 
@@ -78,17 +77,17 @@ def measure(factory: str, passages: Folder, arguments: argparse.Namespace, scrat
         whole = np.concatenate([vectors.vectors(at) for at in range(len(vectors.part_names))]).astype(np.float32)
         index = faiss.index_factory(arguments.dim, factory, faiss.METRIC_INNER_PRODUCT)
         if trained:
-            index.train(whole[sample_rows(len(whole), config.index.train_rows)])
+            index.train(whole[sample_rows(len(whole), settings.train_rows)])
         index.add(whole)
         faiss.write_index(index, str(scratch / "bare.faiss"))
 
     def core() -> None:
         load_faiss(arguments.cpus)
-        empty = train_index(factory, vectors, config.index.train_rows) if trained else make_index(factory, vectors.dim)
+        empty = train_index(factory, vectors, settings.train_rows) if trained else make_index(factory, vectors.dim)
         write_index(fill(empty, vectors, plan), str(scratch / "core.faiss"))
 
     def stage() -> None:
-        build_index(config, passages, Folder(str(scratch / "index")), overwrite=True)
+        make(scratch / "index", "index", build_index, passages, score=Dual(), settings=settings)
 
     candidates = {"bare faiss": bare, "raydr core": core, "raydr stage": stage}
     return interleave({name: partial(timed, work) for name, work in candidates.items()}, arguments.repeats)

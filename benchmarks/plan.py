@@ -13,8 +13,8 @@ import statistics
 
 from benchmarks.timing import write_report
 from raydr import RunConfig, encode, plan
-from raydr.graph.stage_times import time_of
-from raydr.graph.workspace import TRAINED
+from raydr.graph.places import TRAINED
+from raydr.graph.stage_times import read_times
 from raydr.store.folder import Folder
 
 STAGE = f"encode-{TRAINED}-passages"
@@ -30,9 +30,8 @@ def main() -> None:
     planned, took = [], []
     for _ in range(arguments.repeats):
         planned.append(next(stage.seconds for stage in plan(config).stages if stage.name == STAGE))
-        encode(config, overwrite=True)
-        time = time_of(Folder(config.workdir).absolute(), STAGE)
-        assert time is not None
+        encode(config, again=True)
+        time = next(one for one in read_times(Folder(config.workdir).absolute()) if one.stage == STAGE)
         took.append(time.seconds)
         print(f"planned {planned[-1]:.1f} s, took {took[-1]:.1f} s, ratio {took[-1] / planned[-1]:.2f}")
     ratio = statistics.median(took) / statistics.median(planned)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.timing import timed, write_report
 from raydr import RunConfig
-from raydr.graph.job import open_job
 from raydr.graph.refresh import RefreshOutcome, run_refresh
+from raydr.graph.session import open_session
 
 
 def main() -> None:
@@ -34,9 +34,15 @@ def main() -> None:
 
 def run(config: RunConfig, arguments: argparse.Namespace) -> None:
     outcomes: list[RefreshOutcome] = []
-    with open_job(config) as job:
-        job.prepare()
-        wall = timed(lambda: outcomes.append(run_refresh(job)))
+    with open_session(config) as session:
+        session.make(session.recipe.dataset())
+
+        def refresh() -> None:
+            outcome = run_refresh(session)
+            assert outcome is not None
+            outcomes.append(outcome)
+
+        wall = timed(refresh)
     [rounds] = outcomes[0].rounds.values()
     stages = list(dict.fromkeys(stage for one in rounds for stage in one.seconds))
     total = sum(sum(one.seconds.values()) for one in rounds)

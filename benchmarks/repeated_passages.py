@@ -16,7 +16,7 @@ from raydr import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.models.dual_encoder import build_tokenizers
 from raydr.training.batches import BatchMaker
 
@@ -29,10 +29,11 @@ def main() -> None:
     arguments = parser.parse_args()
     config = RunConfig.load(arguments.config, [*arguments.overrides, "tracking.enabled=false"])
     split = config.data.train_split
-    with open_job(config) as job:
-        job.prepare()
-        data, corpus = Dataset.open(job.dataset), Corpus.open(job.corpus)
-        mined = read_split(job.mine(split), "negatives", split)
+    with open_session(config) as session:
+        recipe = session.recipe
+        dataset, searched, candidates = session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(split))
+        data, corpus = Dataset(dataset), Corpus(searched)
+        mined = read_split(candidates, "negatives", split)
     examples = load_examples(data.queries(split), data.qrels(split), mined, corpus)
     maker = BatchMaker(examples, corpus, build_tokenizers(config.model), config.train, config.seed, 0, 1)
     shares = []

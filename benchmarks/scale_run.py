@@ -17,20 +17,22 @@ from typing import Any
 
 import ray
 
-from benchmarks.artefacts import make_artifact
+from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
-from raydr.graph.job import Job
-from raydr.graph.workspace import Workspace
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
-from raydr.runtime.tracking import NullTracker
 from raydr.stages.encode import encode_passages, encode_queries
+from raydr.stages.encoders import resolve_arithmetic
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
+from raydr.stages.prepare import prepare_corpus, prepare_dataset
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.runs import Run
 from raydr.stages.search import search
-from raydr.store.artifact import Identity
+from raydr.stages.sources import find_sources
+from raydr.store.artifact import Artifact, Identity
 from raydr.store.folder import Folder
 
 #: The indexes, by what they are called in the tables.
@@ -66,26 +68,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     places = Places(scratch)
-    config = make_config(arguments, places, "Flat")
+    config = make_config(arguments, places)
     making = ray.remote(num_cpus=1)(write_sources)
     ray.get(making.remote(places.raw, arguments.passages, arguments.queries))
     model = make_artifact(scratch / "model", Identity(kind="model"), {}, {})
     with stage("prepare"):
-        Job(config, Workspace(Folder(str(scratch))), NullTracker()).prepare()
+        sources = find_sources(config.data.reader)
+        how = {"reader": config.data.reader, "sources": sources, "data": config.data}
+        corpus = make(places.corpus, "corpus", prepare_corpus, **how)
+        dataset = make(places.dataset, "dataset", prepare_dataset, corpus, **how, seed=config.seed)
+    arithmetic = resolve_arithmetic(config.encode, RayPool())
+    stubs = {"settings": config.encode, "arithmetic": arithmetic, "tokenizer": TOKENIZER, "encoder": ENCODER}
     with stage("encode passages"):
-        encode_passages(config, model, places.corpus, places.passages, tokenizer=TOKENIZER, encoder=ENCODER)
+        passages = make(places.passages, "embeddings", encode_passages, model, corpus, **stubs)
     with stage("encode queries"):
-        encode_queries(config, model, places.dataset, SPLIT, places.queries, tokenizer=TOKENIZER, encoder=ENCODER)
+        queries = make(places.queries, "embeddings", encode_queries, model, dataset, split=SPLIT, **stubs)
+    runs: dict[str, Artifact] = {}
     for name, factory in INDEXES.items():
-        config = make_config(arguments, places, factory)
+        settings = config.index.model_copy(update={"factory": factory})
         with stage(f"index {name}"):
-            build_index(config, places.passages, places.index(name))
+            index = make(places.index(name), "index", build_index, passages, score=Dual(), settings=settings)
         with stage(f"search {name}"):
-            search(config, places.index(name), places.queries, places.run(name))
+            how = {"settings": config.search, "top_k": config.search.top_k, "system": name}
+            runs[name] = make(places.run(name), "run", search, index, queries, **how)
     with stage("mine"):
-        mine(config, SPLIT, places.dataset, places.corpus, places.run("exact"), places.negatives, "ann")
+        how = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
+        make(places.negatives, "negatives", mine, dataset, corpus, runs["exact"], **how)
     judging = ray.remote(num_cpus=1)(compare_runs)
-    shares = ray.get(judging.remote(places.run("exact"), places.run("IVF"), places.dataset))
+    shares = ray.get(judging.remote(runs["exact"].folder, runs["IVF"].folder, dataset.folder))
     tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": places.sizes()}})
 
 
@@ -108,22 +118,22 @@ class Places:
         return Folder(str(self.scratch / "dataset"))
 
     @property
-    def passages(self) -> Folder:
-        return Folder(str(self.scratch / "passages"))
+    def passages(self) -> Path:
+        return self.scratch / "passages"
 
     @property
-    def queries(self) -> Folder:
-        return Folder(str(self.scratch / "queries"))
+    def queries(self) -> Path:
+        return self.scratch / "queries"
 
     @property
-    def negatives(self) -> Folder:
-        return Folder(str(self.scratch / "negatives"))
+    def negatives(self) -> Path:
+        return self.scratch / "negatives"
 
-    def index(self, name: str) -> Folder:
-        return Folder(str(self.scratch / f"index-{name}"))
+    def index(self, name: str) -> Path:
+        return self.scratch / f"index-{name}"
 
-    def run(self, name: str) -> Folder:
-        return Folder(str(self.scratch / f"run-{name}"))
+    def run(self, name: str) -> Path:
+        return self.scratch / f"run-{name}"
 
     def sizes(self) -> dict[str, int]:
         """Bytes on disk by folder."""
@@ -134,7 +144,7 @@ class Places:
         }
 
 
-def make_config(arguments: argparse.Namespace, places: Places, factory: str) -> RunConfig:
+def make_config(arguments: argparse.Namespace, places: Places) -> RunConfig:
     return RunConfig.parse(
         {
             "data": {
@@ -142,7 +152,7 @@ def make_config(arguments: argparse.Namespace, places: Places, factory: str) -> 
                 "part_rows": arguments.part_rows,
             },
             "encode": {"dtype": "float32", "cpus_per_actor": 1, "cpus_per_tokenizer": 0.5},
-            "index": {"factory": factory, "shard_rows": arguments.shard_rows, "train_rows": arguments.train_rows},
+            "index": {"shard_rows": arguments.shard_rows, "train_rows": arguments.train_rows},
             "search": {"top_k": arguments.top_k, "nprobe": arguments.nprobe, "batch_queries": 256},
             "negatives": {"miner": "run", "depth": 30},
         }

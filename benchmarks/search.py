@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.artefacts import make_embeddings
+from benchmarks.artefacts import make, make_embeddings
 from benchmarks.timing import interleave, print_rates, steady_rate, timed, write_report
-from raydr.config.run import RunConfig
 from raydr.indexing.backend import load_faiss
+from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.index import build_index
 from raydr.stages.search import search
-from raydr.store.folder import Folder
 
 
 def main() -> None:
@@ -54,27 +54,23 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     rng = np.random.default_rng(0)
-    config = RunConfig.parse(
-        {
-            "data": {"reader": {"name": "beir", "path": "unused"}},
-            "index": {"factory": arguments.factory},
-            "search": {"top_k": arguments.top_k, "batch_queries": arguments.batch_queries},
-        }
-    )
+    settings = SearchConfig(batch_queries=arguments.batch_queries)
     passages = make_embeddings(scratch / "passages", unit_vectors(rng, arguments.passages, arguments.dim), "passage")
     vectors = unit_vectors(rng, arguments.queries, arguments.dim)
     # raydr changes it when it loads FAISS.
     its_own = importlib.import_module("faiss").cvar.distance_compute_blas_threshold
     queries = make_embeddings(scratch / "queries", vectors, "query", part_rows=arguments.queries)
-    index = build_index(config, passages, Folder(str(scratch / "index"))).folder
+    index = make(
+        scratch / "index", "index", build_index, passages, score=Dual(), settings=IndexConfig(factory=arguments.factory)
+    )
 
-    shards = IndexShards.open(index)
-    searcher = ShardSearcher(shards, range(shards.num_shards), config.search, arguments.cpus)
+    shards = IndexShards(index)
+    searcher = ShardSearcher(shards, range(shards.num_shards), settings, arguments.cpus)
     faiss = load_faiss(arguments.cpus)
     bare = faiss.read_index(shards.artifact.local("shard-000.faiss"))
     ivf = faiss.try_extract_index_ivf(bare)
     if ivf is not None:
-        ivf.nprobe = min(config.search.nprobe, ivf.nlist)
+        ivf.nprobe = min(settings.nprobe, ivf.nlist)
     batches = [
         vectors[at : at + arguments.batch_queries].astype(np.float32)
         for at in range(0, len(vectors), arguments.batch_queries)
@@ -91,7 +87,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
     def raydr_stage() -> float:
         output = scratch / "run"
-        search(config, index, queries, Folder(str(output)), overwrite=True)
+        make(output, "run", search, index, queries, settings=settings, top_k=arguments.top_k, system="dense")
         return steady_rate(output, "part-*.parquet", lambda part: arguments.batch_queries)
 
     bare_faiss(), raydr_core(), raydr_stage()

@@ -37,10 +37,11 @@ from raydr.models.attention import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.training.batches import GROUP_OVERHEAD, Batch
-from raydr.training.config import OptimizerConfig, PairDetectionConfig, TrainConfig
+from raydr.training.config import PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.optimization import build_optimizer
 from raydr.training.scoring import score_candidates
@@ -146,7 +147,6 @@ class Step:
         self.optimizer = build_optimizer(self.model, OptimizerConfig(learning_rate=1e-5))
         self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None
         self.loss, self.dtype, self.device = loss, torch_dtype(dtype), torch.device(device)
-        self.scale = config.scale
         self.queries, self.passages, self.overhead = queries, passages, overhead
 
     def __call__(self) -> None:
@@ -154,8 +154,8 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             query_QD, passage_PD = self.model(batch.queries, batch.passages)
-            taught = self.teacher.score(batch, self.scale, True).scores_QC if self.teacher is not None else None
-        scored = score_candidates(query_QD, passage_PD, batch, self.scale)
+            taught = self.teacher.score(batch, True).scores_QC if self.teacher is not None else None
+        scored = score_candidates(query_QD, passage_PD, batch, self.model.config)
         candidates = Candidates(scored.scores_QC, scored.positive_Q, scored.excluded_QC, teacher_scores_QC=taught)
         self.loss.compute(candidates, epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -182,7 +182,7 @@ class Step:
         return PairDetector(examples, corpus, self.tokenizers, PairDetectionConfig(), TrainConfig(), seed=0)
 
     def detect(self, detector: PairDetector) -> None:
-        detector.measure(self.model, 0, self.dtype, self.scale)
+        detector.measure(self.model, 0, self.dtype)
 
     def batch(self) -> Batch:
         num = len(self.queries)

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
 from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
-from raydr.indexing.config import SearchConfig
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.tasks import fetch
 from raydr.store.artifact import Artifact, fingerprint_of
@@ -44,18 +44,12 @@ class Arm:
     def key(self, seed: int) -> str:
         """What tells the results of two settings apart; where results and models lie plays no part."""
         settings = self.config.fingerprint_settings(include=_SECTIONS, exclude=_NEUTRAL)
-        # clean_only is not among them: it goes with the arm's name, which is in the file's.
-        depth = self.options.redraw_depth
         mined = self.data.negatives
         # How candidates were mined stands in sections that an arm does not depend on otherwise.
         candidates = [] if mined is None else [Artifact.open(mined, "negatives").fingerprint]
-        redrawn = [{"redraw_depth": depth}] if depth else []
-        # Measures see so many passages of a query; results of the default have no word of it.
-        top_k = self.config.search.top_k
-        ranked = [{"top_k": top_k}] if top_k != SearchConfig().top_k else []
-        # Once they were as coarse as the arithmetic of the forward pass.
-        taught = [{"teacher_scores": "float32"}] if self.config.train.loss.needs_teacher else []
-        return fingerprint_of([settings, seed, *self.inputs, *candidates, *redrawn, *ranked, *taught])
+        # clean_only is not among them: it goes with the arm's name, which is in the file's.
+        redrawn, seen = self.options.redraw_depth, self.config.search.top_k
+        return fingerprint_of([settings, seed, *self.inputs, *candidates, redrawn, seen])
 
     def stem(self, seed: int) -> str:
         """What the files of its results are called."""
@@ -78,6 +72,7 @@ def run_arms(arms: Sequence[Arm], seeds: Sequence[int], out: Path, keep_models: 
     """
     import ray
 
+    start_ray()
     out.mkdir(parents=True, exist_ok=True)
     results: list[ArmResult] = []
     waiting = {}

@@ -19,6 +19,7 @@ import torch
 from experiments.live_encoder import LiveEncoder
 from experiments.redrawn import redraw_candidates
 from raydr.config.run import RunConfig
+from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.evaluation.metrics import parse_measures, score_queries
@@ -26,11 +27,10 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import TextTokenizer
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.calibrated import CalibratedDetector
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
-from raydr.stages.judge_negatives import known_false_negatives
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress
@@ -244,7 +244,7 @@ class _Watcher(EpochListener):
     def after_epoch(self, progress: Progress) -> None:
         trainer = self.arm.trainer
         setup, examples = trainer.setup, trainer.setup.batches.examples
-        measured = self.detector.measure(setup.model, progress.epoch, setup.dtype, setup.model.config.scale)
+        measured = self.detector.measure(setup.model, progress.epoch, setup.dtype)
         self.result.detections.append(
             {
                 name: describe_detection(

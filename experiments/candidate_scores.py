@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.arms import ArmData
+from raydr.data.annotations import known_false_negatives, positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.errors import ConfigError
 from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
+from raydr.noise.candidates import candidates_of
 from raydr.noise.judges.base import ScoredCandidates
-from raydr.stages.judge_negatives import candidates_of, known_false_negatives, positives_of, query_texts
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 

@@ -18,7 +18,7 @@ from experiments.arms import ArmData
 from experiments.noisy_pairs import make_data
 from experiments.passage_kinds import KindScores, kinds_picture, kinds_table, sample_kinds, score_kinds
 from raydr.config.run import RunConfig
-from raydr.graph.job import Job, open_job
+from raydr.graph.session import Session, open_session
 from raydr.losses.rcl import RCL
 from raydr.runtime.console import say
 from raydr.stages.tasks import fetch
@@ -35,12 +35,12 @@ def main() -> None:
     config, out = load_config(parser, arguments)
     if not isinstance(config.train.loss, RCL):
         parser.error(f"{arguments.config} trains with the loss {config.train.loss.name}; β belongs to rcl")
-    with open_job(config) as job:
-        data = make_data(job)
+    with open_session(config) as session:
+        data = make_data(session)
         groups = make_groups(config, data, arguments.betas, arguments.batch_sizes)
         arms = [arm for group in groups.values() for arm in group]
         results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out, keep_models=True)
-        kinds = score_arms(job, data, groups, out)
+        kinds = score_arms(session, data, groups, out)
     names = {title: [arm.name for arm in group] for title, group in groups.items()}
     report_arms(config, names, results, out, more=[kinds_table(kinds)])
     (out / "kinds.png").write_bytes(kinds_picture(kinds, "Similarity by kind of passage", len(arguments.betas)))
@@ -66,11 +66,13 @@ def with_beta(config: RunConfig, beta: float, batch_size: int) -> RunConfig:
     return config.model_copy(update={"train": train})
 
 
-def score_arms(job: Job, data: ArmData, groups: Mapping[str, Sequence[Arm]], out: Path) -> dict[str, KindScores]:
+def score_arms(
+    session: Session, data: ArmData, groups: Mapping[str, Sequence[Arm]], out: Path
+) -> dict[str, KindScores]:
     """Scores by kind of passage, by arm, of the first seed."""
     import ray
 
-    config = job.config
+    config = session.config
     sample = Folder(str((out / "sample").absolute()))
     fetch(ray.remote(num_cpus=1)(sample_kinds).remote(data, config.data.train_split, config.seed, sample))
     run = ray.remote(num_cpus=1)(score_kinds)

@@ -20,7 +20,7 @@ from experiments.arms import DETECTORS
 from experiments.noisy_pairs import BASELINE, make_data
 from experiments.perplexity_panels import States, load, measure_missing
 from experiments.tables import Table, write_markdown
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.runtime.console import say
 
@@ -32,8 +32,8 @@ def main() -> None:
     config, out = load_config(parser, arguments)
     if config.inject_noise is None or config.inject_noise.kind != "mismatched":
         parser.error(f"{arguments.config} injects no mismatched pairs (inject_noise): there is no truth to thin out by")
-    with open_job(config) as job:
-        arm = Arm(BASELINE, config, make_data(job))
+    with open_session(config) as session:
+        arm = Arm(BASELINE, config, make_data(session))
         file = out / f"{arm.name}-{arm.key(config.seed)}.npz"
         measure_missing([arm], {arm.name: file}, config.seed)
     found = findings(load(file), arguments.shares, config.seed)

@@ -96,7 +96,6 @@ class Scorer:
             }
         )
         self.model = DualEncoder.from_config(config, seed=0).eval()
-        self.scale = config.scale
         tokenizers = build_tokenizers(config)
         self.queries = self._groups(tokenizers["query"](None, texts.queries), tokenizers["query"].pad_id)
         passages = tokenizers["passage"](texts.titles, texts.passages)
@@ -108,8 +107,7 @@ class Scorer:
 
     def scores_QP(self) -> Tensor:
         query_QD, passage_PD = self.model(self.queries, self.passages)
-        scores: Tensor = self.scale * query_QD @ passage_PD.T
-        return scores
+        return self.model.config.logits_QP(query_QD, passage_PD)
 
     def gradient(self, scores_QP: Tensor, score_gradient_QP: Tensor) -> Tensor:
         """The gradient of all parameters, given that of the scores."""

@@ -27,14 +27,14 @@ from experiments.pair_labels import Pairs, convert, siblings
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detection_report import report_detection
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
 from raydr.pages.figure import COLORS, legend, png
 from raydr.runtime.console import say, show_table
@@ -108,7 +108,7 @@ def perplexities_by_epoch(config: RunConfig, pairs: Pairs, train: bool, seed: in
     measured: list[Perplexities] = []
 
     def measure(epoch: int) -> None:
-        measured.append(detector.measure(model, epoch, dtype, config.model.scale))
+        measured.append(detector.measure(model, epoch, dtype))
 
     setup = build_setup(
         config.train, seed, model, tokenizers, TrainingInputs(corpus, tables, None), dtype, EpochWatcher(measure)
@@ -240,8 +240,8 @@ def main() -> None:
     def config_of(loss: dict[str, Any], layers: int | None) -> RunConfig:
         return run_config(out, loss, layers, arguments.epochs, arguments.batch_size)
 
-    with open_job(config_of({"name": "nce"}, None)) as job:
-        job.prepare()
+    with open_session(config_of({"name": "nce"}, None)) as session:
+        session.make(session.recipe.dataset())
     findings = [examine(pairs, LENGTH, None, -pairs.num_words.astype(np.float64))]
     trainings: dict[str, tuple[dict[str, Any], int | None, bool]] = {
         "MiniLM, 6 layers, untouched": ({"name": "nce"}, None, False),

@@ -53,4 +53,4 @@ class LiveEncoder:
         """As :meth:`raydr.models.pair_scoring.PairScorer.score`; similarities without the scale."""
         query_QD = self.encode("query", None, queries)
         passage_ND = self.encode("passage", passages.titles, passages.texts)
-        return pair_similarities(query_QD, passage_ND, query_P, passage_P)
+        return pair_similarities(self.model.config.score, query_QD, passage_ND, query_P, passage_P)

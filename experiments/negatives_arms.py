@@ -13,7 +13,7 @@ from experiments.arm_report import report_arms
 from experiments.arm_runs import Arm, run_arms
 from experiments.arms import ArmOptions
 from experiments.noisy_pairs import make_data
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.negatives.samplers.mixed import Mixed
 
 BASELINE = "random"
@@ -30,8 +30,8 @@ def main() -> None:
     if not (isinstance(sampler, Mixed) and sampler.random_share == 1):
         parser.error(f"{arguments.config}: train.sampler is the baseline and must be {{name: mixed, random_share: 1}}")
     names = [BASELINE, *config.variants]
-    with open_job(config) as job:
-        data = make_data(job)
+    with open_session(config) as session:
+        data = make_data(session)
         options = ArmOptions(redraw_depth=arguments.depth)
         arms = [Arm(name, config.variant(name), data, options) for name in names]
         results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out)

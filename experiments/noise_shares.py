@@ -25,9 +25,9 @@ from experiments.tables import Table, write_markdown
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import MeasureSummary, compare, summarize
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.pages.figure import COLORS, Draw, grid
-from raydr.runtime.cluster import connected
+from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def main() -> None:
     except ConfigError as error:
         parser.error(str(error))
     results: dict[float, list[ArmResult]] = {}
-    with connected(config.ray):
+    with ray_session(config.ray):
         for share, changed in configs.items():
             say(f"{share:.0%} of the pairs mismatched")
-            with open_job(changed) as job:
-                arms = make_arms(job, names)
+            with open_session(changed) as session:
+                arms = make_arms(session, names)
                 seeds = range(config.seed, config.seed + arguments.seeds)
                 results[share] = run_arms(arms, seeds, Path(f"{changed.workdir}/experiment"))
     report(config, names, results, out)

@@ -18,7 +18,7 @@ from experiments.arm_runs import Arm, run_arms
 from experiments.arms import ArmData, ArmOptions
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError, DataError
-from raydr.graph.job import Job, open_job
+from raydr.graph.session import Session, open_session
 
 BASELINE = "nce"
 REFERENCE = "clean"
@@ -34,8 +34,8 @@ def main() -> None:
         names = arm_names(config, arguments.arms)
     except ConfigError as error:
         parser.error(str(error))
-    with open_job(config) as job:
-        arms = make_arms(job, names)
+    with open_session(config) as session:
+        arms = make_arms(session, names)
         results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out)
     report_arms(config, {"": names}, results, out, references={REFERENCE})
 
@@ -55,37 +55,38 @@ def arm_names(config: RunConfig, asked: str = "") -> list[str]:
     return names
 
 
-def make_arms(job: Job, names: Sequence[str]) -> list[Arm]:
+def make_arms(session: Session, names: Sequence[str]) -> list[Arm]:
     """The arms with their data, which are made here: noise, mined candidates, and what judges leave of them."""
-    data = make_data(job)
+    data = make_data(session)
     arms = []
     for name in names:
         if name.endswith(FILTERED):
-            arms.append(_filtered(job, data, name))
+            arms.append(_filtered(session, data, name))
         else:
             options = ArmOptions(clean_only=name == REFERENCE)
-            arms.append(Arm(name, job.config.variant(name), data, options))
+            arms.append(Arm(name, session.config.variant(name), data, options))
     return arms
 
 
-def make_data(job: Job) -> ArmData:
+def make_data(session: Session) -> ArmData:
     """The data set with its noise, and mined negatives if the arms use them."""
-    config = job.config
-    job.prepare()
-    if config.inject_noise is not None:
-        job.inject_noise()
-    negatives = None
-    if config.negatives is not None and config.train.num_hard_negatives:
-        negatives = job.mine(config.data.train_split).folder
-    return ArmData(job.dataset, job.corpus, negatives)
+    recipe = session.recipe
+    targets = [recipe.dataset(), recipe.corpus()]
+    if session.config.draws_candidates:
+        targets.append(recipe.candidates(session.config.data.train_split))
+    dataset, corpus, *mined = session.make(*targets)
+    return ArmData(dataset.folder, corpus.folder, mined[0].folder if mined else None)
 
 
-def _filtered(job: Job, data: ArmData, name: str) -> Arm:
+def _filtered(session: Session, data: ArmData, name: str) -> Arm:
     """The config's own training on what a judge leaves of the pairs, or of the candidates."""
-    config, judge = job.config, job.config.judge.judge(name.removesuffix(FILTERED))
+    config, judge = session.config, session.config.judge.judge(name.removesuffix(FILTERED))
     if judge.subject == "negatives" and data.negatives is None:
         raise ConfigError(f"arm {name}: {judge.name} judges hard negatives, set negatives and train.num_hard_negatives")
-    (judged,) = job.judge([judge.name], config.data.train_split)
+    found = session.recipe.judged([judge], config.data.train_split)
+    node = found.pairs if judge.subject == "pairs" else found.negatives
+    assert node is not None
+    [judged] = session.make(node)
     if judge.subject == "pairs" and judged.info["judgments_after"] < config.train.batch_size:
         # Said before any arm is trained, and not by this one in the end.
         before, after = judged.info["judgments_before"], judged.info["judgments_after"]

@@ -12,15 +12,16 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.arms import ArmData
 from experiments.tables import Table
+from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
+from raydr.data.schema import read_parquet, write_parquet
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.noise.passage_kinds import FALSE_NEGATIVE, HARD, KINDS, POSITIVE, RANDOM, draw_kinds
 from raydr.pages.figure import COLORS, Draw, grid
-from raydr.stages.audit_scores import FALSE_NEGATIVE, HARD, KINDS, POSITIVE, RANDOM, SAMPLE, draw_pairs
-from raydr.stages.judge_negatives import query_texts
-from raydr.store.folder import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder, write_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
 KindScores = Mapping[str, NDArray[np.float64]]
 
 NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM = 1000, 30, 10
+SAMPLE = "sample.parquet"
 
 
 def sample_kinds(data: ArmData, split: str, seed: int, output: Folder) -> None:
     """Draw queries with their passages of each kind into a file, the same for all models."""
-    draw_pairs(data.dataset, data.corpus, data.negatives, split, seed, NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM, output)
+    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
+    mined = Artifact.open(data.negatives, "negatives") if data.negatives is not None else None
+    table = draw_kinds(opened, corpus, mined, split, seed, NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM)
+    write_part(output, SAMPLE, len(table), partial(write_parquet, table))
 
 
 def score_kinds(data: ArmData, split: str, model: str, sample: Folder) -> dict[str, NDArray[np.float64]]:

@@ -19,10 +19,11 @@ from experiments.arms import DETECTORS, ArmData, EpochListener, PreparedArm, pre
 from experiments.noisy_pairs import BASELINE, make_data
 from experiments.tables import Table, write_markdown
 from raydr.config.run import RunConfig
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.perplexity import Perplexities
 from raydr.pages.noise_plots import DetectedPairs, detection_panel
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.tasks import results
 from raydr.training.checkpoint import Progress
@@ -72,7 +73,7 @@ class _Meter(EpochListener):
 
     def _measure(self) -> None:
         model = self.setup.model
-        self.measured.append(self.detector.measure(model, 0, self.setup.dtype, model.config.scale))
+        self.measured.append(self.detector.measure(model, 0, self.setup.dtype))
 
 
 def measure_arm(config: RunConfig, seed: int, data: ArmData, file: str) -> str:
@@ -145,8 +146,8 @@ def main() -> None:
     if config.inject_noise is None or config.inject_noise.kind != "mismatched":
         parser.error(f"{arguments.config} injects no mismatched pairs (inject_noise): there is no truth to split by")
     files = {}
-    with open_job(config) as job:
-        data = make_data(job)
+    with open_session(config) as session:
+        data = make_data(session)
         arms = [Arm(name, config.variant(name), data) for name in (BASELINE, arguments.method)]
         files = {arm.name: out / f"{arm.name}-{arm.key(config.seed)}.npz" for arm in arms}
         measure_missing(arms, files, config.seed)
@@ -171,6 +172,7 @@ def measure_missing(arms: list[Arm], files: dict[str, Path], seed: int) -> None:
     """Run :func:`measure_arm` as a Ray task for each arm, by name, whose file is not there."""
     import ray
 
+    start_ray()
     waiting = []
     for arm in arms:
         if files[arm.name].exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from experiments.live_encoder import LiveEncoder
 from raydr.data.corpus import Corpus
@@ -29,14 +30,13 @@ def redraw_candidates(encoder: LiveEncoder, examples: Examples, corpus: Corpus, 
         corpus: all passages are scored.
         depth: candidates of each query.
     """
-    scale = encoder.model.config.scale
-    passage_PD = encoder.encode_corpus(corpus)
-    query_QD = encoder.encode("query", None, examples.texts)
+    passage_PD = torch.from_numpy(encoder.encode_corpus(corpus))
+    query_QD = torch.from_numpy(encoder.encode("query", None, examples.texts))
     hashes_P = corpus.content_hashes(np.arange(len(corpus))).view(np.int64)
     rows, scores, positive_scores = [], [], np.empty(len(examples), dtype=np.float32)
     step = max(1, _BLOCK_SCORES // len(corpus))
     for start in range(0, len(examples), step):
-        scores_BP = scale * (query_QD[start : start + step] @ passage_PD.T)
+        scores_BP = encoder.model.config.logits_QP(query_QD[start : start + step], passage_PD).numpy()
         for at, scores_P in enumerate(scores_BP, start=start):
             positive_scores[at] = scores_P[examples.positives[at]].max()
             allowed_P = ~np.isin(hashes_P, examples.forbidden[at])

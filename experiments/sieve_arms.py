@@ -18,7 +18,7 @@ from experiments.arms import ArmData, ArmOptions
 from experiments.noisy_pairs import REFERENCE, make_data
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.job import Job, open_job
+from raydr.graph.session import Session, open_session
 from raydr.store.artifact import Artifact
 
 UNFILTERED = "all"
@@ -39,21 +39,24 @@ def main() -> None:
         parser.error(f"--filters: {error}")
     if wrong:
         parser.error(f"--filters: {wrong[0]} judges pairs, not negatives")
-    with open_job(config) as job:
-        groups = make_groups(job, arguments.hard_negatives, filters)
+    with open_session(config) as session:
+        groups = make_groups(session, arguments.hard_negatives, filters)
         arms = [arm for group in groups.values() for arm in group]
         results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out)
     names = {title: [arm.name for arm in group] for title, group in groups.items()}
     report_arms(config, names, results, out, references={names[title][-1] for title in names})
 
 
-def make_groups(job: Job, numbers: Sequence[int], filters: Sequence[str]) -> dict[str, list[Arm]]:
+def make_groups(session: Session, numbers: Sequence[int], filters: Sequence[str]) -> dict[str, list[Arm]]:
     """For each number of hard negatives the arms, by title; the first is unfiltered, the last the reference."""
-    data = make_data(job)
-    job.train()
-    judged = {name: job.judge([name], job.config.data.train_split)[0] for name in filters}
+    data, config = make_data(session), session.config
+    judged = {}
+    for name in filters:
+        node = session.recipe.judged([config.judge.judge(name)], config.data.train_split).negatives
+        assert node is not None
+        [judged[name]] = session.make(node)
     return {
-        f"{number} hard negative{'s' if number > 1 else ''}": filtered_arms(job.config, data, judged, number)
+        f"{number} hard negative{'s' if number > 1 else ''}": filtered_arms(config, data, judged, number)
         for number in numbers
     }
 

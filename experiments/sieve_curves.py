@@ -22,7 +22,6 @@ from experiments.arms import ArmData, EpochListener, PreparedArm, prepare_arm
 from experiments.candidate_scores import (
     ScoredSplit,
     above_positive,
-    candidates_folder,
     relative_to_positive,
     score_by_cross_encoder,
     score_by_retriever,
@@ -31,8 +30,12 @@ from experiments.candidate_scores import (
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
 from experiments.noisy_pairs import make_data
 from experiments.tables import Table, write_markdown
+from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
-from raydr.graph.job import Job, open_job
+from raydr.graph.judging import asked_model
+from raydr.graph.node import Node
+from raydr.graph.places import TRAINED
+from raydr.graph.session import Session, open_session
 from raydr.losses.schedule import BetaSchedule
 from raydr.negatives.samplers.simans import SimANS
 from raydr.noise.judges.base import Judge
@@ -40,11 +43,9 @@ from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.tasks import fetch
-from raydr.stages.train_classifier import train_classifier
-from raydr.stages.train_sieve import train_sieve
-from raydr.stages.units import plan_scoring
 from raydr.training.checkpoint import Progress
 
 if TYPE_CHECKING:
@@ -92,39 +93,44 @@ def main() -> None:
     config, out = load_config(parser, arguments)
     if config.inject_noise is None or config.inject_noise.kind != "false_negatives":
         parser.error(f"{arguments.config} plants no false negatives (inject_noise): there is nothing to be measured")
-    with open_job(config) as job:
-        data = make_data(job)
-        by_retriever, by_sieve, by_classifier = score_all(job, data, arguments.betas)
+    with open_session(config) as session:
+        data = make_data(session)
+        by_retriever, by_sieve, by_classifier = score_all(session, data, arguments.betas)
         rates = fetch(_remote(sieve_out_by_epoch).remote(config, config.seed, data))
     filters = make_filters(config, by_retriever, by_sieve, by_classifier)
     report(config, by_retriever, filters, rates, out)
 
 
-def score_all(job: Job, data: ArmData, betas: list[float]) -> tuple[ScoredSplit, dict[float, ScoredSplit], ScoredSplit]:
+def score_all(
+    session: Session, data: ArmData, betas: list[float]
+) -> tuple[ScoredSplit, dict[float, ScoredSplit], ScoredSplit]:
     """Train the retriever and what the filters need, and score all candidates by each of them."""
-    config, place = job.config, job.workspace
-    negatives = candidates_folder(data)
-    retriever = job.train().folder
-    sieves = {}
+    config, recipe, split = session.config, session.recipe, session.config.data.train_split
+    candidates, retriever = recipe.candidates(split), recipe.base_model(TRAINED)
+
+    def asked(judge: Judge, changed: JudgeConfig) -> Node:
+        run = recipe.run.of(config.model_copy(update={"judge": changed}))
+        node = asked_model(run, judge, candidates, split, retriever)
+        assert node is not None
+        return node
+
+    sieves = []
     for beta in betas:
         schedule = BetaSchedule(final=beta, start_epoch=0)
-        judge = config.judge.model_copy(update={"sieve": config.judge.sieve.model_copy(update={"beta": schedule})})
-        rate = config.judge.sieve.optimizer.learning_rate
-        output = place.model(f"sieve-{beta:g}-{rate:g}")
-        changed = config.model_copy(update={"judge": judge})
-        sieves[beta] = train_sieve(changed, data.dataset, data.corpus, retriever, negatives, output).folder
-    output = place.root / "classifiers" / job.candidate_source
-    classifier = train_classifier(config, data.dataset, data.corpus, negatives, output).folder
-
-    split = config.data.train_split
-    plan, reading = plan_scoring(config, retriever, False), plan_scoring(config, classifier, True)
+        settings = config.judge.sieve.model_copy(update={"beta": schedule})
+        sieves.append(asked(Sieve(), config.judge.model_copy(update={"sieve": settings})))
+    *models, classifier = session.make(retriever, *sieves, asked(Classifier(), config.judge))
+    arithmetic = recipe.run.facts.encoding(config.encode)
+    start_ray()
     waiting = [
-        _remote(score_by_retriever).remote(data, split, model.localize_all(), plan.dtype, plan.token_budget)
-        for model in (retriever, *sieves.values())
+        _remote(score_by_retriever).remote(
+            data, split, model.folder.localize_all(), arithmetic.dtype, arithmetic.token_budget
+        )
+        for model in models
     ]
     waiting.append(
         _remote(score_by_cross_encoder).remote(
-            data, split, classifier.localize_all(), reading.dtype, reading.token_budget
+            data, split, classifier.folder.localize_all(), arithmetic.dtype, arithmetic.token_budget
         )
     )
     found = [fetch(one) for one in waiting]

@@ -15,7 +15,7 @@ from raydr.config.run import RunConfig
 
 
 def encode(config: RunConfig, arguments: Namespace) -> None:
-    raydr.encode(config, model=arguments.model, overwrite=arguments.overwrite)
+    raydr.encode(config, model=arguments.model, again=arguments.again)
 
 
 if __name__ == "__main__":

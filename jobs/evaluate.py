@@ -11,21 +11,21 @@ from argparse import Namespace
 from published import compare_with_published
 from script import main, options
 
+import raydr
 from raydr.config.run import RunConfig
-from raydr.graph.job import open_job
 from raydr.stages.evaluate import load_result
 
 
 def evaluate(config: RunConfig, arguments: Namespace) -> None:
-    with open_job(config, arguments.overwrite) as job:
-        for split in config.data.test_splits:
-            job.search(split, arguments.model)
-            others = [system for system in job.runs(split) if system != arguments.model]
-            evaluation = load_result(job.evaluate(split, [arguments.model, *others]))
-            compare_with_published(arguments.config, evaluation.summaries, arguments.model)
+    for split in config.data.test_splits:
+        [evaluation] = raydr.evaluate(config, arguments.system or None, split, again=arguments.again)
+        compare_with_published(arguments.config, load_result(evaluation).summaries, arguments.model)
 
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--model", default="trained", help="name of the model in the working folder")
+    parser.add_argument("--model", default="trained", help="whose figures stand beside published ones")
+    parser.add_argument(
+        "--system", action="append", default=[], help="a system to evaluate, repeatable; all of the config if left out"
+    )
     main("evaluate", evaluate, parser)

@@ -14,7 +14,7 @@ from raydr.config.run import RunConfig
 
 
 def index(config: RunConfig, arguments: Namespace) -> None:
-    raydr.index(config, model=arguments.model, overwrite=arguments.overwrite)
+    raydr.index(config, model=arguments.model, again=arguments.again)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ from argparse import Namespace
 
 from script import main, options
 
+import raydr
 from raydr.config.run import RunConfig
-from raydr.graph.job import open_job
 
 
 def prepare(config: RunConfig, arguments: Namespace) -> None:
-    with open_job(config, arguments.overwrite) as job:
-        job.prepare()
-        if config.inject_noise is not None:
-            job.inject_noise()
-        # A run's own candidates need a trained model: `raydr refresh` mines those.
-        if config.negatives is not None and config.negatives.miner != "run" and config.some_training_draws_candidates:
-            job.mine(config.data.train_split)
+    raydr.prepare(config, again=arguments.again)
+    # Candidates of a model need a trained one: the training that draws from them makes it first.
+    own = config.negatives is not None and config.negatives.miner in ("bm25", "source")
+    if own and config.some_training_draws_candidates:
+        raydr.mine(config, again=arguments.again)
 
 
 if __name__ == "__main__":

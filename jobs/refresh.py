@@ -16,7 +16,7 @@ from raydr.config.run import RunConfig
 
 
 def refresh(config: RunConfig, arguments: Namespace) -> None:
-    outcome = raydr.refresh(config, overwrite=arguments.overwrite)
+    outcome = raydr.refresh(config, again=arguments.again)
     assert outcome is not None
     for rounds in outcome.rounds.values():
         for split in config.data.test_splits:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from raydr.config.run import RunConfig
-from raydr.graph.workspace import TRAINED
-from raydr.ops.preflight import Need, Stage, check_inputs
+from raydr.ops.preflight import Need, check_inputs
 from raydr.ops.submit.request import check_required_variables
 from raydr.runtime.console import say
 from raydr.verbs.endings import exit_status
@@ -26,7 +25,7 @@ def options(description: str | None) -> ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting; repeatable"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace results that were made with other settings")
+    parser.add_argument("--again", action="store_true", help="make it anew, or let names move")
     parser.add_argument(
         "--dry-run", action="store_true", help="check the settings and what the job reads, and run nothing"
     )
@@ -34,7 +33,7 @@ def options(description: str | None) -> ArgumentParser:
 
 
 def main(
-    stage: Stage,
+    verb: str,
     work: Callable[[RunConfig, Namespace], object],
     parser: ArgumentParser,
     also_needs: Callable[[RunConfig, Namespace], list[Need]] | None = None,
@@ -42,7 +41,7 @@ def main(
     """Run a job script to its exit status.
 
     Args:
-        stage: whose inputs the dry run looks at.
+        verb: what it is called in messages.
         work: what the job does.
         parser: from :func:`options`.
         also_needs: further inputs that the dry run names.
@@ -52,15 +51,14 @@ def main(
         check_required_variables(os.environ)
         config = RunConfig.load(arguments.config, arguments.set)
         if arguments.dry_run:
-            model = getattr(arguments, "model", TRAINED)
-            needs = [*check_inputs(config, stage, model), *(also_needs(config, arguments) if also_needs else [])]
-            sys.exit(_show(arguments.config, stage, needs))
+            needs = [*check_inputs(config), *(also_needs(config, arguments) if also_needs else [])]
+            sys.exit(_show(arguments.config, verb, needs))
         work(config, arguments)
     sys.exit(0)
 
 
-def _show(config: str, stage: Stage, needs: list[Need]) -> int:
-    say(f"{config}: the settings are valid. {stage} reads:")
+def _show(config: str, verb: str, needs: list[Need]) -> int:
+    say(f"{config}: the settings are valid. {verb} reads:")
     for need in needs:
         say(f"  wrong  {need.what}: {need.problem}" if need.problem else f"  ok     {need.what}: {need.where}")
     wrong = sum(bool(need.problem) for need in needs)

@@ -15,7 +15,7 @@ from raydr.config.run import RunConfig
 
 
 def train(config: RunConfig, arguments: Namespace) -> None:
-    raydr.train(config, name=arguments.name, overwrite=arguments.overwrite)
+    raydr.train(config, name=arguments.name, again=arguments.again)
 
 
 if __name__ == "__main__":

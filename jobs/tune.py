@@ -22,7 +22,7 @@ def tune(config: RunConfig, arguments: Namespace) -> None:
         arguments.space,
         name=arguments.name,
         space_overrides=arguments.set_space,
-        overwrite=arguments.overwrite,
+        again=arguments.again,
     )
 
 

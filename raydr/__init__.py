@@ -5,35 +5,33 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from raydr.version import __version__
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
-    from raydr.verbs.api import (
-        audit,
-        doctor,
-        encode,
-        evaluate,
-        export,
-        import_run,
-        index,
-        inject_noise,
-        inspect,
-        judge,
-        mine,
-        plan,
-        prepare,
-        quickstart,
-        refresh,
-        report,
-        search,
-        search_text,
-        settings,
-        submit,
-        train,
-        tune,
-        why,
-    )
+    from raydr.verbs.audit import audit
+    from raydr.verbs.doctor import doctor
+    from raydr.verbs.encode import encode
+    from raydr.verbs.evaluate import evaluate
+    from raydr.verbs.export import export
+    from raydr.verbs.gc import gc
+    from raydr.verbs.import_run import import_run
+    from raydr.verbs.index import index
+    from raydr.verbs.inject_noise import inject_noise
+    from raydr.verbs.inspect import inspect
+    from raydr.verbs.judge import judge
+    from raydr.verbs.mine import mine
+    from raydr.verbs.plan import plan
+    from raydr.verbs.prepare import prepare
+    from raydr.verbs.quickstart import quickstart
+    from raydr.verbs.refresh import refresh
+    from raydr.verbs.report import report
+    from raydr.verbs.search import search, search_text
+    from raydr.verbs.settings import settings
+    from raydr.verbs.submit import submit
+    from raydr.verbs.train import train
+    from raydr.verbs.tune import tune
+    from raydr.verbs.why import why
 
 __all__ = [
     "RunConfig",
@@ -43,6 +41,7 @@ __all__ = [
     "encode",
     "evaluate",
     "export",
+    "gc",
     "import_run",
     "index",
     "inject_noise",
@@ -65,11 +64,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the verbs when they are first used: ``import raydr`` and ``raydr --help`` stay fast."""
-    if name == "RunConfig":
-        return importlib.import_module("raydr.config.run").RunConfig
-    if name in __all__:
-        function = getattr(importlib.import_module("raydr.verbs.api"), name)
-        globals()[name] = function
-        return function
-    raise AttributeError(f"module 'raydr' has no attribute {name!r}")
+    """Import a verb when it is first used: ``import raydr`` and ``raydr --help`` stay fast."""
+    if name not in __all__:
+        raise AttributeError(f"module 'raydr' has no attribute {name!r}")
+    modules = {"RunConfig": "raydr.config.run", "search_text": "raydr.verbs.search"}
+    found = getattr(importlib.import_module(modules.get(name, f"raydr.verbs.{name}")), name)
+    globals()[name] = found
+    return found

@@ -15,15 +15,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
-
-#: What tells a dump for a fingerprint from others.
-_FINGERPRINT = {"for": "fingerprint"}
-#: No setting has this value.
-_ALWAYS = object()
 
 
 class Config(BaseModel):
@@ -31,21 +26,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    added_later: ClassVar[Mapping[str, Any]] = {}
-    """Settings that the class did not always have, with the value that stands for what was done before. A fingerprint
-    leaves them out where they have it, so that what was made before they came is not made again."""
-
     def fingerprint_settings(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """The settings as a fingerprint takes them; ``include`` and ``exclude`` are those of pydantic's ``model_dump``.
-
-        >>> class Search(Config):
-        ...     added_later = {"rerank": False}
-        ...     depth: int = 10
-        ...     rerank: bool = False
-        >>> Search().fingerprint_settings(), Search(rerank=True).fingerprint_settings()
-        ({'depth': 10}, {'depth': 10, 'rerank': True})
-        """
-        return self.model_dump(mode="json", include=include, exclude=exclude, context=_FINGERPRINT)
+        """The settings as a fingerprint takes them, JSON values; arguments as of pydantic's ``model_dump``."""
+        return self.model_dump(mode="json", include=include, exclude=exclude)
 
     @model_validator(mode="before")
     @classmethod
@@ -68,13 +51,6 @@ class Config(BaseModel):
             if isinstance(default, Config) and not isinstance(default, Component) and isinstance(given[name], Mapping):
                 filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(given[name])
         return filled
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_came_later(self, serialize: Any, info: SerializationInfo) -> dict[str, Any]:
-        found: dict[str, Any] = serialize(self)
-        if info.context != _FINGERPRINT:
-            return found
-        return {name: value for name, value in found.items() if self.added_later.get(name, _ALWAYS) != value}
 
 
 class Component(Config):
@@ -131,7 +107,7 @@ class Pluggable:
         return core_schema.no_info_plain_validator_function(
             resolve,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda part, info: part.model_dump(mode=info.mode, context=info.context), info_arg=True
+                lambda part, info: part.model_dump(mode=info.mode), info_arg=True
             ),
         )
 
@@ -144,3 +120,25 @@ def build(kind: type[ComponentT], value: Any) -> ComponentT:
     made = chosen.model_validate({"name": value} if isinstance(value, str) else value)
     assert isinstance(made, kind)
     return made
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
+    lines = findings(error)
+    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
+
+
+def findings(error: ValidationError) -> list[str]:
+    """One line a key that is wrong."""
+    lines = []
+    for found in error.errors(include_url=False):
+        key = ".".join(str(step) for step in found["loc"])
+        if found["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key (value {found['input']!r})")
+        elif found["type"] == "missing":
+            lines.append(f"{key}: is missing")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            # What concerns several sections names them itself; the whole config is not repeated.
+            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
+    return lines

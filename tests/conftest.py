@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -19,6 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
+
+if TYPE_CHECKING:
+    from raydr.stages.pool import Pool
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background makes them, and all that they start, ignore Ctrl-C.
@@ -142,6 +146,19 @@ def ray_local() -> Iterator[None]:
         with connected(RayConfig(num_cpus=2, num_gpus=0, object_store_gib=0.25, temp_dir=temp_dir)):
             yield
         assert not ray.is_initialized()
+
+
+@pytest.fixture(params=["here", pytest.param("ray", marks=pytest.mark.ray)])
+def pool(request: pytest.FixtureRequest) -> Pool:
+    """Each of the two ways in which a stage runs its work."""
+    from raydr.stages.pool import ThisProcess
+
+    if request.param == "here":
+        return ThisProcess()
+    request.getfixturevalue("ray_local")
+    from raydr.stages.ray_pool import RayPool
+
+    return RayPool()
 
 
 @pytest.fixture(scope="session")

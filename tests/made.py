@@ -12,7 +12,7 @@ from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.folder import write_part
 
 
 def _make(
@@ -27,12 +27,12 @@ def _make(
         return building.finish(dict(info or {}))
 
 
-def make_model(path: Path, seed: int = 0) -> Folder:
+def make_model(path: Path, seed: int = 0) -> Artifact:
     """A ``model`` artefact without files, for encoders that are stubs."""
-    return _make(path, Identity(kind="model", config={"seed": seed}), {}).folder
+    return _make(path, Identity(kind="model", config={"seed": seed}), {})
 
 
-def make_corpus(path: Path, texts: list[str], part_rows: int) -> Folder:
+def make_corpus(path: Path, texts: list[str], part_rows: int) -> Artifact:
     """A ``corpus`` artefact of passages p0, p1, ... (without its lookup)."""
     tables = {}
     for part, start in enumerate(range(0, len(texts), part_rows)):
@@ -41,21 +41,21 @@ def make_corpus(path: Path, texts: list[str], part_rows: int) -> Folder:
             for at in range(start, min(start + part_rows, len(texts)))
         ]
         tables[f"passages/part-{part:05d}.arrow"] = to_table("passages", rows)
-    return _make(path, Identity(kind="corpus", config={"texts": texts}), tables).folder
+    return _make(path, Identity(kind="corpus", config={"texts": texts}), tables)
 
 
-def make_dataset(path: Path, split: str, texts: list[str], part_rows: int) -> Folder:
+def make_dataset(path: Path, split: str, texts: list[str], part_rows: int) -> Artifact:
     """A ``dataset`` artefact with queries q0, q1, ... in one split."""
     tables = {}
     for part, start in enumerate(range(0, len(texts), part_rows)):
         rows = [{"query_id": f"q{at}", "text": texts[at]} for at in range(start, min(start + part_rows, len(texts)))]
         tables[f"queries/{split}/part-{part:05d}.arrow"] = to_table("queries", rows)
-    return _make(path, Identity(kind="dataset", config={"texts": texts}), tables).folder
+    return _make(path, Identity(kind="dataset", config={"texts": texts}), tables)
 
 
 def make_embeddings(
     path: Path, vectors: NDArray[np.float16], part_rows: int, side: str = "passage", model: str = "model-0"
-) -> Folder:
+) -> Artifact:
     """An ``embeddings`` artefact of p0, p1, ... or q0, q1, ... with the given vectors."""
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
@@ -63,12 +63,9 @@ def make_embeddings(
         tables[f"part-{part:05d}.arrow"] = to_embedding_table(
             [f"{side[0]}{at}" for at in range(start, end)], vectors[start:end]
         )
-    source = {"corpus": "corpus-0"} if side == "passage" else {"dataset": "dataset-0"}
-    config = {"side": side, "sum": float(vectors.astype(np.float64).sum())}
-    if side == "query":
-        config["split"] = "test"
-    identity = Identity(kind="embeddings", config=config, inputs={"model": model, **source})
-    return _make(path, identity, tables, {"dim": vectors.shape[1], "num_rows": len(vectors)}).folder
+    identity = Identity(kind="embeddings", config={"side": side, "sum": float(vectors.astype(np.float64).sum())})
+    info = {"side": side, "model": model, "source": "corpus-0" if side == "passage" else "dataset-0", "split": "test"}
+    return _make(path, identity, tables, {**info, "dim": vectors.shape[1], "num_rows": len(vectors)})
 
 
 def integer_vectors(num: int, dim: int, seed: int) -> NDArray[np.float16]:

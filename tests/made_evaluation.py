@@ -36,7 +36,7 @@ def make_run(path: Path, rows: Sequence[tuple[str, str, float]], queries_per_par
             mine = [row for row in rows if row[0] in query_ids[start : start + queries_per_part]]
             name = part_name(number)
             table = rank_rows(*(pa.array(column) for column in zip(*mine, strict=True)))
-            state.record(name, write_run_part(state.folder, name, table))
+            state.done[name] = write_run_part(state.folder, name, table)
         return state.finish().folder
 
 

@@ -17,7 +17,8 @@ from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError
-from raydr.graph.job import open_job
+from raydr.graph.nodes.data import prepared
+from raydr.graph.session import open_session
 from raydr.runtime.console import show_summary
 
 
@@ -32,8 +33,8 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         config = RunConfig.load(arguments.config, arguments.overrides)
-        with open_job(config) as job:
-            corpus, dataset = job.prepare()
+        with open_session(config) as session:
+            corpus, dataset = session.make(session.recipe.corpus(), prepared(session.recipe.run))
         settings = Settings(
             arguments.sources,
             config.data.train_split,

@@ -26,14 +26,15 @@ class RoundChanges(Config):
 class RefreshConfig(Config):
     """Rounds of training and mining: train, encode, index, search, mine, judge, train again.
 
-    The first round mines with ``negatives.miner``; each later one with the model of the round before it.
+    The first round mines with ``negatives.miner`` and judges with the untrained model; each later one does both with
+    the model of the round before it.
     """
 
     num_rounds: int = Field(default=3, ge=1)
     """Rounds of training, encoding, searching and mining."""
 
-    judges: list[str] = []
-    """Judges of every round's candidates or pairs, by name; their settings are in ``judge.judges``."""
+    judges: list[str] | None = None
+    """Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null."""
 
     start: Literal["last", "scratch"] = "last"
     """Where a round's training starts: from the model of the round before, or from ``model.checkpoint``."""

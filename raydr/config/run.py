@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from raydr.component import Config
+from raydr.component import Config, explain, findings
+from raydr.config.judge import JudgeConfig
 from raydr.config.plan import PlanConfig
 from raydr.config.refresh import RefreshConfig
 from raydr.config.yaml_files import read_mapping
@@ -26,7 +27,6 @@ from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
-from raydr.noise.config import JudgeConfig
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.secrets import refuse_credentials
 from raydr.runtime.tracking_config import TrackingConfig
@@ -136,7 +136,7 @@ class RunConfig(Config):
         return arms
 
     def refresh_round(self, arm: RefreshConfig, number: int) -> RunConfig:
-        """The run as one round of a refresh has it: its own training and mining, and who mines.
+        """The run as one round of a refresh has it: its own training and mining.
 
         Args:
             arm: one of :meth:`refresh_arms`.
@@ -150,8 +150,6 @@ class RunConfig(Config):
         train = self.train.model_dump()
         if changes is not None:
             negatives, train = merged(negatives, changes.negatives), merged(train, changes.train)
-        if number > 1:
-            negatives["miner"] = "run"
         return self.model_copy(
             update={
                 "negatives": NegativesConfig.model_validate(negatives),
@@ -194,7 +192,7 @@ def _place(where: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise ValueError(f"{where}: {'; '.join(_findings(error))}") from None
+        raise ValueError(f"{where}: {'; '.join(findings(error))}") from None
 
 
 def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,24 +233,3 @@ def apply_override(raw: dict[str, Any], override: str, option: str = "--set") ->
         target[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None
-
-
-def explain(error: ValidationError, where: str) -> str:
-    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
-    lines = _findings(error)
-    return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
-
-
-def _findings(error: ValidationError) -> list[str]:
-    lines = []
-    for found in error.errors(include_url=False):
-        key = ".".join(str(step) for step in found["loc"])
-        if found["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown key (value {found['input']!r})")
-        elif found["type"] == "missing":
-            lines.append(f"{key}: is missing")
-        else:
-            message = found["msg"].removeprefix("Value error, ")
-            # What concerns several sections names them itself; the whole config is not repeated.
-            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
-    return lines

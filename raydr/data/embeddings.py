@@ -82,7 +82,7 @@ class Embeddings:
     @property
     def side(self) -> str:
         """``passage`` or ``query``."""
-        return str(self.artifact.manifest.identity.config["side"])
+        return str(self.artifact.info["side"])
 
     @property
     def fingerprint(self) -> str:
@@ -91,12 +91,12 @@ class Embeddings:
     @property
     def model_fingerprint(self) -> str:
         """Fingerprint of the model that made the vectors."""
-        return self.artifact.manifest.identity.inputs["model"]
+        return str(self.artifact.info["model"])
 
     @property
     def source_fingerprint(self) -> str:
         """Fingerprint of the corpus or data set that was encoded."""
-        return self.artifact.manifest.identity.inputs["corpus" if self.side == "passage" else "dataset"]
+        return str(self.artifact.info["source"])
 
     def ids(self, index: int) -> pa.ChunkedArray:
         """The ids of one part."""

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import ir_measures
+
 from raydr.errors import ConfigError, DataError
 
 #: query id → passage id → relevance.
@@ -36,8 +38,6 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
     >>> list(parse_measures(["R@20", "nDCG@10", "AP"]))
     ['recall@20 (qrels)', 'nDCG@10', 'AP']
     """
-    import ir_measures
-
     parsed: dict[str, Any] = {}
     for name in names:
         try:
@@ -94,8 +94,6 @@ def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -
     >>> values
     {'RR@10': {'q': 0.5, 'r': 0.0}, 'recall@1 (qrels)': {'q': 0.0, 'r': 0.0}}
     """
-    import ir_measures
-
     run: dict[str, dict[str, float]] = {}
     for query_id, passage_ids in ranking.items():
         if query_id not in qrels:

@@ -11,11 +11,10 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.evaluation.metrics import parse_measures
-from raydr.graph.refresh_plan import Arm, Round
+from raydr.graph.node import Node
+from raydr.graph.planning import Inventory
+from raydr.graph.rounds import Arm, Round
 from raydr.graph.stage_times import time_of
-from raydr.graph.steps import Step
-from raydr.store.artifact import MANIFEST
-from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class RoundResult:
         return asdict(self)
 
 
-def finished_rounds(arm: Arm) -> list[Round]:
+def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
     """The rounds whose evaluations are all there."""
-    return [one for one in arm.rounds if all(step.state() == "done" for step in one.evaluations.values())]
+    return [one for one in arm.rounds if all(inventory.state(node) == "done" for node in one.evaluations.values())]
 
 
 def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
@@ -83,26 +82,26 @@ def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
         raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
 
 
-def dev_measures(config: RunConfig, done: Round) -> dict[str, float]:
+def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
     """Means of all measures on the dev split, after a round."""
     from raydr.stages.evaluate import load_result
 
-    found = load_result(done.evaluations[config.data.dev_split].open())
+    found = load_result(inventory.open(done.evaluations[config.data.dev_split]))
     return {one.measure: one.mean for one in found.summaries}
 
 
-def dev_value(config: RunConfig, settings: RefreshConfig, done: Round) -> float:
+def dev_value(inventory: Inventory, config: RunConfig, settings: RefreshConfig, done: Round) -> float:
     """The chosen measure on the dev split, after a round."""
-    return dev_measures(config, done)[chosen_measure(config, settings)]
+    return dev_measures(inventory, config, done)[chosen_measure(config, settings)]
 
 
-def best_round(config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
+def best_round(inventory: Inventory, config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
     """The round with the highest chosen measure on the dev split, the first of equal ones.
 
     Raises:
         ConfigError: the measure is not taken.
     """
-    return max(rounds, key=lambda one: dev_value(config, settings, one))
+    return max(rounds, key=lambda one: dev_value(inventory, config, settings, one))
 
 
 def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
@@ -116,65 +115,57 @@ def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
     return len(values) - 1 - list(values).index(max(values)) >= patience
 
 
-def round_result(arm: Arm, done: Round, root: Folder) -> RoundResult:
+def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
     """Read what a finished round came to."""
     from raydr.stages.evaluate import load_result
 
-    measures = {split: load_result(step.open()).summaries for split, step in done.evaluations.items()}
-    steps = _steps_of(done)
-    there = {step.label: step for step in steps if step.folder.exists(MANIFEST)}
+    measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
+    nodes = _own_nodes(arm, done)
+    there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
     return RoundResult(
         arm=arm.name,
         number=done.number,
         measures=measures,
-        negatives=done.statistics.open().info if done.statistics is not None else {},
-        verdicts={one.open().info["judge"]: one.open().info for one in done.verdicts},
-        seconds=_by_stage(root, steps),
-        folders={label: str(step.folder) for label, step in there.items()},
-        fingerprints={label: step.open().fingerprint for label, step in there.items()},
+        negatives=inventory.open(done.statistics).info if done.statistics is not None else {},
+        verdicts={inventory.open(node).info["judge"]: inventory.open(node).info for node in done.verdicts},
+        seconds=_by_stage(inventory, nodes),
+        folders={label: str(inventory.folder(node)) for label, node in there.items()},
+        fingerprints={label: node.key for label, node in there.items()},
     )
 
 
-#: What a step's time is counted as, by the beginning of its name.
+#: What a node's time is counted as, by its kind; a model of a judge by its label.
 _STAGES = {
-    "train": "train",
-    "passages": "encode",
-    "queries": "encode",
-    "untrained": "encode",
+    "model": "train",
+    "embeddings": "encode",
     "index": "index",
     "run": "search",
     "bm25": "search",
-    "mine": "mine",
-    "statistics": "mine",
-    "judge": "judge",
-    "classifier": "judge",
-    "sieve": "judge",
-    "guide": "judge",
-    "pairs": "judge",
-    "evaluate": "evaluate",
+    "negatives": "mine",
+    "negatives_statistics": "mine",
+    "verdicts": "judge",
+    "cross_encoder": "judge",
+    "dataset": "judge",
+    "evaluation": "evaluate",
 }
 
 
-def _by_stage(root: Folder, steps: list[Step]) -> dict[str, float]:
+def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
     seconds: dict[str, float] = {}
-    for step in steps:
-        name = step.label.partition("/")[2]
-        stage = next(stage for beginning, stage in _STAGES.items() if name.startswith(beginning))
-        time = time_of(root, step.label, step.key)
+    for node in nodes:
+        time = time_of(inventory.places.root, node.label, node.key)
+        stage = _STAGES[node.kind]
         seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
     return seconds
 
 
-def _steps_of(done: Round) -> list[Step]:
-    """The round's steps, and those of round 0 that only the first round uses."""
-    found: dict[str, Step] = {}
-    pending = [done.model, *done.vectors, *done.evaluations.values()]
-    if done.statistics is not None:
-        pending.append(done.statistics)
-    while pending:
-        step = pending.pop()
-        if step.key in found or (step.group != done.number and not (done.number == 1 and step.group == 0)):
-            continue
-        found[step.key] = step
-        pending.extend(step.needs.values())
-    return sorted(found.values(), key=lambda step: step.label)
+def _own_nodes(arm: Arm, done: Round) -> list[Node]:
+    """The nodes that the round needs and no round before it has needed; data that are prepared before do not count."""
+    before = {key for one in arm.rounds[: done.number - 1] for key in one.nodes()}
+    data = {"corpus", "dataset"}
+    nodes = [
+        node
+        for key, node in done.nodes().items()
+        if key not in before and (node.kind not in data or node.key == (done.judged.pairs and done.judged.pairs.key))
+    ]
+    return sorted(nodes, key=lambda node: node.label)

@@ -7,11 +7,33 @@ from typing import Any
 
 from raydr.errors import ConfigError
 from raydr.indexing.backend import load_faiss
+from raydr.indexing.config import IndexConfig
+from raydr.models.scores.base import ScoreFunction
 
+#: Factory strings of the indexes that are searched exactly, whose vectors are half-precision numbers.
+EXACT = ("Flat", "SQfp16")
 FLAT_ROWS = 200_000
 EXHAUSTIVE_ROWS = 1_000_000
 #: FAISS wants at least so many training vectors for each centroid.
 ROWS_PER_CELL = 39
+
+
+def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: ScoreFunction) -> tuple[str, str]:
+    """The factory string of an index, and why.
+
+    Raises:
+        ConfigError: it cannot be searched with this score.
+    """
+    if settings.factory == "auto":
+        if score.is_inner_product:
+            return choose_factory(num_rows, dim, settings.train_rows)
+        return "SQfp16", f"searched exactly: the score function {score.name} is no inner product"
+    if settings.factory not in EXACT and not score.is_inner_product:
+        raise ConfigError(
+            f"index.factory {settings.factory!r} finds the largest inner products, and the score function {score.name} "
+            f"is none: set index.factory to auto, or to {' or '.join(EXACT)}, of which PyTorch looks at every passage"
+        )
+    return settings.factory, "as configured"
 
 
 def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:

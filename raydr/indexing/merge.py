@@ -21,7 +21,7 @@ class Found:
     could not be filled has row −1 and score −inf.
     """
 
-    #: Inner products, shape (queries, top_k).
+    #: Similarities, shape (queries, top_k).
     scores: NDArray[np.float32]
     #: Row of each passage in the corpus, shape (queries, top_k).
     rows: NDArray[np.int64]

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from raydr.indexing.backend import FaissError, has_cuda, load_faiss
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.factory import configure_search
+from raydr.indexing.factory import EXACT, configure_search
 from raydr.indexing.merge import Found, best, merge
 from raydr.indexing.shards import IndexShards
-from raydr.indexing.torch_flat import EXACT, TorchFlat
 
 #: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
 TIE_LIMIT = 1024
@@ -84,7 +83,7 @@ class ShardSearcher:
         config: Search settings.
         num_threads: Threads of FAISS in this process.
         device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device. Where the installed
-            FAISS has no CUDA, PyTorch searches the exact kinds of index.
+            FAISS has no CUDA, or the score is no inner product, PyTorch searches the exact kinds of index.
 
     Raises:
         FaissError: CUDA is asked for and not there, or only FAISS could search this kind of index with it.
@@ -97,6 +96,8 @@ class ShardSearcher:
         self._faiss = faiss
         self._gpu = None
         self._device = device
+        self._score = index.score
+        self._by_faiss_on_cpu = device == "cpu" and self._score.is_inner_product
         if device == "cuda":
             if has_cuda() and faiss.get_num_gpus() < 1:
                 raise FaissError("search.device is cuda, but FAISS sees no GPU here: set search.device=cpu")
@@ -105,7 +106,7 @@ class ShardSearcher:
                     f"search.device is cuda, but the installed FAISS has none, and PyTorch searches {', '.join(EXACT)} "
                     f"only, not {index.factory}: pip install 'raydr[gpu]', or set search.device=cpu"
                 )
-            self._gpu = faiss.StandardGpuResources() if has_cuda() else None
+            self._gpu = faiss.StandardGpuResources() if has_cuda() and self._score.is_inner_product else None
         self._num_threads = num_threads
         self._threads = ThreadPoolExecutor(num_threads, initializer=faiss.omp_set_num_threads, initargs=(1,))
         self._first_rows = [int(index.starts[shard]) for shard in shards]
@@ -113,10 +114,13 @@ class ShardSearcher:
 
     def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
-        if self._device == "cpu":
+        if self._by_faiss_on_cpu:
             return loaded
         if self._gpu is None:
-            return TorchFlat(loaded, self._device)
+            # Where FAISS searches, an actor starts without the seconds that importing PyTorch takes.
+            from raydr.indexing.torch_flat import TorchFlat
+
+            return TorchFlat(loaded, self._score, self._device)
         return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
 
     def search(self, vectors: NDArray[np.floating[Any]], top_k: int) -> Found:
@@ -127,7 +131,7 @@ class ShardSearcher:
         """
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
         share = math.ceil(len(queries) / self._num_threads)
-        if self._device != "cpu" or self._num_threads == 1 or share < QUERIES_PER_THREAD:
+        if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
             # Other libraries in the process change the number of OpenMP threads.
             self._faiss.omp_set_num_threads(self._num_threads)
             return self._search(queries, top_k)

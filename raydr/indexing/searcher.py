@@ -14,6 +14,9 @@ from raydr.errors import ConfigError, FingerprintError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.dual_encoder import load_tokenizer
+from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.models.inference import InferenceEncoder
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
@@ -29,7 +32,7 @@ class Hit:
     passage_id: str
     title: str
     text: str
-    #: Inner product of query and passage (their cosine, if the model normalises).
+    #: Similarity of query and passage, without the scale τ: with ``dual`` their inner product, or their cosine.
     score: float
 
 
@@ -119,10 +122,6 @@ class Searcher:
 
 def query_encoder(model: Artifact, num_threads: int | None = None) -> EncodeQueries:
     """The query side of a saved model as a function from texts to vectors, on the CPU in float32."""
-    from raydr.models.dual_encoder import load_tokenizer
-    from raydr.models.encode_config import TOKEN_BUDGET
-    from raydr.models.inference import InferenceEncoder
-
     path = model.folder.localize_all()
     tokenize = load_tokenizer(path, "query")
     encoder = InferenceEncoder(

@@ -3,7 +3,7 @@
 Artefact ``index``::
 
     trained.faiss         centroids and codebooks before any passage was added, where the index has such
-    shard-000.faiss       opens with faiss.read_index; inner product
+    shard-000.faiss       opens with faiss.read_index; inner product, unless the model's score is another
     shard-000.ids.arrow   row: int64 as FAISS returns it, passage_id: string
 """
 
@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from raydr.component import build
 from raydr.data.schema import read_arrow
 from raydr.errors import ArtifactError
 from raydr.indexing.backend import load_faiss
+from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
@@ -69,17 +71,22 @@ class IndexShards:
         return str(self.artifact.info["factory"])
 
     @property
+    def score(self) -> ScoreFunction:
+        """What the score of a query's and a passage's vector is."""
+        return build(ScoreFunction, self.artifact.info["score"])
+
+    @property
     def fingerprint(self) -> str:
         return self.artifact.fingerprint
 
     @property
     def model_fingerprint(self) -> str:
         """Fingerprint of the model that encoded the passages."""
-        return self.artifact.manifest.identity.inputs["model"]
+        return str(self.artifact.info["model"])
 
     @property
     def corpus_fingerprint(self) -> str:
-        return self.artifact.manifest.identity.inputs["corpus"]
+        return str(self.artifact.info["corpus"])
 
     def load(self, shard: int) -> Any:
         """The FAISS index of one shard; its codes are memory-mapped where the kind of index allows it.

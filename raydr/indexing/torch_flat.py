@@ -1,19 +1,16 @@
-"""Exact search with PyTorch: for GPUs where the installed FAISS has none."""
+"""Exact search with PyTorch: for GPUs where the installed FAISS has none, and for scores that are no inner product."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from raydr.indexing.backend import load_faiss
+from raydr.models.scores.base import ScoreFunction
 
-if TYPE_CHECKING:
-    import torch
-
-#: Factory strings of the indexes that are searched exactly, whose vectors are half-precision numbers.
-EXACT = ("Flat", "SQfp16")
 #: Bytes of scores that are held at a time.
 _SCORE_BYTES = 2**30
 #: Vectors read from the FAISS index at a time.
@@ -23,19 +20,19 @@ _READ_ROWS = 100_000
 class TorchFlat:
     """The vectors of an exact FAISS index in half precision on a device; searched as FAISS is.
 
-    Scores are inner products with sums in float32. Vectors and queries that come from raydr's embeddings are
-    half-precision numbers already, so nothing is rounded.
+    Scores are computed and summed in float32. Vectors and queries that come from raydr's embeddings are half-precision
+    numbers already, so nothing is rounded.
 
     Args:
-        index: a FAISS index of one of the kinds in :data:`EXACT`.
+        index: a FAISS index of one of the kinds in :data:`raydr.indexing.factory.EXACT`.
+        score: of a query's and a passage's vector.
         device: where the vectors go, for example ``cuda``.
         score_bytes: memory for scores; fewer vectors are looked at a time if there are more queries.
     """
 
-    def __init__(self, index: Any, device: str, score_bytes: int = _SCORE_BYTES) -> None:
-        import torch
-
+    def __init__(self, index: Any, score: ScoreFunction, device: str, score_bytes: int = _SCORE_BYTES) -> None:
         self.ntotal = int(index.ntotal)
+        self._score = score
         self._score_bytes = score_bytes
         self._vectors_ND = torch.empty((self.ntotal, int(index.d)), dtype=torch.float16, device=device)
         # A new name: `index` owns the object behind it.
@@ -49,15 +46,17 @@ class TorchFlat:
 
         Like FAISS, it keeps any of the vectors that share the score at the cut.
         """
-        import torch
-
         device = self._vectors_ND.device
         queries_QD = torch.from_numpy(queries).to(device)
+        half_QD = queries_QD.half()
+        if torch.equal(half_QD.float(), queries_QD):
+            # A product of half-precision numbers is quicker, where a score has one.
+            queries_QD = half_QD
         num_rows = max(width, self._score_bytes // (4 * max(1, len(queries))))
         scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
         rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
         for start in range(0, self.ntotal, num_rows):
-            found_QN = _inner_products(queries_QD, self._vectors_ND[start : start + num_rows])
+            found_QN = self._score.all_pairs(queries_QD, self._vectors_ND[start : start + num_rows])
             best_QK = found_QN.topk(min(width, found_QN.shape[1]), dim=1)
             scores_QK = torch.cat([scores_QK, best_QK.values], dim=1)
             rows_QK = torch.cat([rows_QK, best_QK.indices + start], dim=1)
@@ -65,14 +64,3 @@ class TorchFlat:
                 scores_QK, places_QK = scores_QK.topk(width, dim=1)
                 rows_QK = rows_QK.gather(1, places_QK)
         return scores_QK.cpu().numpy(), rows_QK.cpu().numpy()
-
-
-def _inner_products(queries_QD: torch.Tensor, vectors_ND: torch.Tensor) -> torch.Tensor:
-    """(Q, N) in float32."""
-    import torch
-
-    half_QD = queries_QD.to(torch.float16)
-    if queries_QD.device.type == "cuda" and torch.equal(half_QD.to(torch.float32), queries_QD):
-        # Products of half-precision numbers on the tensor cores, summed and returned in float32.
-        return torch.mm(half_QD, vectors_ND.T, out_dtype=torch.float32)
-    return queries_QD @ vectors_ND.to(torch.float32).T

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raydr.component import Config
+from raydr.component import Config, Pluggable
+from raydr.models.scores.base import ScoreFunction
+from raydr.models.scores.dual import Dual
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Side = Literal["query", "passage"]
 Similarity = Literal["cosine", "dot"]
@@ -47,6 +52,9 @@ class ModelConfig(Config):
     projection: int | None = Field(default=None, ge=1)
     """Width of a linear layer after pooling; none if null."""
 
+    score: Annotated[ScoreFunction, Pluggable()] = Dual()
+    """How the vectors of a query and of a passage become their similarity."""
+
     similarity: Similarity = "cosine"
     """``cosine`` scales vectors to length 1, ``dot`` leaves them as they are."""
 
@@ -75,3 +83,11 @@ class ModelConfig(Config):
 
     def side(self, side: Side) -> SideConfig:
         return self.query if side == "query" else self.passage
+
+    def logits(self, query: Tensor, passage: Tensor) -> Tensor:
+        """scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""
+        return self.scale * self.score.pairs(query, passage)
+
+    def logits_QP(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
+        """scale · similarity of every query with every passage, float32."""
+        return self.scale * self.score.all_pairs(query_QD, passage_PD)

@@ -19,6 +19,7 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.pair_scoring import FloatArray, IntArray
 from raydr.models.positions import check_length
 from raydr.models.precision import torch_dtype
+from raydr.models.threads import torch_threads
 from raydr.models.tokens import Tokens
 
 #: The file beside a saved cross-encoder that holds its :class:`CrossEncoderConfig`.
@@ -173,8 +174,7 @@ class CrossEncoderScorer:
     def __init__(
         self, model: str | Path, dtype: str, device: str, token_budget: int, num_threads: int | None = None
     ) -> None:
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
+        self.num_threads = num_threads
         self.token_budget = token_budget
         self.tokenizer = PairTokenizer(read_cross_encoder_config(model))
         self.model = CrossEncoder.load(model)
@@ -187,4 +187,5 @@ class CrossEncoderScorer:
             [passages.titles[at] for at in passage_P],
             [passages.texts[at] for at in passage_P],
         )
-        return probabilities(self.model, tokens, self.token_budget, self.tokenizer.pad_id)
+        with torch_threads(self.num_threads):
+            return probabilities(self.model, tokens, self.token_budget, self.tokenizer.pad_id)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -21,8 +20,6 @@ Batching = Literal["padded", "packed", "compiled"]
 
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
-
-    added_later: ClassVar[Mapping[str, Any]] = {"batching": "padded"}
 
     dtype: Dtype = "auto"
     """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it."""

@@ -18,6 +18,7 @@ from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
 from raydr.models.packing import pack, plan_packs, use_packed_attention
 from raydr.models.precision import torch_dtype
+from raydr.models.threads import torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 
@@ -96,8 +97,7 @@ class InferenceEncoder:
         num_threads: int | None = None,
         batching: Batching = "padded",
     ) -> None:
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
+        self.num_threads = num_threads
         self.token_budget = token_budget
         self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
@@ -110,8 +110,9 @@ class InferenceEncoder:
 
     def encode(self, tokens: Tokens) -> NDArray[np.float16]:
         """Vectors (N, dim) in float16, rows in the order given, unit length if the similarity is cosine."""
-        if self.first_position is not None:
-            vectors_ND = encode_packed_tokens(self.tower, tokens, self.token_budget, self.first_position)
-        else:
-            vectors_ND = encode_tokens(self.tower, tokens, self.token_budget, self.pad_id)
+        with torch_threads(self.num_threads):
+            if self.first_position is not None:
+                vectors_ND = encode_packed_tokens(self.tower, tokens, self.token_budget, self.first_position)
+            else:
+                vectors_ND = encode_tokens(self.tower, tokens, self.token_budget, self.pad_id)
         return vectors_ND.astype(np.float16)

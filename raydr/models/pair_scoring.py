@@ -14,6 +14,7 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower, read_config
 from raydr.models.inference import encode_tokens
 from raydr.models.precision import torch_dtype
+from raydr.models.scores.base import ScoreFunction
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,13 +31,18 @@ class PairScorer(Protocol):
 
 
 def pair_similarities(
-    query_QD: NDArray[np.float32], passage_ND: NDArray[np.float32], query_P: IntArray, passage_P: IntArray
+    score: ScoreFunction,
+    query_QD: NDArray[np.float32],
+    passage_ND: NDArray[np.float32],
+    query_P: IntArray,
+    passage_P: IntArray,
 ) -> FloatArray:
-    """Dot products of P pairs of rows, shape (P,)."""
+    """Similarities of P pairs of rows, shape (P,)."""
+    queries, passages = torch.from_numpy(query_QD), torch.from_numpy(passage_ND)
     scores_P = np.empty(len(query_P), dtype=np.float64)
     for start in range(0, len(query_P), _CHUNK):
         chunk = slice(start, start + _CHUNK)
-        scores_P[chunk] = np.einsum("pd,pd->p", query_QD[query_P[chunk]], passage_ND[passage_P[chunk]])
+        scores_P[chunk] = score.pairs(queries[query_P[chunk]], passages[passage_P[chunk]]).numpy()
     return scores_P
 
 
@@ -57,17 +63,17 @@ class DualEncoderScorer:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self.token_budget = token_budget
-        config = read_config(model)
-        #: τ; scores are similarities times this in training.
-        self.scale = config.scale
+        #: Says what the score of two vectors is.
+        self.config = read_config(model)
         query = load_tower(model, "query").ready(device, torch_dtype(dtype))
         self.towers = {"query": query, "passage": query}
-        if config.towers == "two":
+        if self.config.towers == "two":
             self.towers["passage"] = load_tower(model, "passage").ready(device, torch_dtype(dtype))
         self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         return pair_similarities(
+            self.config.score,
             self.encode("query", None, queries),
             self.encode("passage", passages.titles, passages.texts),
             query_P,

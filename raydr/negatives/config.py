@@ -12,9 +12,9 @@ from raydr.component import Config
 class NegativesConfig(Config):
     """Where the candidate hard negatives come from."""
 
-    miner: Literal["bm25", "source", "run"] = "bm25"
-    """``bm25``: the best BM25 passages that are not positives; ``source``: those that came with the data; ``run``:
-    those of a search with a dense model."""
+    miner: str = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Who proposes them: ``bm25``; ``source``, those that came with the data; or whose run is mined: a model's name
+    (``trained`` is then trained without judges on BM25's candidates), or that of an imported run."""
 
     depth: int = Field(default=30, ge=1)
     """Candidates kept for each query."""

@@ -8,7 +8,7 @@ order of the ranks, a window is kept.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +75,3 @@ class MiningCounts:
         self.negatives += num
         self.dropped_positive += kept.dropped_positive
         self.dropped_identical += kept.dropped_identical
-
-    def add(self, other: MiningCounts) -> None:
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from raydr.data.schema import VERDICTS
 from raydr.noise.detection_report import report_detection
-from raydr.noise.judges.base import FloatArray, Judge
+from raydr.noise.judges.base import FloatArray, Judge, Verdicts
 from raydr.noise.judges.sieve import Sieve
 
 
@@ -68,3 +69,19 @@ def summarize_verdicts(
         report = report_detection(np.concatenate(truths), np.concatenate(flags), suspicion, probability)
         summary["detection"] = {**asdict(report), "bins": [asdict(part) for part in report.bins]}
     return summary
+
+
+def verdict_table(
+    judge: Judge, query_ids: list[str], passage_ids: list[str], verdicts: Verdicts, truth: list[bool | None]
+) -> pa.Table:
+    """Verdicts as the table that is written."""
+    columns = [
+        pa.array(query_ids, pa.string()),
+        pa.array(passage_ids, pa.string()),
+        pa.array([judge.name] * len(query_ids), pa.string()),
+        pa.array(verdicts.score.astype(np.float32)),
+        pa.array(verdicts.action.tolist(), pa.string()),
+        pa.array(verdicts.weight.astype(np.float32)),
+        pa.array(truth, pa.bool_()),
+    ]
+    return pa.Table.from_arrays(columns, schema=VERDICTS)

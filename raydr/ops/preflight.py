@@ -1,4 +1,4 @@
-"""What a stage reads, looked at before the stage is run: is it there, and does it look as it should?
+"""What a run reads, looked at before it is begun: is it there, and does it look as it should?
 
 Needs neither Ray nor a GPU, and reads a few rows at most.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, get_args
 
 from raydr.config.run import RunConfig
 from raydr.data.config import DataConfig
@@ -15,14 +14,8 @@ from raydr.data.inputs import Input, exists, looking_for_inputs
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Source
 from raydr.errors import ArtifactError, DataError, ModelError
-from raydr.graph.workspace import TRAINED, Workspace
+from raydr.graph.places import Places
 from raydr.models.checkpoint import resolve_checkpoint
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-
-#: What can be looked at, in the order of a run.
-Stage = Literal["prepare", "train", "encode", "index", "refresh", "tune", "evaluate"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 
 #: Rows of a raw file that are read to see whether its format is the expected one.
 _ROWS = 20
@@ -30,70 +23,22 @@ _ROWS = 20
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a stage reads; ``problem`` is empty if it is there and looks right."""
+    """One thing that a run reads; ``problem`` is empty if it is there and looks right."""
 
     what: str
     where: str
     problem: str = ""
 
 
-def check_inputs(config: RunConfig, stage: Stage, model: str = TRAINED) -> list[Need]:
-    """Everything that a stage of a run reads, with what is wrong with it.
-
-    Args:
-        config: the run.
-        stage: of it.
-        model: name of the model in the working folder that it reads.
+def check_inputs(config: RunConfig) -> list[Need]:
+    """What a run reads that it cannot make: raw files, unless they were prepared before, and checkpoints.
 
     Raises:
         ArtifactError: the working folder is of a kind that cannot be looked into.
     """
-    if stage == "prepare":
-        return _raw(config.data)
-    place = Workspace(Folder(config.workdir).absolute())
-    dataset = place.noisy_dataset if config.inject_noise is not None else place.dataset
-    corpus = place.corpus
-    prepared = [
-        _artifact("data set", dataset, "dataset", "jobs/prepare.py"),
-        _artifact("corpus", corpus, "corpus", "jobs/prepare.py"),
-    ]
-    match stage:
-        case "refresh" | "tune":
-            # They prepare what is not prepared.
-            raw = [] if not any(need.problem for need in prepared) else _raw(config.data)
-            return [*raw, *_checkpoints(config)]
-        case "train":
-            return [*prepared, *_negatives(config, place), *_checkpoints(config)]
-        case "encode":
-            return [_artifact("model", place.model(model), "model", "jobs/train.py"), prepared[1]]
-        case "index":
-            return [_artifact("passage vectors", place.passages(model), "embeddings", "jobs/encode.py")]
-        case "evaluate":
-            return [
-                *prepared,
-                _artifact("model", place.model(model), "model", "jobs/train.py"),
-                _artifact("index", place.index(model), "index", "jobs/index.py"),
-            ]
-
-
-def _artifact(what: str, folder: Folder, kind: str, made_by: str) -> Need:
-    try:
-        Artifact.open(folder, kind)
-    except ArtifactError as error:
-        return Need(what, folder.url, f"{error} ({made_by} makes it)")
-    return Need(what, str(folder))
-
-
-def _negatives(config: RunConfig, place: Workspace) -> list[Need]:
-    """The mined candidates that training draws from, if it draws any and does not take those of the data."""
-    settings = config.negatives
-    if settings is None or not config.some_training_draws_candidates:
-        return []
-    source = TRAINED if settings.miner == "run" else settings.miner
-    folder = place.negatives(f"{source}-{config.data.train_split}")
-    # What a model has found is mined when there is a model.
-    made_by = "jobs/prepare.py" if source != TRAINED else "raydr mine, after a search of the training split,"
-    return [_artifact(f"candidates by {source}", folder, "negatives", made_by)]
+    places = Places.of(config.workdir)
+    prepared = all(places.pointer(name) is not None for name in ("corpus", "dataset"))
+    return [*([] if prepared else raw_inputs(config.data)), *_checkpoints(config)]
 
 
 def _checkpoints(config: RunConfig) -> list[Need]:
@@ -113,7 +58,7 @@ def _checkpoints(config: RunConfig) -> list[Need]:
     return found
 
 
-def _raw(config: DataConfig) -> list[Need]:
+def raw_inputs(config: DataConfig) -> list[Need]:
     """The reader's files, and whether their first rows can be read."""
     problem, sources = "", list[Source]()
     with looking_for_inputs() as inputs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.noise.detector import Axis, MixtureFit, to_axis
+from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
 from raydr.pages.figure import COLORS, Draw, grid, legend, png
 from raydr.pages.plots import Gaussian, draw_mixture, mixture_histogram
 

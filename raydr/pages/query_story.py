@@ -2,16 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from raydr.runtime.console import counted, shown
-from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
 #: Characters of a passage that are shown.
 MAX_TEXT = 600
 _STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "magenta"}
+
+
+@dataclass(frozen=True)
+class GivenVerdict:
+    """What one judge said of one passage; ``score_name`` says what its score is, ``artifact`` names where."""
+
+    judge: str
+    score_name: str
+    score: float
+    action: str
+    weight: float
+    truth: bool | None
+    artifact: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a candidate comes from, and what was made of it in that artefact; as in the table ``negatives``."""
+
+    artifact: str
+    miner: str
+    round: int
+    rank: int
+    score: float | None
+    positive_score: float | None
+    action: str
+    weight: float
+    noise: str | None
+
+
+@dataclass(frozen=True)
+class ExplainedPassage:
+    """One passage and all that was said of it for the query.
+
+    Args:
+        passage_id, title, text: the passage.
+        verdicts: of all judges, in the order of the artefacts' names.
+        provenance: where it was proposed as a negative; empty for positives.
+        relevance: as annotated; None for negatives.
+        noise: how the annotation was made noisy on purpose; None if it was not.
+        original_passage_id: what stood in its place before.
+    """
+
+    passage_id: str
+    title: str
+    text: str
+    verdicts: tuple[GivenVerdict, ...]
+    provenance: tuple[Provenance, ...] = ()
+    relevance: int | None = None
+    noise: str | None = None
+    original_passage_id: str | None = None
+
+
+@dataclass(frozen=True)
+class QueryStory:
+    """One query with its positives and its negatives, these in the order of their best rank.
+
+    ``of_other_data`` names the artefacts that were left out, since they were made of another data set.
+    """
+
+    query_id: str
+    split: str
+    text: str
+    answers: tuple[str, ...]
+    positives: tuple[ExplainedPassage, ...]
+    negatives: tuple[ExplainedPassage, ...]
+    of_other_data: tuple[str, ...] = ()
 
 
 def print_story(story: QueryStory, console: Console) -> None:

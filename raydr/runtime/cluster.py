@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -38,49 +39,100 @@ class RayConfig(Config):
     object_store_gib: float = Field(default=1.0, gt=0)
     """Shared memory for Ray's objects."""
 
+    in_process_rows: int = Field(default=1_000, ge=0)
+    """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
+    starts no Ray, where that would be a local one without GPUs for it; 0 always takes Ray."""
+
     temp_dir: str = ""
     """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""
 
 
+class _Session:
+    """Which Ray this process is to use, and whether it has begun to."""
+
+    config: RayConfig | None = None
+    dashboard = False
+    lock = threading.Lock()
+
+
 @contextmanager
-def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
-    """Ray for the duration of the block; a Ray that was already connected is used and left running.
+def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
+    """Ray for the duration of the block, from the first :func:`start_ray` in it on; shut down at its end.
+
+    A Ray that was already connected is used and left running.
 
     Args:
         config: where Ray is, or its resources if it is started here.
         dashboard: start a local Ray with its dashboard. Without it Ray Train cannot clean up after a group whose parent
             was killed, as a search kills trials.
     """
+    before = _Session.config, _Session.dashboard
+    owner = not is_connected()
+    _Session.config, _Session.dashboard = config, dashboard
+    try:
+        yield
+    finally:
+        _Session.config, _Session.dashboard = before
+        # After Ctrl-C steps may still be running in threads, and Ray's core crashes when it is taken from under them.
+        if owner and is_connected() and not step_threads():
+            import ray
+
+            ray.shutdown()
+
+
+@contextmanager
+def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
+    """A :func:`ray_session` whose Ray is there from the beginning of the block."""
+    with ray_session(config, dashboard):
+        start_ray()
+        yield
+
+
+def start_ray() -> None:
+    """Connect to the Ray of the session, or start it on this machine; nothing happens if that was done."""
     import ray
 
-    if ray.is_initialized():
-        yield
-        return
-    quiet_ray_logs()
-    _bound_worker_memory()
-    there = config.address or os.environ.get("RAY_ADDRESS")
-    if there:
-        knock(there)
-        ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
-    else:
+    with _Session.lock:
+        if ray.is_initialized():
+            return
+        config = _Session.config
+        if config is None:
+            raise ClusterError("Ray is used outside of a session: wrap the call in raydr.runtime.cluster.ray_session")
+        quiet_ray_logs()
+        _bound_worker_memory()
+        if there := _address(config):
+            knock(there)
+            ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
+            return
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         ray.init(
             address="local",
             num_cpus=config.num_cpus or os.cpu_count(),
             num_gpus=config.num_gpus,
             object_store_memory=int(config.object_store_gib * 2**30),
-            include_dashboard=dashboard,
+            include_dashboard=_Session.dashboard,
             logging_level="ERROR",
             # What workers print goes to Ray's log folder; raydr's stages report what matters themselves.
             log_to_driver=False,
             _temp_dir=str(temp_dir),
         )
-    try:
-        yield
-    finally:
-        # After Ctrl-C steps may still be running in threads, and Ray's core crashes when it is taken from under them.
-        if not step_threads():
-            ray.shutdown()
+
+
+def local_session() -> RayConfig | None:
+    """The session's settings if its Ray is, or would be, one that raydr starts on this machine; else None."""
+    config = _Session.config
+    return config if config is not None and not _address(config) else None
+
+
+def _address(config: RayConfig) -> str:
+    return config.address or os.environ.get("RAY_ADDRESS", "")
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a Ray."""
+    # Nobody has connected where nobody has imported Ray, which takes a second.
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
 
 
 def step_threads() -> list[threading.Thread]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,9 +22,6 @@ from rich.progress import (
 from rich.progress import Task as ProgressTask
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from raydr.indexing.searcher import Hit
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -133,16 +129,3 @@ def progress_bar(description: str, total: float, unit: str) -> Iterator[Progress
     )
     with progress:
         yield ProgressBar(progress, progress.add_task(description, total=total))
-
-
-def show_hits(query: str, hits: Sequence[Hit]) -> None:
-    """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
-    out = output()
-    out.print(Text(shown(query), style="bold"))
-    for hit in hits:
-        head = Text.assemble(
-            (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)
-        )
-        out.print(head)
-        text = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
-        out.print(Padding(Text(shown(text)), (0, 0, 1, 5), expand=False))

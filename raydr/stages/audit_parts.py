@@ -1,9 +1,9 @@
-"""What an audit counts in one part of the verdicts; each function runs as a Ray task and returns a few numbers."""
+"""What an audit counts in one part of the verdicts; each call returns a few numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,20 @@ from raydr.data.schema import VERDICTS, read_arrow, read_parquet, write_parquet
 from raydr.noise.agreement import Agreement, AlignedVerdicts, align
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 from raydr.noise.offenders import Offender, worst_offenders
-from raydr.stages.units import write_unit
-from raydr.store.artifact import Artifact
+from raydr.store.artifact import Artifact, Part, write_and_record
 from raydr.store.folder import Folder
+
+
+@dataclass(frozen=True)
+class AuditInputs:
+    """What is audited; small and picklable."""
+
+    split: str
+    dataset: Folder
+    corpus: Folder
+    negatives: Folder | None
+    #: By judge.
+    verdicts: dict[str, Folder]
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class PartFindings:
         all_queries: of judges of negatives: false negatives by judge.
         trusted_queries: the same without the queries whose annotated pair is suspected.
         num_known, num_known_trusted: known false negatives, in all queries and in the trusted ones.
-        record: of the part that was written, as :func:`raydr.stages.units.write_unit` returns it; None if none was.
+        written: the part that was written, if one was, by name.
     """
 
     agreement: Agreement
@@ -39,7 +50,7 @@ class PartFindings:
     trusted_queries: dict[str, FalseNegativeStatistics]
     num_known: int = 0
     num_known_trusted: int = 0
-    record: dict[str, Any] | None = None
+    written: dict[str, Part] = field(default_factory=dict)
 
 
 def suspected_queries(verdicts: Folder, split: str) -> NDArray[np.uint64]:
@@ -52,26 +63,25 @@ def suspected_queries(verdicts: Folder, split: str) -> NDArray[np.uint64]:
     return np.unique(np.concatenate(hashes))
 
 
-def audit_pairs(judges: list[str], verdicts: list[Folder], judged: str, num_offenders: int) -> PartFindings:
+def audit_pairs(inputs: AuditInputs, judges: list[str], judged: str, num_offenders: int) -> PartFindings:
     """Agreement and worst offenders of one part of the verdicts on pairs.
 
     Args:
+        inputs: what is audited.
         judges: names of the judges.
-        verdicts: their artefacts, in the same order.
         judged: how the names of the verdicts on one part of the pairs begin.
         num_offenders: kept, by judge.
     """
-    aligned = _aligned(judges, verdicts, judged)
+    aligned = _aligned(inputs, judges, judged)
     everything_M = np.ones(len(aligned.query_ids), dtype=np.bool_)
     offenders = {judge: worst_offenders(aligned, judge, num_offenders, everything_M) for judge in judges}
     return PartFindings(Agreement.of(aligned), offenders, {}, {})
 
 
 def audit_negatives(
+    inputs: AuditInputs,
     judges: list[str],
-    verdicts: list[Folder],
     judged: str,
-    negatives: Folder,
     mined: str,
     suspected: NDArray[np.uint64],
     num_offenders: int,
@@ -84,19 +94,19 @@ def audit_negatives(
     to a mismatched positive all candidates look like positives.
 
     Args:
+        inputs: what is audited.
         judges: names of the judges.
-        verdicts: their artefacts, in the same order.
         judged: how the names of the verdicts on one part of the candidates begin; it holds whole queries.
-        negatives: what was judged.
-        mined: the part of it that the queries are in.
+        mined: the part of the candidates that the queries are in.
         suspected: as from :func:`suspected_queries`.
         num_offenders: kept, by judge.
         output: the folder of the audit.
         written: name of the part to write: (query_id, judge, candidates, flagged, first_rank, suspected).
     """
-    aligned = _aligned(judges, verdicts, judged)
+    aligned = _aligned(inputs, judges, judged)
     query_ids, query_M = np.unique(np.asarray(aligned.query_ids, dtype=object), return_inverse=True)
-    rank_M = _ranks(aligned, read_arrow(Artifact.open(negatives, "negatives").local(mined)))
+    assert inputs.negatives is not None
+    rank_M = _ranks(aligned, read_arrow(Artifact.open(inputs.negatives, "negatives").local(mined)))
     suspected_Q = np.isin(hash_strings(query_ids.tolist()), suspected)
     trusted_M = ~suspected_Q[query_M]
     everywhere: dict[str, FalseNegativeStatistics] = {}
@@ -116,14 +126,14 @@ def audit_negatives(
         trusted,
         int(known_M.sum()),
         int((known_M & trusted_M).sum()),
-        write_unit(output, written, len(table), lambda path: write_parquet(table, path)),
+        {written: write_and_record(output, written, len(table), partial(write_parquet, table))},
     )
 
 
-def _aligned(judges: list[str], verdicts: list[Folder], judged: str) -> AlignedVerdicts:
+def _aligned(inputs: AuditInputs, judges: list[str], judged: str) -> AlignedVerdicts:
     tables = []
-    for folder in verdicts:
-        opened = Artifact.open(folder, "verdicts")
+    for judge in judges:
+        opened = Artifact.open(inputs.verdicts[judge], "verdicts")
         mine = [read_parquet(opened.local(name)) for name in opened.parts() if name.startswith(judged)]
         tables.append(pa.concat_tables(mine) if mine else VERDICTS.empty_table())
     return align(judges, tables)

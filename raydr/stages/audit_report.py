@@ -1,10 +1,11 @@
-"""The last step of an audit: texts of the worst offenders, pictures and the page; run as one Ray task."""
+"""The last step of an audit: texts of the worst offenders, pictures and the page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.noise.audit_result import AuditResult, PairFindings
-from raydr.noise.detector import MixtureFit
+from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
+from raydr.noise.passage_kinds import KINDS
 from raydr.pages.audit import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.plots import distributions
-from raydr.stages.audit_scores import KINDS
-from raydr.stages.judge_negatives import positives_of, query_texts
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder, write_part
+from raydr.stages.audit_parts import AuditInputs
+from raydr.store.artifact import Artifact, Part, write_and_record
+from raydr.store.folder import Folder
 
 SUMMARY, REPORT, OFFENDERS = "summary.json", "report.html", "offenders.parquet"
 #: Folder of the pictures.
 PLOTS = "plots"
-
-
-@dataclass(frozen=True)
-class AuditInputs:
-    """What is audited; small and picklable."""
-
-    split: str
-    dataset: Folder
-    corpus: Folder
-    negatives: Folder | None
-    #: By judge.
-    verdicts: dict[str, Folder]
 
 
 def write_report(
@@ -51,7 +41,7 @@ def write_report(
     scores: list[str],
     provenance: list[tuple[str, str]],
     output: Folder,
-) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+) -> tuple[dict[str, Part], dict[str, Any]]:
     """Draw and write everything.
 
     Args:
@@ -63,7 +53,7 @@ def write_report(
         output: the folder of the audit.
 
     Returns:
-        The records of the parts that were written, and the main figures with the pictures' captions.
+        The parts that were written, and the main figures with the pictures' captions.
     """
     detections = {one.judge: _detection(inputs, one) for one in result.pairs}
     result = replace(
@@ -89,9 +79,9 @@ def write_report(
         REPORT: audit_page(result, pictures, shown, provenance).encode(),
         **{f"{PLOTS}/{name}": png for name, (png, _) in pictures.all.items()},
     }
-    parts = {name: write_part(output, name, 0, _writer(content)) for name, content in contents.items()}
+    parts = {name: write_and_record(output, name, 0, _writer(content)) for name, content in contents.items()}
     table = _offender_table(shown)
-    parts[OFFENDERS] = write_part(output, OFFENDERS, len(table), lambda path: write_parquet(table, path))
+    parts[OFFENDERS] = write_and_record(output, OFFENDERS, len(table), partial(write_parquet, table))
     return parts, {**result.numbers, "captions": captions}
 
 

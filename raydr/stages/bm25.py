@@ -4,33 +4,34 @@ Artefact ``bm25``::
 
     index/data.csc.index.npy ...    the files of bm25s, memory-mapped by every searcher
 
-The index is built by one task in the memory of one node, see :mod:`raydr.negatives.bm25` for the sizes. For tens
-of millions of passages bring a run from Lucene instead: :func:`raydr.stages.runs.import_trec_run`.
+The corpus is cut into terms part by part; the index is built by one task in the memory of one node, see
+:mod:`raydr.negatives.bm25` for the sizes. For tens of millions of passages bring a run from Lucene instead:
+:func:`raydr.stages.runs.import_trec_run`.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow
-from raydr.errors import DataError
+from raydr.data.schema import read_arrow, write_arrow
 from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
 from raydr.negatives.config import BM25Config
 from raydr.runtime.console import say
-from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
-from raydr.stages.tasks import fetch, results, wait_for
-from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
-from raydr.store.folder import Folder, write_part
+from raydr.stages.parts import make_parts, scratch_parts
+from raydr.stages.pool import Pool
+from raydr.stages.runs import part_name, rank_rows, write_run_part
+from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.folder import Folder
 
 #: Raised when another index comes out of the same settings. 2: words keep their combining marks.
 VERSION = 2
@@ -38,83 +39,55 @@ VERSION = 2
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
+#: One row: the terms of one part of the corpus, see :class:`raydr.negatives.bm25.TokenizedTexts`.
+_TERMS = pa.schema(
+    [
+        ("vocabulary", pa.list_(pa.string())),
+        ("tokens", pa.large_list(pa.int32())),
+        ("lengths", pa.list_(pa.int32())),
+    ]
+)
 
-def bm25(config: RunConfig, corpus: Folder, output: Folder, overwrite: bool = False) -> Artifact:
+
+def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config) -> dict[str, Any]:
     """Index a corpus for BM25: its parts are cut into terms in parallel, one task builds the index.
 
     Raises:
         DataError: no passage has a term.
     """
-    import ray
-
-    opened = Corpus.open(corpus)
-    identity = Identity(
-        kind="bm25", version=VERSION, config=config.bm25.fingerprint_settings(), inputs={"corpus": opened.fingerprint}
-    )
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"bm25 {output}: already there with the same fingerprint, reused")
-            return state
-        tokenize = ray.remote(num_cpus=1)(_tokenize_part)
-        tokenized = [tokenize.remote(corpus, at, config.bm25) for at in range(len(opened.part_names))]
-        for _ in wait_for(tokenized, "bm25: cut into terms", "parts"):
-            pass
-        say(f"bm25: indexing {len(opened):,} passages")
-        built = fetch(ray.remote(num_cpus=1)(_build).remote(tokenized, config.bm25, output))
-        state.done.update({name: Part.model_validate(part) for name, part in built["parts"].items()})
-        info = {"num_passages": len(opened), "num_terms": built["num_terms"]}
-        return state.finish(info, run_config=config.model_dump(mode="json"))
+    passages = Corpus(corpus)
+    names = [f"index/{file}" for file in INDEX_FILES]
+    if not set(names) <= making.done.keys():
+        terms = scratch_parts(making, "terms")
+        calls = {f"part-{part:05d}.arrow": (corpus.folder, part, settings) for part in range(len(passages.part_names))}
+        make_parts(terms, pool, _tokenize_part, calls, "bm25: cut into terms")
+        say(f"bm25: indexing {len(passages):,} passages")
+        making.done.update(pool.run(_build, making.folder, terms.folder, sorted(calls), settings))
+    return {
+        "num_passages": len(passages),
+        "num_terms": making.done[names[0]].counts["num_terms"],
+        "settings": settings.model_dump(mode="json"),
+    }
 
 
 def search_bm25(
-    config: RunConfig,
-    split: str,
-    dataset: Folder,
-    corpus: Folder,
-    bm25: Folder,
-    output: Folder,
-    overwrite: bool = False,
-) -> Artifact:
-    """Search every query of a split and write a ``run`` with the best ``search.top_k`` passages of each.
+    making: Building, pool: Pool, dataset: Artifact, corpus: Artifact, bm25: Artifact, *, split: str, top_k: int
+) -> dict[str, Any]:
+    """Search every query of a split: a ``run`` with the best ``top_k`` passages of each.
 
     Queries without a term that the corpus has get no rows; evaluation counts them and scores them 0.
 
     Raises:
-        DataError: the index was made for another corpus.
+        DataError: the data set has no such split.
     """
-    import ray
-
-    index = Artifact.open(bm25, "bm25")
-    opened = Dataset.open(dataset)
-    corpus_fingerprint = Corpus.open(corpus).fingerprint
-    if index.manifest.identity.inputs["corpus"] != corpus_fingerprint:
-        raise DataError(f"the BM25 index at {bm25} was not made from the corpus at {corpus}: run bm25 for this corpus")
-    identity = Identity(
-        kind=KIND,
-        config={"split": split, "top_k": config.search.top_k},
-        inputs={"dataset": opened.fingerprint, "bm25": index.fingerprint},
-    )
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"run {output}: already there with the same fingerprint, reused")
-            return state
-        portions = list(_portions(opened, split))
-        search = ray.remote(num_cpus=1)(_search_part)
-        names = [part_name(number) for number in range(len(portions))]
-        pending = [
-            search.remote(dataset, corpus, bm25, config.search.top_k, portion, output, name)
-            for name, portion in zip(names, portions, strict=True)
-            if name not in state.done
-        ]
-        for name, part in results(pending, "bm25: search", "parts"):
-            state.done[name] = Part.model_validate(part)
-        info = {
-            "system": "bm25",
-            "split": split,
-            "top_k": config.search.top_k,
-            "num_queries": sum(stop - start for _, start, stop in portions),
-        }
-        return state.finish(info, run_config=config.model_dump(mode="json"))
+    portions = list(_portions(Dataset(dataset), split))
+    calls = {
+        part_name(number): (dataset.folder, corpus.folder, bm25.folder, bm25.fingerprint, top_k, portion)
+        for number, portion in enumerate(portions)
+    }
+    make_parts(making, pool, _search_part, calls, "bm25: search")
+    num_queries = sum(stop - start for _, start, stop in portions)
+    return {"system": "bm25", "split": split, "top_k": top_k, "num_queries": num_queries}
 
 
 def _portions(dataset: Dataset, split: str) -> Iterator[tuple[str, int, int]]:
@@ -127,25 +100,32 @@ def _portions(dataset: Dataset, split: str) -> Iterator[tuple[str, int, int]]:
             yield name, start, min(start + QUERIES_PER_PART, rows)
 
 
-def _tokenize_part(corpus: Folder, part: int, config: BM25Config) -> TokenizedTexts:
-    table = Corpus.open(corpus).part(part)
+def _tokenize_part(folder: Folder, name: str, corpus: Folder, part: int, settings: BM25Config) -> Mapping[str, Part]:
+    passages = Corpus.open(corpus).part(part)
     texts = (
         join_passage(title, text)
-        for title, text in zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+        for title, text in zip(passages["title"].to_pylist(), passages["text"].to_pylist(), strict=True)
     )
-    return Analyzer(config).tokenize(texts)
+    terms = Analyzer(settings).tokenize(texts)
+    table = pa.table([[terms.vocabulary], [terms.tokens], [terms.lengths]], schema=_TERMS)
+    return {name: write_and_record(folder, name, len(passages), lambda path: write_arrow(table, path))}
 
 
-def _build(tokenized: list[Any], config: BM25Config, output: Folder) -> dict[str, Any]:
-    """Index the parts, fetched one after the other, and publish the files."""
+def _terms(folder: Folder, name: str) -> TokenizedTexts:
+    table = read_arrow(folder.localize(name))
+    vocabulary, tokens, lengths = (column.chunk(0)[0].values for column in table.columns)
+    return TokenizedTexts(vocabulary.to_pylist(), tokens.to_numpy(), lengths.to_numpy())
+
+
+def _build(folder: Folder, terms: Folder, parts: list[str], settings: BM25Config) -> Mapping[str, Part]:
+    """Index the parts, read one after the other, and publish the files."""
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
-        num_terms = build_index((fetch(reference) for reference in tokenized), config, scratch)
-        parts = {}
-        for file in INDEX_FILES:
-            name, made = f"index/{file}", Path(scratch) / file
-            parts[name] = write_part(output, name, 0, _mover(made))
-            record_part(output, name, parts[name])
-    return {"parts": parts, "num_terms": num_terms}
+        num_terms = build_index((_terms(terms, name) for name in parts), settings, scratch)
+        counts = {"num_terms": num_terms}
+        return {
+            f"index/{file}": write_and_record(folder, f"index/{file}", 0, _mover(Path(scratch) / file), counts)
+            for file in INDEX_FILES
+        }
 
 
 def _mover(made: Path) -> Callable[[str], None]:
@@ -155,25 +135,27 @@ def _mover(made: Path) -> Callable[[str], None]:
     return move
 
 
-#: The index that this worker process searched last: the next task of the same index finds it open and compiled.
-_opened: dict[str, BM25Index] = {}
-
-
-def _open_index(folder: Folder) -> BM25Index:
+@functools.lru_cache(maxsize=1)
+def _open_index(folder: Folder, fingerprint: str) -> BM25Index:
+    """The index that this process searches: the next part finds it open and compiled."""
     artifact = Artifact.open(folder, "bm25")
-    if artifact.fingerprint not in _opened:
-        _opened.clear()
-        paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
-        _opened[artifact.fingerprint] = BM25Index(paths, BM25Config.model_validate(artifact.manifest.identity.config))
-    return _opened[artifact.fingerprint]
+    paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
+    return BM25Index(paths, BM25Config.model_validate(artifact.info["settings"]))
 
 
 def _search_part(
-    dataset: Folder, corpus: Folder, bm25: Folder, top_k: int, portion: tuple[str, int, int], output: Folder, name: str
-) -> tuple[str, dict[str, Any]]:
+    folder: Folder,
+    name: str,
+    dataset: Folder,
+    corpus: Folder,
+    bm25: Folder,
+    fingerprint: str,
+    top_k: int,
+    portion: tuple[str, int, int],
+) -> Mapping[str, Part]:
     part, start, stop = portion
     queries = read_arrow(Artifact.open(dataset, "dataset").local(part)).slice(start, stop - start)
-    hits = _open_index(bm25).search(queries["text"].to_pylist(), top_k)
+    hits = _open_index(bm25, fingerprint).search(queries["text"].to_pylist(), top_k)
     counts = [len(one.rows) for one in hits]
     rows = np.concatenate([one.rows for one in hits])
     ranked = rank_rows(
@@ -181,6 +163,4 @@ def _search_part(
         pa.array(Corpus.open(corpus).ids(rows), type=pa.string()),
         pa.array(np.concatenate([one.scores for one in hits])),
     )
-    record = write_run_part(output, name, ranked)
-    record_part(output, name, record)
-    return name, record
+    return {name: write_run_part(folder, name, ranked)}

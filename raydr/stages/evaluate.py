@@ -8,24 +8,23 @@ Artefact ``evaluation``::
     metrics.png           bars with intervals
     report.html           all of it on one page
 
-Each part of a run is scored in a task of its own with the judgments of its queries; one more task puts the values
-together. The driver gets the means.
+Each part of a run is scored by itself with the judgments of its queries; the values, which are parts of their own until
+the artefact is finished, are then put together. The driver gets counts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import write_parquet
+from raydr.data.schema import read_parquet, write_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, as_rows, compare, summarize
@@ -39,11 +38,12 @@ from raydr.pages.evaluation import (
     evaluation_page,
     measure_rows,
 )
-from raydr.runtime.console import say, show_summary, show_table, warn
+from raydr.runtime.console import show_summary, show_table, warn
+from raydr.stages.parts import make_parts, scratch_parts, total_counts
+from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query
-from raydr.stages.tasks import fetch, wait_for
-from raydr.store.artifact import Artifact, Identity, Part, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.folder import Folder
 
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
@@ -57,85 +57,71 @@ _VALUES = pa.schema(
 
 
 def evaluate(
-    config: RunConfig,
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    runs: Mapping[str, Artifact],
+    *,
+    settings: EvaluateConfig,
     split: str,
-    dataset: Folder,
-    corpus: Folder,
-    runs: dict[str, Folder],
-    output: Folder,
-    overwrite: bool = False,
-    tables: bool = True,
-) -> Artifact:
+    seed: int,
+) -> dict[str, Any]:
     """Evaluate one or more runs on the queries of a split; each is compared with the first.
 
     All queries with a judgment count (answer accuracy: all queries with an answer that the settings allow): those that
     a run has no passage for score 0 and are counted.
 
     Args:
-        config: ``evaluate`` and ``seed`` are read.
-        split: the split.
+        making: the artefact.
+        pool: where parts of runs are scored.
         dataset: judgments and answers.
         corpus: the passages, for answer accuracy.
         runs: the runs, by the name of the system; their order is the order of the report.
-        output: where the artefact goes.
-        overwrite: replace what is at ``output``.
-        tables: print the means and comparisons.
+        settings: the measures, and how their uncertainty is shown.
+        split: the split.
+        seed: of the resamplings.
 
     Raises:
         ConfigError: there is no run, or a measure is unknown.
         DataError: a run has no query of the split, ranks a passage twice, or names passages that the corpus has not.
     """
-    import ray
-
     if not runs:
         raise ConfigError("evaluate needs at least one run; make one with raydr search")
-    settings = config.evaluate
-    parse_measures(settings.measures)
-    data = Dataset.open(dataset)
-    opened = {system: Run.open(run) for system, run in runs.items()}
-    identity = Identity(
-        kind="evaluation",
-        config={"split": split, "seed": config.seed, "systems": list(runs), **settings.fingerprint_settings()},
-        inputs={"dataset": data.fingerprint, "corpus": Corpus.open(corpus).fingerprint}
-        | {f"run:{system}": run.fingerprint for system, run in opened.items()},
-    )
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"evaluation {output}: already there with the same fingerprint, reused")
-            if tables:
-                show(load_result(state))
-            return state
-        for system, run in opened.items():
-            _warn_if_shallow(settings, system, run)
-        score = ray.remote(num_cpus=1, num_returns=2)(_score_part)
-        values: dict[str, list[Any]] = {system: [] for system in runs}
-        system_of: dict[Any, str] = {}
-        for system, run in opened.items():
-            for name in run.part_names:
-                scored, counted = score.remote(settings, split, dataset, corpus, runs[system], name)
-                values[system].append(scored)
-                system_of[counted] = system
-        # The values stay in the object store; the counts come here, and failures with them.
-        in_split, elsewhere = dict.fromkeys(runs, 0), dict.fromkeys(runs, 0)
-        for counted in wait_for(list(system_of), f"evaluate: {split}", "parts"):
-            known, unknown = fetch(counted)
-            in_split[system_of[counted]] += known
-            elsewhere[system_of[counted]] += unknown
-        for system, known in in_split.items():
-            if not known:
-                raise DataError(
-                    f"the run of {system!r} at {runs[system]} has no query of split {split!r}: "
-                    "was it made for another split?"
-                )
-        finish = ray.remote(num_cpus=1)(_finish)
-        parts = fetch(finish.remote(settings, config.seed, split, dataset, values, elsewhere, identity, output))
-        state.done.update({name: Part.model_validate(part) for name, part in parts.items()})
-        info = {"split": split, "systems": list(runs)}
-        made = state.finish(info, run_config=config.model_dump(mode="json"))
-    if tables:
-        show(load_result(made))
-    show_summary("evaluation", {"report": made.folder.path(REPORT), "per query": made.folder.path(PER_QUERY)})
-    return made
+    wanted = max([deepest_cutoff(parse_measures(settings.measures).values()), *settings.answer_cutoffs])
+    for system, run in runs.items():
+        _warn_if_shallow(wanted, system, run)
+    # By number: the name of a system need not be one of a file.
+    names = {
+        system: {f"{number}-{part}": part for part in Run(run).part_names}
+        for number, (system, run) in enumerate(runs.items())
+    }
+    values = scratch_parts(making, "values")
+    calls = {
+        name: (settings, split, dataset.folder, corpus.folder, runs[system].folder, part)
+        for system, parts in names.items()
+        for name, part in parts.items()
+    }
+    make_parts(values, pool, _score_part, calls, f"evaluate: {split}")
+    elsewhere: dict[str, int] = {}
+    for system, parts in names.items():
+        counts = total_counts(values, parts)
+        if not counts["in split"]:
+            raise DataError(
+                f"the run of {system!r} at {runs[system].folder} has no query of split {split!r}: "
+                "was it made for another split?"
+            )
+        elsewhere[system] = counts["elsewhere"]
+    if REPORT not in making.done:
+        parts_of = {system: list(parts) for system, parts in names.items()}
+        provenance = list(making.identity.inputs.items())
+        making.done.update(
+            pool.run(
+                _finish, making.folder, values.folder, settings, seed, split, dataset.folder, parts_of, elsewhere,
+                provenance,
+            )
+        )  # fmt: skip
+    return {"split": split, "systems": list(runs)}
 
 
 def load_result(artifact: Artifact) -> EvaluationResult:
@@ -150,8 +136,9 @@ def load_result(artifact: Artifact) -> EvaluationResult:
     )
 
 
-def show(result: EvaluationResult) -> None:
-    """Print the tables, and a warning for queries without results."""
+def show(artifact: Artifact) -> None:
+    """Print the tables of an ``evaluation``, a warning for queries without results, and where it is."""
+    result = load_result(artifact)
     columns, rows = measure_rows(result)
     show_table(f"{result.split}: mean [{result.confidence:.0%} bootstrap interval]", columns, rows)
     if result.comparisons:
@@ -162,12 +149,12 @@ def show(result: EvaluationResult) -> None:
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
+    show_summary("evaluation", {"report": artifact.folder.path(REPORT), "per query": artifact.folder.path(PER_QUERY)})
 
 
-def _warn_if_shallow(settings: EvaluateConfig, system: str, run: Run) -> None:
+def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
     """A run cut off before a measure's cut-off makes that measure too low."""
-    depth = run.artifact.info.get("top_k")
-    wanted = max([deepest_cutoff(parse_measures(settings.measures).values()), *settings.answer_cutoffs])
+    depth = run.info.get("top_k")
     if depth is not None and depth < wanted:
         warn(
             f"{system}: the run holds {depth} passages a query, but a measure looks at the first {wanted} and will be "
@@ -176,9 +163,16 @@ def _warn_if_shallow(settings: EvaluateConfig, system: str, run: Run) -> None:
 
 
 def _score_part(
-    settings: EvaluateConfig, split: str, dataset: Folder, corpus: Folder, run: Folder, part: str
-) -> tuple[tuple[Values, list[str]], tuple[int, int]]:
-    """Values of the queries of one part of one run, its queries, and how many of them are of the split and are not.
+    folder: Folder,
+    name: str,
+    settings: EvaluateConfig,
+    split: str,
+    dataset: Folder,
+    corpus: Folder,
+    run: Folder,
+    part: str,
+) -> Mapping[str, Part]:
+    """The values of the queries of one part of one run: a column a measure, null where it does not concern a query.
 
     Judged queries without results are added by :func:`_finish`.
     """
@@ -194,7 +188,10 @@ def _score_part(
         values |= {
             answer_label(k): {q: one[answer_label(k)] for q, one in answered.items()} for k in settings.answer_cutoffs
         }
-    return (values, list(ranking)), (queries.num_rows, len(ranking) - queries.num_rows)
+    columns = {label: pa.array(map(found.get, ranking), type=pa.float64()) for label, found in values.items()}
+    table = pa.table({"query_id": query_ids, **columns})
+    counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
+    return {name: write_and_record(folder, name, len(table), lambda path: write_parquet(table, path), counts)}
 
 
 def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
@@ -226,18 +223,17 @@ def _answers(settings: EvaluateConfig, queries: pa.Table) -> dict[str, list[str]
 
 
 def _finish(
+    folder: Folder,
+    values: Folder,
     settings: EvaluateConfig,
     seed: int,
     split: str,
     dataset: Folder,
-    values: dict[str, list[Any]],
-    elsewhere: dict[str, int],
-    identity: Identity,
-    output: Folder,
-) -> dict[str, dict[str, Any]]:
+    parts_of: Mapping[str, Sequence[str]],
+    elsewhere: Mapping[str, int],
+    provenance: list[tuple[str, str]],
+) -> Mapping[str, Part]:
     """Put the parts together, fill in queries without results, and write everything."""
-    import ray
-
     data = Dataset.open(dataset)
     judged = pc.unique(data.qrels(split)["query_id"]).to_pylist()
     answered = list(_answers(settings, data.queries(split))) if settings.answer_cutoffs else []
@@ -251,14 +247,12 @@ def _finish(
         expected |= {answer_label(cutoff): answered for cutoff in settings.answer_cutoffs}
     per_query: dict[str, Values] = {}
     counts: dict[str, dict[str, int]] = {}
-    for system, references in values.items():
-        scored: list[tuple[Values, list[str]]] = ray.get(references)
-        parts = [part for part, _ in scored]
-        per_query[system] = {label: _filled(label, ids, parts) for label, ids in expected.items()}
-        with_results = {query_id for _, query_ids in scored for query_id in query_ids}
+    for system, names in parts_of.items():
+        scored = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
+        per_query[system] = {label: _filled(label, ids, scored) for label, ids in expected.items()}
         counts[system] = {
             "judged": len(judged),
-            "without_results": len({*judged, *answered} - with_results),
+            "without_results": len({*judged, *answered} - set(scored["query_id"].to_pylist())),
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere[system],
         }
@@ -266,22 +260,21 @@ def _finish(
     result = EvaluationResult(
         split, settings.confidence, summarize(per_query, uncertainty), compare(per_query, uncertainty), counts
     )
-    return _write(result, per_query, list(identity.inputs.items()), output)
+    return _write(result, per_query, provenance, folder)
 
 
-def _filled(label: str, query_ids: Sequence[str], parts: list[Values]) -> dict[str, float]:
-    values = dict.fromkeys(query_ids, 0.0)
-    for part in parts:
-        values.update(part.get(label, {}))
-    return values
+def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
+    """The value of each query, in their order; 0 where the run has no result."""
+    found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
+    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
 
 
 def _write(
     result: EvaluationResult,
     per_query: dict[str, Values],
     provenance: list[tuple[str, str]],
-    output: Folder,
-) -> dict[str, dict[str, Any]]:
+    folder: Folder,
+) -> Mapping[str, Part]:
     rows = [
         (query_id, system, label, value)
         for system, measures in per_query.items()
@@ -305,14 +298,17 @@ def _write(
         PICTURE: picture,
         REPORT: evaluation_page(result, picture, provenance).encode("utf-8"),
     }
-    parts = {PER_QUERY: write_part(output, PER_QUERY, table.num_rows, lambda path: write_parquet(table, path))}
+    parts = {PER_QUERY: write_and_record(folder, PER_QUERY, len(table), lambda path: write_parquet(table, path))}
     for name, content in contents.items():
-        parts[name] = write_part(output, name, 0, _writer(content))
+        parts[name] = write_and_record(folder, name, 0, _writer(content))
     return parts
 
 
-def _writer(content: bytes) -> Any:
-    return lambda path: Path(path).write_bytes(content)
+def _writer(content: bytes) -> Callable[[str], None]:
+    def write(path: str) -> None:
+        Path(path).write_bytes(content)
+
+    return write
 
 
 def _json(value: object) -> bytes:

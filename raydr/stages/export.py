@@ -3,96 +3,73 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
-from raydr.component import build
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.errors import DataError
-from raydr.runtime.console import say, show_summary
-from raydr.stages.tasks import results
-from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
+from raydr.runtime.console import show_summary
+from raydr.stages.parts import make_parts, total_counts
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact, Building, Part, record_part
 from raydr.store.folder import Folder, write_part
 
 
 def export(
-    config: RunConfig,
-    corpus: Folder,
-    dataset: Folder,
-    negatives: Folder | None,
-    format: str | Writer,
-    output: Folder,
-    overwrite: bool = False,
-) -> Artifact:
+    making: Building, pool: Pool, corpus: Artifact, dataset: Artifact, negatives: Artifact | None, *, writer: Writer
+) -> dict[str, Any]:
     """Write the files of one format, each by a task of its own; ``manifest.json`` is put beside them.
 
     What a format cannot hold is left out and counted in the summary, and in the artefact's info.
 
     Args:
-        config: kept in the manifest.
+        making: the artefact.
+        pool: where files are written.
         corpus: the passages.
         dataset: queries, judgments and the data set's own negatives.
         negatives: mined or judged negatives, which go before the data set's own; may be None.
-        format: ``dpr``, ``beir`` or ``triples``, or a writer with settings of its own.
-        output: where the files go.
-        overwrite: replace what is at ``output``.
+        writer: of the format.
 
     Raises:
-        ConfigError: there is no such format.
         DataError: the inputs were not made for each other, or the format cannot hold a text as it is.
     """
-    import ray
-
-    writer = build(Writer, format) if isinstance(format, str) else format
-    exported = _open(corpus, dataset, negatives)
-    inputs = {"corpus": exported.corpus.fingerprint, "dataset": exported.dataset.fingerprint}
-    if exported.negatives is not None:
-        inputs["negatives"] = exported.negatives.fingerprint
-    identity = Identity(kind="export", config=writer.fingerprint_settings(), inputs=inputs)
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"export {output}: already there with the same fingerprint, reused")
-            return state
-        write_file = ray.remote(num_cpus=1)(_write_file)
-        # Counts are not stored with the files, so a resumed export writes its files again.
-        pending = [
-            write_file.remote(writer, file, corpus, dataset, negatives, output) for file in writer.files(exported)
-        ]
-        totals: Counter[str] = Counter()
-        for name, part, counts in results(pending, f"export: {writer.name}", "files"):
-            state.done[name] = Part.model_validate(part)
-            totals.update(counts)
-        totals = +totals
-        made = state.finish({"format": writer.name, **totals}, run_config=config.model_dump(mode="json"))
-    facts = {what: f"{count:,}" for what, count in totals.items()}
-    show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(made.parts()), "at": str(output)})
-    return made
-
-
-def _open(corpus: Folder, dataset: Folder, negatives: Folder | None) -> Exported:
-    passages, data = Corpus.open(corpus), Dataset.open(dataset)
-    data.require_corpus(passages.artifact)
-    if negatives is None:
-        return Exported(passages, data, None)
-    mined = Artifact.open(negatives, "negatives")
-    if mined.manifest.identity.inputs.get("dataset", data.fingerprint) != data.fingerprint:
+    exported = Exported(Corpus(corpus), Dataset(dataset), negatives)
+    exported.dataset.require_corpus(corpus)
+    if negatives and negatives.manifest.identity.inputs.get("dataset", dataset.fingerprint) != dataset.fingerprint:
         raise DataError(
-            f"the negatives at {negatives} were not made for the data set at {dataset}: give those that were"
+            f"the negatives at {negatives.folder} were not made for the data set at {dataset.folder}: give those that "
+            "were"
         )
-    return Exported(passages, data, mined)
+    inputs = (corpus.folder, dataset.folder, negatives.folder if negatives else None)
+    files = {file.name: (writer, file, *inputs) for file in writer.files(exported)}
+    make_parts(making, pool, _write_file, files, f"export: {writer.name}")
+    totals = +total_counts(making, files)
+    facts = {what: f"{count:,}" for what, count in totals.items()}
+    show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(sorted(files)), "at": str(making.folder)})
+    return {"format": writer.name, **totals}
 
 
 def _write_file(
-    writer: Writer, file: OutputFile, corpus: Folder, dataset: Folder, negatives: Folder | None, output: Folder
-) -> tuple[str, dict[str, int | str], Counter[str]]:
+    folder: Folder,
+    name: str,
+    writer: Writer,
+    file: OutputFile,
+    corpus: Folder,
+    dataset: Folder,
+    negatives: Folder | None,
+) -> Mapping[str, Part]:
+    mined = None if negatives is None else Artifact.open(negatives, "negatives")
+    exported = Exported(Corpus.open(corpus), Dataset.open(dataset), mined)
     counts: Counter[str] = Counter()
 
     def write(path: str) -> None:
         with open(path, "w", encoding="utf-8", newline="") as out:
-            counts.update(writer.write(file, _open(corpus, dataset, negatives), out))
+            counts.update(writer.write(file, exported, out))
 
-    part = write_part(output, file.name, 0, write)
-    part["rows"] = sum(count for what, count in counts.items() if not what.startswith(LEFT_OUT))
-    record_part(output, file.name, part)
-    return file.name, part, counts
+    made = write_part(folder, name, 0, write)
+    rows = sum(count for what, count in counts.items() if not what.startswith(LEFT_OUT))
+    part = Part.model_validate({**made, "rows": rows, "counts": counts})
+    record_part(folder, name, part)
+    return {name: part}

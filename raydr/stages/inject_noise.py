@@ -13,7 +13,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import inject_false_negatives, inject_mismatched
 from raydr.data.schema import write_arrow
 from raydr.runtime.console import show_summary
-from raydr.stages.tasks import fetch
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
 
@@ -32,7 +32,14 @@ class _Made:
 
 
 def inject_noise(
-    making: Building, dataset: Artifact, corpus: Artifact, settings: NoiseInjectionConfig, split: str, seed: int
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
+    settings: NoiseInjectionConfig,
+    split: str,
+    seed: int,
 ) -> dict[str, Any]:
     """Make a ``dataset`` artefact like ``dataset`` with noise in its training split.
 
@@ -42,6 +49,7 @@ def inject_noise(
 
     Args:
         making: the noisy data set.
+        pool: where it is made.
         dataset: a data set without injected noise.
         corpus: the corpus it was made with.
         settings: which noise, and how much.
@@ -55,11 +63,8 @@ def inject_noise(
         DataError: the data set has no such split, injected noise already, was made with another corpus, or
             nothing that this kind of noise can be made of.
     """
-    import ray
-
     Dataset(dataset).require_corpus(corpus)
-    job = ray.remote(num_cpus=1)(_make)
-    made: _Made = fetch(job.remote(settings, seed, split, dataset, corpus, making.folder, sorted(making.done)))
+    made: _Made = pool.run(_make, settings, seed, split, dataset, corpus, making.folder, sorted(making.done))
     making.done.update(made.parts)
     show_summary(
         f"noise injected into {split}: {settings.kind}",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates
@@ -19,10 +20,12 @@ from raydr.data.inspection_report import (
     SplitReport,
     measure_lengths,
 )
+from raydr.evaluation.config import EvaluateConfig
 from raydr.models.config import ModelConfig, Side
 from raydr.runtime.console import console, say, show_summary, show_table, shown, warn
 from raydr.seeding import query_rng
-from raydr.stages.tasks import fetch, results
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
 #: Passages whose tokens are counted, over all parts.
@@ -43,51 +46,58 @@ class _PartCounts:
     lengths: NDArray[np.int64]
 
 
-def inspect(config: RunConfig, corpus: Folder, dataset: Folder, output: Folder | None = None) -> InspectionReport:
+def inspect(
+    pool: Pool,
+    corpus: Artifact,
+    dataset: Artifact,
+    output: Folder | None = None,
+    *,
+    model: ModelConfig,
+    settings: EvaluateConfig,
+    train_split: str,
+    seed: int,
+) -> InspectionReport:
     """Count and measure a corpus and a data set, show it, and say what deserves a look.
 
     Each part of the corpus and each split is looked at by a task of its own. Lengths are those of a seeded sample with
-    the tokenizer, prefix and maximum length of ``config.model``.
+    the tokenizer, prefix and maximum length of the model.
 
     Args:
-        config: ``model``, ``seed`` and ``evaluate.answer_match`` are used.
+        pool: where they are looked at.
         corpus: the passages.
         dataset: queries, judgments and negatives.
         output: folder for ``inspection.json``; none is written if None.
+        model: its tokenizers.
+        settings: how answers are found in passages, and for which queries.
+        train_split: the split that examples are taken from, if there is one of that name.
+        seed: of the samples.
 
     Raises:
         DataError: the data set was made with another corpus.
     """
-    import ray
-
-    passages, data = Corpus.open(corpus), Dataset.open(dataset)
-    data.require_corpus(passages.artifact)
-    look_at_part = ray.remote(num_cpus=1)(_look_at_part)
-    look_at_split = ray.remote(num_cpus=1)(_look_at_split)
-    duplicates = ray.remote(num_cpus=1)(_count_duplicates).remote(corpus)
-    by_split = {split: look_at_split.remote(config, corpus, dataset, split) for split in data.splits}
-    parts = [look_at_part.remote(config, corpus, at) for at in range(len(passages.part_names))]
-    counts: list[_PartCounts] = list(results(parts, "inspect: passages", "parts"))
-    splits: dict[str, SplitReport] = {}
-    examples: list[Example] = []
-    for split, reference in by_split.items():
-        splits[split], shown = fetch(reference)
-        if split == config.data.train_split or not examples:
-            examples = shown
+    passages, data = Corpus(corpus), Dataset(dataset)
+    data.require_corpus(corpus)
+    of_split = (corpus.folder, dataset.folder, model, settings, seed)
+    calls: list[tuple[Any, ...]] = [
+        ("duplicates", _count_duplicates, corpus.folder),
+        *((("split", split), _look_at_split, *of_split, split) for split in data.splits),
+        *((("part", at), _look_at_part, corpus.folder, model, seed, at) for at in range(len(passages.part_names))),
+    ]
+    found = dict(pool.map(_told, calls, "inspect"))
+    parts: list[_PartCounts] = [found["part", at] for at in range(len(passages.part_names))]
+    examples = [found["split", split][1] for split in sorted(data.splits, key=lambda split: split != train_split)]
     report = InspectionReport(
         corpus_fingerprint=passages.fingerprint,
         dataset_fingerprint=data.fingerprint,
         corpus=CorpusReport(
             num_passages=len(passages),
-            num_duplicates=fetch(duplicates),
-            num_empty_texts=sum(part.num_empty_texts for part in counts),
-            num_empty_titles=sum(part.num_empty_titles for part in counts),
-            lengths=measure_lengths(
-                np.concatenate([part.lengths for part in counts]), config.model.side("passage").max_length
-            ),
+            num_duplicates=found["duplicates"],
+            num_empty_texts=sum(part.num_empty_texts for part in parts),
+            num_empty_titles=sum(part.num_empty_titles for part in parts),
+            lengths=measure_lengths(np.concatenate([part.lengths for part in parts]), model.side("passage").max_length),
         ),
-        splits=splits,
-        examples=examples,
+        splits={split: found["split", split][0] for split in data.splits},
+        examples=next(filter(None, examples), []),
     )
     show_report(report)
     if output is not None:
@@ -96,27 +106,32 @@ def inspect(config: RunConfig, corpus: Folder, dataset: Folder, output: Folder |
     return report
 
 
-def _look_at_part(config: RunConfig, corpus: Folder, part: int) -> _PartCounts:
+def _told(what: object, look: Callable[..., object], *arguments: object) -> tuple[object, object]:
+    """What was looked at and what was seen: results come in any order."""
+    return what, look(*arguments)
+
+
+def _look_at_part(corpus: Folder, model: ModelConfig, seed: int, part: int) -> _PartCounts:
     opened = Corpus.open(corpus)
     table = opened.part(part)
     # Each part gives its share of the sample, so the sample does not need a look at all ids.
     wanted = min(len(table), -(-PASSAGE_SAMPLE * len(table) // len(opened)))
-    rows = query_rng(config.seed, 0, opened.part_names[part], "inspect").choice(len(table), wanted, replace=False)
+    rows = query_rng(seed, 0, opened.part_names[part], "inspect").choice(len(table), wanted, replace=False)
     sample = table.take(np.sort(rows))
-    lengths = _token_counter(config.model, "passage")(sample["title"].to_pylist(), sample["text"].to_pylist())
+    lengths = _token_counter(model, "passage")(sample["title"].to_pylist(), sample["text"].to_pylist())
     return _PartCounts(count_blank(table["text"]), count_blank(table["title"]), lengths)
 
 
-def _look_at_split(config: RunConfig, corpus: Folder, dataset: Folder, split: str) -> tuple[SplitReport, list[Example]]:
+def _look_at_split(
+    corpus: Folder, dataset: Folder, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
+) -> tuple[SplitReport, list[Example]]:
     data = Dataset.open(dataset)
-    looking = SplitInspection(
-        data.queries(split), data.qrels(split), data.negatives(split), Corpus.open(corpus), config.seed
-    )
+    looking = SplitInspection(data.queries(split), data.qrels(split), data.negatives(split), Corpus.open(corpus), seed)
     report = looking.report(
-        _token_counter(config.model, "query"),
-        config.model.side("query").max_length,
-        config.evaluate.answer_match,
-        config.evaluate.answer_query_prefixes,
+        _token_counter(model, "query"),
+        model.side("query").max_length,
+        settings.answer_match,
+        settings.answer_query_prefixes,
         QUERY_SAMPLE,
     )
     return report, looking.examples(split, NUM_EXAMPLES)

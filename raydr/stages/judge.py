@@ -17,179 +17,152 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.config.run import RunConfig
-from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
+from raydr.models.encode_config import EncodeConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import say, show_summary, warn
-from raydr.stages.tasks import fetch
-from raydr.stages.units import Scoring, plan_scoring, plan_units, run_units
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.stages.judge_negatives import JudgeNegatives, NegativesJob
+from raydr.stages.judge_pairs import DETECTION, MEASURES, VERDICTS, JudgePairs, PairsJob, decide_pairs
+from raydr.stages.judge_read_pairs import ReadPairs
+from raydr.stages.parts import feed_parts
+from raydr.stages.pool import Feed, Pool
+from raydr.stages.row_ranges import row_ranges
+from raydr.stages.scoring import Scoring
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
 #: Raised when the same settings lead to other parts.
 VERSION = 3
 #: Candidates, or pairs, that are judged together: their vectors are held at once.
-_UNIT_CANDIDATES = 20_000
-#: The same for a cross-encoder, which reads every pair anew: minutes of work, of which a killed worker loses one unit.
-_UNIT_READ = 2_000
-_UNIT_PAIRS = 5_000
+_RANGE_CANDIDATES = 20_000
+#: The same for a cross-encoder, which reads every pair anew: minutes of work, of which a killed worker loses one range.
+_RANGE_READ = 2_000
+_RANGE_PAIRS = 5_000
 
 
 def judge(
-    config: RunConfig,
-    split: str,
-    dataset: Folder,
-    corpus: Folder,
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
     judge: Judge,
-    output: Folder,
-    negatives: Folder | None = None,
-    model: Folder | None = None,
-    overwrite: bool = False,
-) -> Artifact:
+    split: str,
+    seed: int,
+    settings: EncodeConfig,
+    scoring: Scoring | None,
+    negatives: Artifact | None,
+) -> dict[str, Any]:
     """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
 
     Args:
-        config: ``encode`` says with which workers and arithmetic scores are made, ``seed`` draws random samples.
-        split: the split.
+        making: the ``verdicts`` artefact.
+        pool: where scores are made.
         dataset: queries and judgments; and the truth where noise was injected.
         corpus: the passages.
         judge: the rule and its settings.
-        output: where the ``verdicts`` artefact goes.
+        split: the split.
+        seed: draws random samples.
+        settings: of the workers.
+        scoring: by a cross-encoder for judges that read one, else by a retriever; None takes the scores that the
+            candidates were mined with.
         negatives: the ``negatives`` artefact that is judged, whole; None for judges of pairs.
-        model: whose scores are judged: a ``cross_encoder`` artefact for judges that read one, else a ``model``; None
-            takes the scores that the candidates were mined with.
-        overwrite: replace what is at ``output``.
 
     Raises:
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
         DataError: the inputs were not made for each other.
     """
-    data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    data.require_corpus(passages.artifact)
+    data = Dataset(dataset)
+    data.require_corpus(corpus)
+    _check(judge, split, data, scoring, negatives)
+    facts: dict[str, Any] = {"judge": judge.name, "settings": judge.fingerprint_settings(), "subject": judge.subject}
+    if scoring is not None:
+        how = scoring.arithmetic
+        say(f"judge: dtype {how.dtype} on {how.device} ({how.reason})")
+    if negatives is not None:
+        _judge_negatives(making, pool, dataset, corpus, judge, split, settings, scoring, negatives)
+    else:
+        assert scoring is not None
+        job = PairsJob(judge, split, dataset.folder, corpus.folder, making.folder, scoring, seed)
+        facts |= _judge_pairs(making, pool, dataset, job, settings)
+    names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
+    info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
+    if negatives is not None:
+        info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
+    _report(judge, info, making.folder)
+    return info
+
+
+def _check(judge: Judge, split: str, data: Dataset, scoring: Scoring | None, negatives: Artifact | None) -> None:
     if (negatives is None) != (judge.subject == "pairs"):
         raise ConfigError(
             f"judge {judge.name} judges {judge.subject} and "
             + ("needs negatives: mine some first" if negatives is None else "takes no negatives")
         )
-    if model is None and judge.reads != "retriever":
+    reads_pairs = judge.reads == "cross_encoder"
+    if scoring is None and judge.reads != "retriever":
         raise ConfigError(f"judge {judge.name} reads a {judge.reads.replace('_', ' ')} and needs a model")
+    if scoring is not None and scoring.is_cross_encoder != reads_pairs:
+        raise ConfigError(
+            f"judge {judge.name} needs a {'cross-encoder' if reads_pairs else 'dual encoder'}, the model at "
+            f"{scoring.model} is none"
+        )
     if split not in data.splits:
-        raise ConfigError(f"the data set at {dataset} has no split {split!r}; it has {', '.join(data.splits)}")
-    scoring = plan_scoring(config, model, judge.reads == "cross_encoder") if model is not None else None
-    identity = _identity(config, split, data, judge, negatives, scoring)
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"verdicts {output}: already there with the same fingerprint, reused")
-            return state
-        if judge.subject == "pairs":
-            assert scoring is not None
-            facts = _judge_pairs(config, split, data, corpus, judge, scoring, state)
-            num_rows = None
-        else:
-            assert negatives is not None
-            num_rows = _judge_negatives(config, split, data, corpus, judge, scoring, negatives, state)
-            facts = {}
-        summary = _summarize(judge, split, state)
-        if num_rows is not None:
-            summary["unjudged"] = num_rows - summary["verdicts"]
-        info = {"judge": judge.name, "subject": judge.subject, "split": split, **facts, **summary}
-        made = state.finish(info, run_config=config.model_dump(mode="json"))
-    _report(judge, made)
-    return made
-
-
-def _identity(
-    config: RunConfig, split: str, data: Dataset, judge: Judge, negatives: Folder | None, scoring: Scoring | None
-) -> Identity:
-    settings: dict[str, Any] = {"split": split, "judge": judge.fingerprint_settings()}
-    inputs = {"dataset": data.fingerprint, "corpus": data.corpus_fingerprint}
-    if negatives is not None:
-        inputs["negatives"] = Artifact.open(negatives, "negatives").fingerprint
-    if scoring is not None:
-        settings |= scoring.identity
-        inputs["model"] = scoring.fingerprint
-    if isinstance(judge, SampleJudge):
-        settings["seed"] = config.seed
-    if isinstance(judge, SplitJudge):
-        settings["measures"] = list(judge.measures)
-    return Identity(kind="verdicts", version=VERSION, config=settings, inputs=inputs)
+        raise ConfigError(
+            f"the data set at {data.artifact.folder} has no split {split!r}; it has {', '.join(data.splits)}"
+        )
+    if negatives is not None and not negatives.parts(f"negatives/{split}"):
+        raise DataError(f"the negatives at {negatives.folder} have none of split {split!r}: mine that split first")
 
 
 def _judge_negatives(
-    config: RunConfig,
-    split: str,
-    data: Dataset,
-    corpus: Folder,
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
     judge: Judge,
+    split: str,
+    settings: EncodeConfig,
     scoring: Scoring | None,
-    negatives: Folder,
-    state: Building,
-) -> int:
-    """Judge all candidates; returns how many there are."""
-    from raydr.stages.judge_negatives import JudgeNegatives, NegativesJob
-
-    candidates = Artifact.open(negatives, "negatives")
-    under = f"negatives/{split}"
-    if not candidates.parts(under):
-        raise DataError(f"the negatives at {negatives} have none of split {split!r}: mine that split first")
-    job = NegativesJob(judge, split, data.artifact.folder, corpus, negatives, state.folder, scoring)
-    units = plan_units(candidates, under, _UNIT_READ if judge.reads == "cross_encoder" else _UNIT_CANDIDATES)
-    run_units(config, state, units, job.name_of, JudgeNegatives, job, f"judge: {judge.name}")
-    return candidates.rows(under)
+    negatives: Artifact,
+) -> None:
+    job = NegativesJob(judge, split, dataset.folder, corpus.folder, negatives.folder, making.folder, scoring)
+    rows = _RANGE_READ if judge.reads == "cross_encoder" else _RANGE_CANDIDATES
+    items = row_ranges(negatives, f"negatives/{split}", rows, f"{VERDICTS}/{split}")
+    feed_parts(making, pool, Feed(JudgeNegatives, job, settings), items, f"judge: {judge.name}", "rows")
 
 
 def _judge_pairs(
-    config: RunConfig,
-    split: str,
-    data: Dataset,
-    corpus: Folder,
-    judge: Judge,
-    scoring: Scoring,
-    state: Building,
+    making: Building, pool: Pool, dataset: Artifact, job: PairsJob, settings: EncodeConfig
 ) -> dict[str, Any]:
     """Judge all pairs; returns what the decision rests on, for judges that decide on all at once."""
-    import ray
-
-    from raydr.stages.judge_pairs import JudgePairs, PairsJob, decide_pairs
-    from raydr.stages.judge_read_pairs import ReadPairs
-
-    job = PairsJob(judge, split, data.artifact.folder, corpus, state.folder, scoring, config.seed)
-    worker, rows = (JudgePairs, _UNIT_PAIRS) if isinstance(judge, SampleJudge) else (ReadPairs, _UNIT_READ)
-    units = plan_units(data.artifact, f"qrels/{split}", rows)
-    run_units(config, state, units, job.name_of, worker, job, f"judge: {judge.name}")
-    if not isinstance(judge, SplitJudge):
+    rule, split = job.judge, job.split
+    worker, rows = (JudgePairs, _RANGE_PAIRS) if isinstance(rule, SampleJudge) else (ReadPairs, _RANGE_READ)
+    folder = MEASURES if isinstance(rule, SplitJudge) else VERDICTS
+    items = row_ranges(dataset, f"qrels/{split}", rows, f"{folder}/{split}")
+    feed_parts(making, pool, Feed(worker, job, settings), items, f"judge: {rule.name}", "rows")
+    if not isinstance(rule, SplitJudge):
         return {}
-    task = ray.remote(num_cpus=1)(decide_pairs)
-    names = sorted(job.name_of(unit) for unit in units)
-    parts, facts = fetch(task.remote(judge, state.folder, names, split))
-    state.done.update(parts)
+    parts, facts = pool.run(decide_pairs, rule, making.folder, sorted(items))
+    making.done.update(parts)
     return {"detector": facts}
 
 
-def _summarize(judge: Judge, split: str, state: Building) -> dict[str, Any]:
+def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:
     """Counts over all parts, made by a worker: the driver does not hold the scores that the quality needs."""
-    import ray
-
-    def read(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:
-        tables = (read_parquet(folder.localize(name)) for name in names)
-        if not isinstance(judge, SplitJudge):
-            return summarize_verdicts(judge, tables)
-        detections = [read_parquet(folder.localize(name.replace("verdicts/", "detection/", 1))) for name in names]
-        known = all("probability" in table.column_names for table in detections)
-        probabilities = [table["probability"].to_numpy() for table in detections] if known else None
-        return summarize_verdicts(judge, tables, probabilities)
-
-    names = sorted(name for name in state.done if name.startswith(f"verdicts/{split}/"))
-    summary: dict[str, Any] = fetch(ray.remote(num_cpus=1)(read).remote(judge, state.folder, names))
-    return summary
+    tables = (read_parquet(folder.localize(name)) for name in names)
+    if not isinstance(judge, SplitJudge):
+        return summarize_verdicts(judge, tables)
+    detections = [read_parquet(folder.localize(name.replace(VERDICTS, DETECTION, 1))) for name in names]
+    known = all("probability" in table.column_names for table in detections)
+    probabilities = [table["probability"].to_numpy() for table in detections] if known else None
+    return summarize_verdicts(judge, tables, probabilities)
 
 
-def _report(judge: Judge, made: Artifact) -> None:
-    info = made.info
+def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
     facts = {
@@ -207,7 +180,7 @@ def _report(judge: Judge, made: Artifact) -> None:
         value = info.get("detection", {}).get(name)
         if value is not None:
             facts[name.replace("_", " ")] = f"{value:.3f}"
-    show_summary(f"verdicts of {judge.name} on {info['split']}", facts | {"at": str(made.folder)})
+    show_summary(f"verdicts of {judge.name} on {info['split']}", facts | {"at": str(folder)})
     reason = info.get("detector", {}).get("reason")
     if reason:
         warn(f"judge {judge.name} keeps all pairs: {reason}")

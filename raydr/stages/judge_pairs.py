@@ -5,28 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet, write_parquet
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
-from raydr.seeding import stable_hash64
-from raydr.stages.judge_negatives import positives_of, query_texts, verdict_table, verdicts_name
-from raydr.stages.units import Scoring, Unit, unit_of, write_unit
-from raydr.store.artifact import Part
+from raydr.noise.random_sample import SampleScorer, draw_sample
+from raydr.noise.verdict_report import verdict_table
+from raydr.stages.pool import Batch
+from raydr.stages.row_ranges import RowRange
+from raydr.stages.scoring import Scoring
+from raydr.store.artifact import Part, write_and_record
 from raydr.store.folder import Folder
 
-MEASURES, DETECTION = "measures", "detection"
-#: Scores held at once.
-_BLOCK_SCORES = 4_000_000
+#: Folders of parts.
+VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
 
 
 @dataclass(frozen=True)
@@ -41,33 +43,9 @@ class PairsJob:
     scoring: Scoring
     seed: int
 
-    def name_of(self, unit: Unit) -> str:
-        if isinstance(self.judge, SplitJudge):
-            return f"{MEASURES}/{self.split}/part-{unit.number}.parquet"
-        return verdicts_name(self.split, unit.number)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The random passages: their vectors (S, D), and hashes of their contents."""
-
-    vectors: NDArray[np.float32]
-    content_hashes: NDArray[np.uint64]
-
-
-def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, seed: int) -> NDArray[np.int64]:
-    """Corpus rows of the sample, a function of the seed, the judge and the data; the same for every worker."""
-    rng = np.random.default_rng(stable_hash64("judge sample", judge.name, seed))
-    pool = np.arange(len(corpus))
-    if judge.sample == "positives":
-        qrels = data.qrels(split)
-        relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
-        pool = np.sort(corpus.rows_of(sorted(set(relevant["passage_id"].to_pylist()))))
-    return np.sort(rng.choice(pool, size=min(judge.num_random, len(pool)), replace=False))
-
 
 class PairsWorker(ABC):
-    """An actor whose every call judges (or measures) one unit of the judgments.
+    """An actor whose every call judges (or measures) one range of the judgments.
 
     Args:
         job: what every worker knows.
@@ -79,14 +57,13 @@ class PairsWorker(ABC):
         noise = self.data.qrels(job.split)["noise"]
         self.truth_is_known = noise.null_count < len(noise)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        unit = unit_of(batch)
-        rows = read_arrow(self.data.artifact.local(unit.part)).slice(unit.start, unit.end - unit.start)
+    def __call__(self, batch: Batch) -> Batch:
+        mine = RowRange.of(batch)
+        rows = read_arrow(self.data.artifact.local(mine.part)).slice(mine.start, mine.end - mine.start)
         pairs = rows.filter(pc.greater(rows["relevance"], 0))
         truth = [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()]
         table = self.judge(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
-        name = self.job.name_of(unit)
-        return write_unit(self.job.output, name, table.num_rows, lambda path: write_parquet(table, path))
+        return mine.written(self.job.output, table)
 
     @abstractmethod
     def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
@@ -101,11 +78,10 @@ class JudgePairs(PairsWorker):
         scorer = job.scoring.open()
         assert isinstance(scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)
-        self.scorer, self.rule = scorer, job.judge
-        rows = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
-        texts = self.corpus.texts(rows)
-        vectors = scorer.encode("passage", texts.titles, texts.texts)
-        self.sample = Sample(vectors, self.corpus.content_hashes(rows))
+        self.rule = job.judge
+        self.sample = SampleScorer(
+            scorer, self.corpus, draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
+        )
 
     def judge(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         judge = self.rule
@@ -127,43 +103,18 @@ class JudgePairs(PairsWorker):
         return verdict_table(judge, query_ids, passage_ids, together, truth)
 
     def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
-        """Scores of the pairs and of their samples, a block at a time: all of a unit's would not fit."""
-        if not query_ids:
-            return
         unique = list(dict.fromkeys(query_ids))
-        position = {query_id: at for at, query_id in enumerate(unique)}
-        query_N = np.array([position[query_id] for query_id in query_ids])
-        vectors_QD = self.scorer.encode("query", None, query_texts(self.data, self.job.split, unique))
-        rows = self.corpus.rows_of(passage_ids)
-        texts = self.corpus.texts(rows)
-        positive_ND = self.scorer.encode("passage", texts.titles, texts.texts)
-        known = positives_of(self.data, self.job.split, unique)
-        step = max(1, _BLOCK_SCORES // len(self.sample.vectors))
-        for start in range(0, len(query_ids), step):
-            pairs = slice(start, start + step)
-            query_BD = vectors_QD[query_N[pairs]]
-            allowed_BS = np.stack([self._allowed(known[query_id]) for query_id in query_ids[pairs]])
-            random_BS = self.scorer.scale * (query_BD @ self.sample.vectors.T).astype(np.float64)
-            positive_B = self.scorer.scale * np.einsum("bd,bd->b", query_BD, positive_ND[pairs]).astype(np.float64)
-            offsets = np.concatenate([[0], np.cumsum(allowed_BS.sum(axis=1))]).astype(np.int64)
-            yield ScoredCandidates(random_BS[allowed_BS], offsets, positive_B)
-
-    def _allowed(self, positives: list[str]) -> NDArray[np.bool_]:
-        """Passages of the sample that are neither a known positive of the query nor a copy of one."""
-        hashes = self.corpus.content_hashes(self.corpus.rows_of(positives))
-        return ~np.isin(self.sample.content_hashes, hashes)
+        texts = dict(zip(unique, query_texts(self.data, self.job.split, unique), strict=True))
+        return self.sample.score(query_ids, passage_ids, texts, positives_of(self.data, self.job.split, unique))
 
 
-def decide_pairs(
-    judge: SplitJudge, output: Folder, names: list[str], split: str
-) -> tuple[dict[str, Part], dict[str, Any]]:
-    """Decide on the measured pairs of a whole split, write verdicts and what they rest on; run as one Ray task.
+def decide_pairs(judge: SplitJudge, output: Folder, names: list[str]) -> tuple[dict[str, Part], dict[str, Any]]:
+    """Decide on the measured pairs of a whole split, write verdicts and what they rest on.
 
     Args:
         judge: the judge.
         output: the artefact, with the measures.
         names: parts with measures.
-        split: names the parts.
 
     Returns:
         The parts with verdicts and with the judge's columns, and what the decision rests on.
@@ -190,10 +141,9 @@ def decide_pairs(
         kept = table.select(["query_id", "passage_id", "truth"])
         for column, values in columns.items():
             kept = kept.append_column(column, pa.array(values[mine]))
-        for folder, rows in (("verdicts", judged), (DETECTION, kept)):
+        for folder, rows in ((VERDICTS, judged), (DETECTION, kept)):
             written = name.replace(f"{MEASURES}/", f"{folder}/", 1)
-            record = write_unit(output, written, len(rows), lambda path, rows=rows: write_parquet(rows, path))  # type: ignore[misc]
-            parts[written] = Part(rows=record["rows"][0], bytes=record["bytes"][0], checksum=record["checksum"][0])
+            parts[written] = write_and_record(output, written, len(rows), partial(write_parquet, rows))
     return parts, decision.facts
 
 

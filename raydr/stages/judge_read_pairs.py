@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from raydr.data.annotations import query_texts
 from raydr.noise.judges.base import ScoredCandidates
-from raydr.stages.judge_negatives import query_texts, verdict_table
+from raydr.noise.verdict_report import verdict_table
 from raydr.stages.judge_pairs import PairsJob, PairsWorker
 
 

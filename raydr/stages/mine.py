@@ -11,106 +11,80 @@ One part for each part of the run. ``rank`` and ``score`` are those of the run, 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.config.run import RunConfig
+from raydr.data.annotations import positives_of
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import RANDOM_MINER, read_arrow, to_table, write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import Kept, MiningCounts, keep_negatives
-from raydr.runtime.console import say, show_summary, warn
+from raydr.runtime.console import show_summary, warn
+from raydr.stages.parts import make_parts, total_counts
+from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
-from raydr.stages.tasks import results
-from raydr.store.artifact import Artifact, Identity, Part, begin, record_part
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.folder import Folder
 
+#: Raised when the same settings lead to other parts.
+VERSION = 1
 #: The miner that takes the negatives that came with the data set.
 SOURCE = "source"
 
 
 def mine(
-    config: RunConfig,
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    run: Artifact | None,
+    *,
+    settings: NegativesConfig,
     split: str,
-    dataset: Folder,
-    corpus: Folder,
-    run: Folder | None,
-    output: Folder,
     miner: str,
-    round: int = 0,
-    overwrite: bool = False,
-) -> Artifact:
+    round: int,
+) -> dict[str, Any]:
     """Keep the candidates that are neither a known positive nor a copy of one.
 
     Args:
-        config: ``negatives.first_rank`` and ``negatives.depth`` are the window that is kept, counted over what is left
-            after dropping.
-        split: the split whose queries the run answers.
+        making: the ``negatives`` artefact.
+        pool: where parts are made.
         dataset: judgments, and for the miner ``source`` the candidates.
         corpus: the passages.
         run: the ranked candidates; None for the miner ``source``.
-        output: where the artefact goes.
-        miner: who proposed the candidates: ``bm25``, ``ann``, ... or ``source``; kept in each row.
+        settings: ``first_rank`` and ``depth`` are the window that is kept, counted over what is left after dropping.
+        split: the split whose queries the run answers.
+        miner: who proposed the candidates: ``bm25``, a model's name, or ``source``; kept in each row.
         round: refresh round; kept in each row.
-        overwrite: replace what is at ``output``.
 
     Raises:
-        ConfigError: the config has no section ``negatives``, or run and miner do not fit.
+        ConfigError: run and miner do not fit.
         DataError: the run has queries that the split has not, or passages that the corpus has not.
     """
-    import ray
-
-    settings = config.negatives
-    if settings is None:
-        raise ConfigError("mining needs a section negatives in the config, for example negatives: {depth: 30}")
     if (run is None) != (miner == SOURCE):
         raise ConfigError(f"miner {miner!r} {'needs a run' if run is None else 'takes no run'}")
-    data = Dataset.open(dataset)
-    candidates = Run.open(run) if run is not None else None
-    identity = Identity(
-        kind="negatives",
-        config={
-            "split": split,
-            "miner": miner,
-            "round": round,
-            "first_rank": settings.first_rank,
-            "depth": settings.depth,
-        },
-        inputs={"dataset": data.fingerprint} | ({"run": candidates.fingerprint} if candidates else {}),
-    )
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"negatives {output}: already there with the same fingerprint, reused")
-            return state
-        num_queries = data.queries(split).num_rows
-        sources = candidates.part_names if candidates else data.artifact.parts(f"queries/{split}")
-        job = ray.remote(num_cpus=1)(_mine_part)
-        # Counts are not stored with the parts, so a resumed run makes its (few, cheap) parts again.
-        pending = [
-            job.remote(settings, split, dataset, corpus, run, source, output, _part(split, at), miner, round)
-            for at, source in enumerate(sources)
-        ]
-        totals = MiningCounts()
-        for name, part, counts in results(pending, f"mine: {miner}", "parts"):
-            state.done[name] = Part.model_validate(part)
-            totals.add(counts)
-        # Queries that the run has no row for have no negatives either.
-        totals.queries_without_negatives += num_queries - totals.queries
-        totals.queries = num_queries
-        info = {"miner": miner, "round": round, "split": split, **asdict(totals)}
-        made = state.finish(info, run_config=config.model_dump(mode="json"))
-    _report(totals, settings, miner, output)
-    return made
-
-
-def _part(split: str, number: int) -> str:
-    return f"negatives/{split}/part-{number:05d}.arrow"
+    sources = Run(run).part_names if run is not None else dataset.parts(f"queries/{split}")
+    folders = (dataset.folder, corpus.folder, run.folder if run is not None else None)
+    calls = {
+        f"negatives/{split}/part-{at:05d}.arrow": (*folders, source, settings, split, miner, round)
+        for at, source in enumerate(sources)
+    }
+    make_parts(making, pool, _mine_part, calls, f"mine: {miner}")
+    totals = MiningCounts(**total_counts(making, calls))
+    # Queries that the run has no row for have no negatives either.
+    num_queries = dataset.rows(f"queries/{split}")
+    totals.queries_without_negatives += num_queries - totals.queries
+    totals.queries = num_queries
+    _report(totals, settings, miner, making.folder)
+    return {"miner": miner, "round": round, "split": split, **asdict(totals)}
 
 
 def _report(totals: MiningCounts, settings: NegativesConfig, miner: str, output: Folder) -> None:
@@ -126,17 +100,17 @@ def _report(totals: MiningCounts, settings: NegativesConfig, miner: str, output:
 
 
 def _mine_part(
-    settings: NegativesConfig,
-    split: str,
+    output: Folder,
+    name: str,
     dataset: Folder,
     corpus: Folder,
     run: Folder | None,
     source: str,
-    output: Folder,
-    name: str,
+    settings: NegativesConfig,
+    split: str,
     miner: str,
     round: int,
-) -> tuple[str, dict[str, Any], MiningCounts]:
+) -> Mapping[str, Part]:
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
     table = (
         _source_candidates(data, split, source)
@@ -148,7 +122,7 @@ def _mine_part(
         positions.update({query_id: [] for query_id in _query_ids(data, source)})
     for at, query_id in enumerate(table["query_id"].to_pylist()):
         positions[query_id].append(at)
-    positives = _positives(data, split, list(positions))
+    positives = positives_of(data, split, list(positions))
     passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
     hashes = passages.content_hashes(passages.rows_of(passage_ids))
     counts = MiningCounts()
@@ -164,9 +138,7 @@ def _mine_part(
     mined = table.take(pa.array(kept_rows, type=pa.int64()))
     if run is not None:
         mined = _with_positive_scores(mined, positive_scores)
-    record = write_part(output, name, mined.num_rows, lambda path: write_arrow(mined, path))
-    record_part(output, name, record)
-    return name, record, counts
+    return {name: write_and_record(output, name, mined.num_rows, partial(write_arrow, mined), asdict(counts))}
 
 
 def _with_positive_scores(mined: pa.Table, scores: list[float | None]) -> pa.Table:
@@ -216,15 +188,3 @@ def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
     mine = mine.append_column("random", pc.equal(mine["miner"], RANDOM_MINER))
     order = [("query_id", "ascending"), ("random", "ascending"), ("rank", "ascending")]
     return mine.sort_by(order).drop_columns(["random"])
-
-
-def _positives(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
-    qrels = data.qrels(split)
-    wanted = pc.and_(
-        pc.is_in(qrels["query_id"], value_set=pa.array(query_ids, type=pa.string())),
-        pc.greater(qrels["relevance"], 0),
-    )
-    found: dict[str, list[str]] = defaultdict(list)
-    for row in qrels.filter(wanted).select(["query_id", "passage_id"]).to_pylist():
-        found[row["query_id"]].append(row["passage_id"])
-    return found

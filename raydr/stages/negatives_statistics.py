@@ -13,16 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.config.run import RunConfig
+from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
-from raydr.runtime.console import say, show_summary
-from raydr.stages.judge_negatives import known_false_negatives
-from raydr.stages.tasks import results
-from raydr.store.artifact import Artifact, Identity, begin
+from raydr.runtime.console import show_summary
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
 KIND = "negatives_statistics"
@@ -33,43 +32,34 @@ _USED = ("keep", "down_weight")
 
 
 def count_negatives(
-    config: RunConfig, split: str, dataset: Folder, corpus: Folder, negatives: Folder, output: Folder
-) -> Artifact:
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact,
+    *,
+    split: str,
+    settings: EvaluateConfig,
+) -> dict[str, Any]:
     """Count the candidates of a split, those that are left to train on, and those with an answer in them.
 
     Args:
-        config: ``evaluate`` says whose answers count and how they are compared.
-        split: the split.
+        making: the artefact.
+        pool: where parts are counted.
         dataset: queries with their answers.
         corpus: the passages.
         negatives: a ``negatives`` artefact, mined or judged.
-        output: where the artefact goes.
+        split: the split.
+        settings: whose answers count, and how they are compared: ``answer_match``, ``answer_query_prefixes``.
     """
-    import ray
-
-    data, candidates = Dataset.open(dataset), Artifact.open(negatives, "negatives")
-    settings = config.evaluate
-    identity = Identity(
-        kind=KIND,
-        version=VERSION,
-        config={"split": split, **settings.fingerprint_settings(include={"answer_match", "answer_query_prefixes"})},
-        inputs={"dataset": data.fingerprint, "negatives": candidates.fingerprint},
-    )
-    with begin(output, identity) as state:
-        if isinstance(state, Artifact):
-            say(f"statistics {output}: already there with the same fingerprint, reused")
-            return state
-        job = ray.remote(num_cpus=1)(_count_part)
-        names = candidates.parts(f"negatives/{split}")
-        totals: Counter[str] = Counter()
-        for counts in results(
-            [job.remote(settings, split, dataset, corpus, negatives, name) for name in names], "count", "parts"
-        ):
-            totals.update(counts)
-        info = {"split": split, **_shares(totals), **totals}
-        made = state.finish(info, run_config=config.model_dump(mode="json"))
+    totals: Counter[str] = Counter()
+    folders = (dataset.folder, corpus.folder, negatives.folder)
+    calls = [(*folders, name, split, settings) for name in negatives.parts(f"negatives/{split}")]
+    for counts in pool.map(_count_part, calls, "count"):
+        totals.update(counts)
+    info = {"split": split, **_shares(totals), **totals}
     show_summary(f"candidate negatives of {split}", describe(info))
-    return made
+    return info
 
 
 def describe(info: dict[str, Any]) -> dict[str, str]:
@@ -100,7 +90,7 @@ def _shares(totals: Counter[str]) -> dict[str, float]:
 
 
 def _count_part(
-    settings: EvaluateConfig, split: str, dataset: Folder, corpus: Folder, negatives: Folder, name: str
+    dataset: Folder, corpus: Folder, negatives: Folder, name: str, split: str, settings: EvaluateConfig
 ) -> Counter[str]:
     data, passages = Dataset.open(dataset), Corpus.open(corpus)
     table = read_arrow(Artifact.open(negatives, "negatives").local(name))

@@ -1,7 +1,7 @@
 """Raw files to a corpus and a data set.
 
-One Ray task a source reads and checks its rows and writes them as parts; then one task compares all passage ids and
-one task a split compares its tables. A source that holds passages and other tables is read once for each of the two
+One call a source reads and checks its rows and writes them as parts; then one call compares all passage ids and one a
+split compares its tables. A source that holds passages and other tables is read once for each of the two
 artefacts. After a kill, the comparisons are made anew.
 
 Rows that cannot be used are left out and listed in ``quarantine.jsonl`` of the artefact they would have gone to, also
@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import ray
+import numpy as np
 
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
@@ -26,8 +26,8 @@ from raydr.data.splits import SplitCheck, SplitPlan, finish_split
 from raydr.data.staging import STAGING, SourceRecord
 from raydr.errors import ConfigError, DataError
 from raydr.runtime.console import show_summary, show_table
+from raydr.stages.pool import Pool
 from raydr.stages.sources import Sources, read_sources
-from raydr.stages.tasks import fetch
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
@@ -36,11 +36,14 @@ QUARANTINE = "quarantine.jsonl"
 _HASH_ROWS = 200_000
 
 
-def prepare_corpus(making: Building, reader: Reader, sources: Sources, data: DataConfig) -> dict[str, Any]:
+def prepare_corpus(
+    making: Building, pool: Pool, *, reader: Reader, sources: Sources, data: DataConfig
+) -> dict[str, Any]:
     """Read the passages of the sources into a ``corpus`` artefact.
 
     Args:
         making: the corpus.
+        pool: where sources are read and passages hashed.
         reader: knows the format of the sources.
         sources: what to read.
         data: its ``part_rows`` and ``max_bad_rows`` are used.
@@ -51,13 +54,14 @@ def prepare_corpus(making: Building, reader: Reader, sources: Sources, data: Dat
     Raises:
         DataError: a source cannot be read, more than ``data.max_bad_rows`` rows are bad, or there are no passages.
     """
-    folder, records = making.folder, read_sources(making, reader, sources, "corpus", data.part_rows)
+    folder, records = making.folder, read_sources(making, pool, reader, sources, "corpus", data.part_rows)
     parts = {name: part for record in records for name, part in record.parts.items()}
-    hashing = ray.remote(num_cpus=1)(hash_parts)
+    groups = group_parts(parts, _HASH_ROWS)
+    hashed = sorted(pool.map(_write_hashes, [(folder, at, names) for at, names in enumerate(groups)], "hash"))
     # Tried again after it was lost in the middle, it would read parts that it has shortened already.
-    finishing = ray.remote(num_cpus=1, max_retries=0)(_finish_corpus)
-    hashes = [hashing.remote(folder, names) for names in group_parts(parts, _HASH_ROWS)]
-    check: CorpusCheck = fetch(finishing.remote(folder, parts, hashes, reader.passages_repeat, sources.paths))
+    check: CorpusCheck = pool.run(
+        _finish_corpus, folder, parts, hashed, reader.passages_repeat, sources.paths, retried=False
+    )
     making.done.clear()
     making.done.update(check.parts)
     num_bad = check.num_bad + sum(record.num_bad for record in records)
@@ -77,12 +81,20 @@ def prepare_corpus(making: Building, reader: Reader, sources: Sources, data: Dat
 
 
 def prepare_dataset(
-    making: Building, corpus: Artifact, reader: Reader, sources: Sources, data: DataConfig, seed: int
+    making: Building,
+    pool: Pool,
+    corpus: Artifact,
+    *,
+    reader: Reader,
+    sources: Sources,
+    data: DataConfig,
+    seed: int,
 ) -> dict[str, Any]:
     """Read queries, judgments and negatives of the sources into a ``dataset`` artefact.
 
     Args:
         making: the data set.
+        pool: where sources are read and splits compared with the corpus.
         corpus: made from the same sources; its bad rows count as well.
         reader: knows the format of the sources.
         sources: what to read.
@@ -96,10 +108,11 @@ def prepare_dataset(
         DataError: a source cannot be read, more than ``data.max_bad_rows`` rows are bad, or there are no queries.
         ConfigError: ``data.max_queries`` names a split that the data has not.
     """
-    folder, records = making.folder, read_sources(making, reader, sources, "dataset", data.part_rows)
+    folder, records = making.folder, read_sources(making, pool, reader, sources, "dataset", data.part_rows)
     plans = _split_plans(reader, sources, data, seed, records)
-    finishing = ray.remote(num_cpus=1)(_finish_split)
-    checks: list[SplitCheck] = fetch([finishing.remote(plan, folder, corpus.folder) for plan in plans])
+    calls = [(plan, folder, corpus.folder) for plan in plans]
+    found: dict[str, SplitCheck] = dict(pool.map(_finish_split, calls, "compare", "splits"))
+    checks = [found[plan.split] for plan in plans]
     making.done.clear()
     for check in checks:
         making.done.update(check.parts)
@@ -120,11 +133,22 @@ def prepare_dataset(
     return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
 
 
+def _write_hashes(folder: Folder, number: int, names: Sequence[str]) -> str:
+    """Keep the hashes of some parts beside them, until all are compared; returns the file's name."""
+    hashes, name = hash_parts(folder, names), f"{STAGING}/hashes-{number:05d}.npz"
+    with folder.publish(name) as path, open(path, "wb") as file:
+        np.savez(file, ids=hashes.ids, contents=hashes.contents)
+    return name
+
+
 def _finish_corpus(
-    folder: Folder, parts: Mapping[str, Part], hashes: Sequence[Any], passages_repeat: bool, paths: Mapping[str, str]
+    folder: Folder, parts: Mapping[str, Part], hashed: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
 ) -> CorpusCheck:
-    gathered: list[Hashes] = ray.get(list(hashes))
-    return finish_corpus(folder, parts, gathered, passages_repeat, paths)
+    found = []
+    for name in hashed:
+        with np.load(folder.localize(name), allow_pickle=False) as arrays:
+            found.append(Hashes(arrays["ids"], arrays["contents"]))
+    return finish_corpus(folder, parts, found, passages_repeat, paths)
 
 
 def _split_plans(
@@ -154,8 +178,8 @@ def _split_plans(
     ]
 
 
-def _finish_split(plan: SplitPlan, folder: Folder, corpus: Folder) -> SplitCheck:
-    return finish_split(plan, folder, Corpus.open(corpus))
+def _finish_split(plan: SplitPlan, folder: Folder, corpus: Folder) -> tuple[str, SplitCheck]:
+    return plan.split, finish_split(plan, folder, Corpus.open(corpus))
 
 
 def _write_quarantine(folder: Folder) -> str:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import os
+
 from raydr.runtime.capacity import ON_DEMAND
+from raydr.runtime.cluster import is_connected, local_session, start_ray
 
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs of the alive nodes; ``ON_DEMAND`` of each where an autoscaler adds some."""
+    """CPUs and GPUs of the alive nodes; ``ON_DEMAND`` of each where an autoscaler adds some.
+
+    Of a local Ray that was not started yet: what it would have.
+    """
+    local = local_session()
+    if local is not None and not is_connected():
+        num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
+        return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
     import ray
 
+    start_ray()
     now = ray.cluster_resources()
     grows = grows_on_demand()
     return {name: ON_DEMAND if grows else float(now.get(name, 0)) for name in ("CPU", "GPU")}
+
+
+def _num_gpus_here() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def grows_on_demand() -> bool:

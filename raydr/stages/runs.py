@@ -15,7 +15,6 @@ import math
 import zlib
 from collections.abc import Iterator
 from gzip import BadGzipFile
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -25,11 +24,12 @@ import pyarrow.compute as pc
 
 from raydr.data.schema import RUNS, read_parquet, write_parquet
 from raydr.errors import DataError
-from raydr.runtime.console import say
-from raydr.store.artifact import Artifact, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.folder import Folder
 
 KIND = "run"
+_EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
 #: Rows that a part of an imported run has, about.
 _IMPORT_ROWS = 500_000
 
@@ -74,9 +74,9 @@ def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> p
     return pa.Table.from_arrays([table["query_id"], table["passage_id"], ranks, table["score"]], schema=RUNS)
 
 
-def write_run_part(folder: Folder, name: str, ranked: pa.Table) -> dict[str, Any]:
-    """Write one part (as from :func:`rank_rows`) atomically; returns its record for the manifest."""
-    return write_part(folder, name, ranked.num_rows, lambda path: write_parquet(ranked, path))
+def write_run_part(folder: Folder, name: str, ranked: pa.Table) -> Part:
+    """Write and record one part, as from :func:`rank_rows`."""
+    return write_and_record(folder, name, ranked.num_rows, lambda path: write_parquet(ranked, path))
 
 
 class Run:
@@ -138,34 +138,39 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
     return lines
 
 
-def import_trec_run(path: str, output: Folder, overwrite: bool = False) -> Artifact:
+def trec_checksum(path: str) -> str:
+    """The checksum of a TREC file, by which a run that was imported from it is known.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    parent, _, name = path.rpartition("/")
+    source = Folder(parent or ".")
+    if not source.exists(name):
+        raise DataError(f"there is no run file {path}; {_EXPECTED}")
+    return source.checksum(name)
+
+
+def import_trec_run(making: Building, pool: Pool, *, path: str) -> dict[str, Any]:
     """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
 
-    The file is streamed; the lines of a query must follow one another. As in trec_eval, the order is that of the
-    scores, and the rank column is not looked at.
+    The file is streamed in this process, which may be the only one that can read it; the lines of a query must follow
+    one another. As in trec_eval, the order is that of the scores, and the rank column is not looked at.
 
     Raises:
         DataError: a line is malformed, a query comes back later in the file, a passage is there twice for a query, or
             the file is empty; names file and line.
     """
-    parent, _, name = path.rpartition("/")
-    source = Folder(parent or ".")
-    if not source.exists(name):
-        raise DataError(f"there is no run file {path}; expected lines 'query_id Q0 passage_id rank score tag'")
-    identity = Identity(kind=KIND, config={"source": "trec"}, inputs={"file": source.checksum(name)})
-    with begin(output, identity, overwrite) as state:
-        if isinstance(state, Artifact):
-            say(f"run {output}: already there with the same content, reused")
-            return state
-        num_queries = depth = 0
-        for number, (queries, ranked) in enumerate(_read_trec(path)):
-            num_queries += queries
-            depth = max(depth, pc.max(ranked["rank"]).as_py())
-            if part_name(number) not in state.done:
-                state.record(part_name(number), write_run_part(output, part_name(number), ranked))
-        if not num_queries:
-            raise DataError(f"{path} is empty; expected lines 'query_id Q0 passage_id rank score tag'")
-        return state.finish({"system": Path(name).name, "num_queries": num_queries, "top_k": depth})
+    num_queries = depth = 0
+    for number, (queries, ranked) in enumerate(_read_trec(path)):
+        num_queries += queries
+        depth = max(depth, pc.max(ranked["rank"]).as_py())
+        name = part_name(number)
+        if name not in making.done:
+            making.done[name] = write_run_part(making.folder, name, ranked)
+    if not num_queries:
+        raise DataError(f"{path} is empty; {_EXPECTED}")
+    return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}
 
 
 def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:

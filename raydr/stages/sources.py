@@ -1,4 +1,4 @@
-"""The sources that a reader finds: checksummed, and read into parts by one Ray task each.
+"""The sources that a reader finds: checksummed, and read into parts by one call each.
 
 The driver sees counts and names of parts. After a kill, sources that were read to their end are not read again.
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import ray
 
 from raydr.data.inputs import checksum, short_names
 from raydr.data.readers.base import Reader, Source, Target
 from raydr.data.staging import SourceRecord, read_record, stage_source
 from raydr.errors import DataError, RaydrError
 from raydr.runtime.console import progress_bar, say
-from raydr.stages.tasks import fetch
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Building, fingerprint_of
-from raydr.store.folder import Folder
+from raydr.store.folder import FileDetails, Folder
+
+#: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.
+_BYTES_PER_ROW = 300
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,26 @@ class Sources:
             found[f"{role}#{number}" if number else role] = checksums[at]
         return found
 
+    def versions(self) -> list[str]:
+        """Size and time of last change of each file, with its path: as long as they stay, so does its content."""
+        return [f"{path}: {_version(path)}" for source in self.files for path in (source.path, *source.also)]
+
+    def num_rows(self) -> int:
+        """About how many rows there are, judging by the size of the files."""
+        paths = {path for source in self.files for path in (source.path, *source.also)}
+        return sum(details.size for path in paths if (details := _details(path)) is not None) // _BYTES_PER_ROW
+
+
+def _details(path: str) -> FileDetails | None:
+    folder, _, name = path.rpartition("/")
+    return Folder(folder or ".").details(name) if name else None
+
+
+def _version(path: str) -> str:
+    details = _details(path)
+    # Readers without files name what they read, versions included.
+    return details.version if details is not None else ""
+
 
 def find_sources(reader: Reader) -> Sources:
     """Look for the files of a reader; none is read.
@@ -64,24 +84,24 @@ def find_sources(reader: Reader) -> Sources:
     return Sources(tuple(files), tuple(short_names([source.path for source in files])))
 
 
-def source_checksums(reader: Reader, sources: Sources) -> list[str]:
-    """What identifies the content of each source, one task a source.
+def source_checksums(pool: Pool, reader: Reader, sources: Sources) -> list[str]:
+    """What identifies the content of each source.
 
     Raises:
         DataError: a file cannot be read.
     """
-    digest = ray.remote(num_cpus=1)(_checksum)
-    found: list[str] = fetch([digest.remote(reader, source) for source in sources.files])
-    return found
+    calls = [(reader, source, at) for at, source in enumerate(sources.files)]
+    found = dict(pool.map(_checksum, calls, "checksums", "files"))
+    return [found[at] for at in range(len(calls))]
 
 
-def _checksum(reader: Reader, source: Source) -> str:
+def _checksum(reader: Reader, source: Source, at: int) -> tuple[int, str]:
     own = reader.checksum(source)
-    return fingerprint_of([own, *map(checksum, source.also)]) if source.also else own
+    return at, fingerprint_of([own, *map(checksum, source.also)]) if source.also else own
 
 
 def read_sources(
-    making: Building, reader: Reader, sources: Sources, target: Target, part_rows: int
+    making: Building, pool: Pool, reader: Reader, sources: Sources, target: Target, part_rows: int
 ) -> list[SourceRecord]:
     """Read the sources of an artefact that were not yet read to their end.
 
@@ -98,14 +118,11 @@ def read_sources(
     todo = [at for at in wanted if not _is_read(making, at)]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
-    read = ray.remote(num_cpus=1, num_returns="streaming")(_read_source)
-    tasks = [
-        read.remote(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows) for at in todo
-    ]
+    calls = [(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows) for at in todo]
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
-        for report in _reports(tasks):
+        for report in pool.stream(_read_source, calls):
             if isinstance(report, str):
                 errors.append(report)
                 say(f"{report} The other sources are read to their end.")
@@ -123,21 +140,6 @@ def read_sources(
 def _is_read(making: Building, at: int) -> bool:
     record = read_record(making.folder, at)
     return record is not None and record.is_complete(making.done)
-
-
-def _reports(tasks: list[Any]) -> Iterator[int | str | None]:
-    """What the tasks tell while they run, in the order of time; they are cancelled if the caller stops early."""
-    left = list(tasks)
-    try:
-        while left:
-            (task,), left = ray.wait(left, num_returns=1, fetch_local=False)
-            reference = next(task, None)
-            if reference is not None:
-                left.append(task)
-                yield fetch(reference)
-    finally:
-        for task in left:
-            ray.cancel(task)
 
 
 def _read_source(

@@ -1,27 +1,31 @@
-"""Training on Ray Train, and the finished model as an artefact."""
+"""Training of a retriever, and the finished model as an artefact.
+
+Artefact ``model``: the files of the model, which ``sentence_transformers.SentenceTransformer(folder)`` opens, and::
+
+    detection/epoch-*.parquet    (query_id, perplexity, random_pair, log_posterior, clean), where pairs are detected
+    optimizer.pt                 the optimiser's moments, if they are kept
+"""
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
-from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.errors import ArtifactError, DataError
 from raydr.evaluation.metrics import parse_measures
-from raydr.models.checkpoint import checkpoint_fingerprint
+from raydr.models.config import ModelConfig
 from raydr.runtime.console import say, show_table, warn
-from raydr.stages.lone_worker import Alone, run_alone
-from raydr.stages.train_progress import TrainingView, Watcher
-from raydr.stages.train_worker import train_worker, worker_arguments
-from raydr.stages.worker_group import checkpoint_folder, run_worker_group, training_dtype
-from raydr.store.artifact import Artifact, Building, Identity, begin, fingerprint_of
+from raydr.stages.pool import Pool
+from raydr.stages.train_progress import TrainingView, Watcher, training_here
+from raydr.stages.train_worker import TrainingJob, train_worker
+from raydr.stages.worker_group import run_workers, trains_here
+from raydr.store.artifact import Artifact, Building, Identity, fingerprint_of, flatten
 from raydr.store.folder import Folder, publish_files
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
-from raydr.training.config import NEUTRAL, TrainConfig
+from raydr.training.training import Training
 
 if TYPE_CHECKING:
     from raydr.runtime.tracking import TrackerHandle
@@ -30,51 +34,34 @@ if TYPE_CHECKING:
 VERSION = 1
 
 #: Settings of training that play no part before a loss's warm-up is over.
-_AFTER_WARMUP = {"loss", "teacher", "pair_detection"}
-#: Says how a teacher scores, in keys of trainings that have one.
-_TEACHER_SCORES = "teacher_scores"
-
-
-@dataclass(frozen=True)
-class Start:
-    """A model that training goes on from, in place of ``model.checkpoint``.
-
-    Args:
-        model: a ``model`` artefact on any file system.
-        with_optimizer: take up the moments of the optimiser that were kept with it.
-    """
-
-    model: Folder
-    with_optimizer: bool = False
+_AFTER_WARMUP = re.compile(r"(^|\.)train\.(loss|teacher|pair_detection)(\.|$)")
 
 
 def train(
-    config: RunConfig,
-    dataset: Folder,
-    corpus: Folder,
-    output: Folder,
-    negatives: Folder | None = None,
-    tracker: TrackerHandle | None = None,
-    overwrite: bool = False,
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None,
+    start: Artifact | None,
     *,
-    start: Start | None = None,
-    keep_optimizer: bool = False,
-    alone: Alone | None = None,
+    training: Training,
+    tracker: TrackerHandle | None,
+    warmups: Folder,
     watcher: Watcher | None = None,
-) -> Artifact:
-    """Train a dual encoder on Ray Train.
+) -> dict[str, Any]:
+    """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
 
     Args:
-        config: the run.
-        dataset: a ``dataset`` artefact; ``data.train_split`` is trained on, ``data.dev_split`` chooses the epoch.
+        making: the ``model`` artefact; checkpoints lie beside it until it is finished.
+        pool: where it is trained.
+        dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
-        output: where the ``model`` artefact goes; checkpoints lie beside it until it is finished.
         negatives: a ``negatives`` artefact with candidate hard negatives; the data set's own if None.
+        start: the ``model`` that training goes on from; the checkpoint of the settings if None.
+        training: the settings.
         tracker: where step and epoch metrics are logged.
-        overwrite: replace a model that was trained differently.
-        start: what to go on from; ``model.checkpoint`` if None.
-        keep_optimizer: keep the optimiser's state after the last step with the model, for a training that goes on.
-        alone: train in this process and not on Ray Train, with the same result; ``train.num_workers`` must be 1.
+        warmups: where trainings that begin with the same epochs of plain NCE share the states after them.
         watcher: whom the training tells how far it is; the console if None.
 
     Raises:
@@ -84,59 +71,49 @@ def train(
         ArtifactError: no optimiser state was kept with the start.
         TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
     """
-    opened = Dataset.open(dataset)
-    opened.require_corpus(Artifact.open(corpus, "corpus"))
-    _check_dev(config, opened)
-    inputs = {
-        "dataset": opened.fingerprint,
-        "corpus": opened.corpus_fingerprint,
-        **_start_inputs(config, start),
+    data = Dataset(dataset)
+    data.require_corpus(corpus)
+    _check_dev(training, data)
+    _check_negatives(training, negatives)
+    if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
+        raise ArtifactError(
+            f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
+            "state: train it again and keep that, or start with a fresh optimiser"
+        )
+    # What goes on from a trained model follows settings that were shown before, or the sieve's own.
+    miner = negatives.info.get("miner") if negatives is not None else None
+    for advice in training_advice(training, miner) if start is None else []:
+        warn(advice)
+    settings = training.train
+    view = training_here if trains_here(pool, settings) else TrainingView
+    with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
+        job = TrainingJob(
+            training=training,
+            dataset=dataset.folder,
+            corpus=corpus.folder,
+            negatives=negatives.folder if negatives is not None else None,
+            start=start.folder if start is not None else None,
+            output=making.folder,
+            warmup=warmup_folder(warmups, making.identity),
+            tracker=tracker,
+            watcher=watching,
+        )
+        outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
+    making.record_files()
+    info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
+    info |= {
+        "dtype": settings.dtype,
+        "world_size": outcome["world_size"],
+        "weights": fingerprint_of(outcome["weights"]),
     }
-    if negatives is not None:
-        mined = Artifact.open(negatives, "negatives")
-        _check_negatives(config, mined)
-        inputs["negatives"] = mined.fingerprint
-    dtype, reason = _dtype_here(config.train) if alone is not None else training_dtype(config.train, config.train.dtype)
-    settings = training_key(config)
-    settings["train"] |= {"dtype": dtype}
-    if start is not None and start.with_optimizer:
-        settings["optimizer_state"] = "kept"
-    if keep_optimizer:
-        settings["keep_optimizer"] = True
-    if alone is not None and alone.population:
-        settings["population"] = True
-    identity = Identity(kind="model", version=VERSION, config=settings, inputs=inputs)
-    with begin(output, identity, overwrite) as making:
-        if isinstance(making, Artifact):
-            say(f"model {output}: already trained with these settings, reused")
-            return making
-        say(f"training in {dtype}: {reason}")
-        # What goes on from a trained model follows settings that were shown before, or the sieve's own.
-        for advice in training_advice(config) if start is None else []:
-            warn(advice)
-        with nullcontext(watcher) if watcher is not None else TrainingView(config.train.num_epochs) as watching:
-            arguments = worker_arguments(
-                config,
-                dataset,
-                corpus,
-                negatives,
-                making.folder,
-                dtype,
-                tracker,
-                watching,
-                warmup_folder(config, identity),
-                start,
-                keep_optimizer,
-            )
-            run = partial(run_alone, how=alone) if alone is not None else run_worker_group
-            outcome = run(train_worker, arguments, making, config.train, "the dual encoder")
-        return _finish(config, making, dtype, outcome)
+    _show(info, making.folder)
+    return info
 
 
-def _check_dev(config: RunConfig, data: Dataset) -> None:
+def _check_dev(training: Training, data: Dataset) -> None:
     """What would otherwise come to light only when the first epoch is over."""
-    parse_measures([config.train.dev.measure], "train.dev.measure")
-    split = config.data.dev_split
+    parse_measures([training.train.dev.measure], "train.dev.measure")
+    split = training.dev_split
     if split and split not in data.splits:
         warn(
             f"the data set at {data.artifact.folder} has no split {split!r} (it has {', '.join(data.splits)}): nothing "
@@ -150,9 +127,9 @@ def _check_dev(config: RunConfig, data: Dataset) -> None:
         )
 
 
-def _check_negatives(config: RunConfig, mined: Artifact) -> None:
-    split = config.data.train_split
-    if config.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
+def _check_negatives(training: Training, mined: Artifact | None) -> None:
+    split = training.train_split
+    if mined is not None and training.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
         others = sorted({name.split("/")[1] for name in mined.parts("negatives")})
         raise DataError(
             f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
@@ -160,63 +137,25 @@ def _check_negatives(config: RunConfig, mined: Artifact) -> None:
         )
 
 
-def training_key(config: RunConfig) -> dict[str, Any]:
-    """The settings that a trained model depends on, besides what it is trained on and starts from."""
-    key = {
-        "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
-        "train": config.train.fingerprint_settings(exclude=NEUTRAL),
-        "splits": [config.data.train_split, config.data.dev_split],
-        "seed": config.seed,
+def warmup_folder(warmups: Folder, identity: Identity) -> Folder:
+    """Where trainings that begin with the same epochs of plain NCE share the state after them.
+
+    Args:
+        warmups: the folder of all of them.
+        identity: of the model; its settings of training are under ``train``.
+    """
+    shared = {
+        name: value for name, value in flatten(identity.model_dump()).items() if not _AFTER_WARMUP.search(f".{name}")
     }
-    # Once they were as coarse as the arithmetic of the forward pass.
-    return key | ({_TEACHER_SCORES: "float32"} if config.train.loss.needs_teacher else {})
+    return warmups / fingerprint_of(shared)
 
 
-def _start_inputs(config: RunConfig, start: Start | None) -> dict[str, str]:
-    if start is None:
-        return {"checkpoint": checkpoint_fingerprint(config.model)}
-    model = Artifact.open(start.model, "model")
-    if start.with_optimizer and OPTIMIZER not in model.parts():
-        raise ArtifactError(
-            f"the model at {start.model} was saved without its optimiser's state: train it again and keep that, or "
-            "start with a fresh optimiser"
-        )
-    return {"start": model.fingerprint}
-
-
-def _dtype_here(settings: TrainConfig) -> tuple[str, str]:
-    from raydr.models.precision import resolve_dtype
-
-    if settings.num_workers != 1:
-        raise ConfigError(f"one process cannot train as train.num_workers {settings.num_workers}: set it to 1")
-    return resolve_dtype(settings.dtype, "cuda" if settings.use_gpu else "cpu")
-
-
-def _finish(config: RunConfig, making: Building, dtype: str, outcome: dict[str, Any]) -> Artifact:
-    making.record_files()
-    info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
-    info |= {"dtype": dtype, "world_size": outcome["world_size"], "weights": fingerprint_of(outcome["weights"])}
-    artifact = making.finish(info, config.model_dump(mode="json"))
-    checkpoint_folder(making.folder).remove()
-    _show(artifact)
-    return artifact
-
-
-def warmup_folder(config: RunConfig, identity: Identity) -> Folder:
-    """Where trainings that begin with the same epochs of plain NCE share the state after them."""
-    shared = identity.model_dump()
-    for setting in _AFTER_WARMUP:
-        del shared["config"]["train"][setting]
-    shared["config"].pop(_TEACHER_SCORES, None)
-    return Folder(config.workdir).absolute() / "warmups" / fingerprint_of(shared)
-
-
-def _show(artifact: Artifact) -> None:
-    history = artifact.info["history"]
+def _show(info: dict[str, Any], folder: Folder) -> None:
+    history = info["history"]
     names = sorted({name for row in history for name in row["metrics"]} - {"filled", "grad_norm", "seconds"})
     show_table(
-        f"Training: {artifact.info['num_examples']:,} queries, {artifact.info['num_steps']} steps an epoch"
-        + (f", best epoch {artifact.info['best_epoch'] + 1}" if artifact.info["best_epoch"] is not None else ""),
+        f"Training: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch"
+        + (f", best epoch {info['best_epoch'] + 1}" if info["best_epoch"] is not None else ""),
         ["epoch", *names],
         (
             # A metric that a loss has only after its warm-up is left blank before.
@@ -224,28 +163,26 @@ def _show(artifact: Artifact) -> None:
             for row in history
         ),
     )
-    say(f"model: {artifact.folder}")
+    say(f"model: {folder}")
 
 
-def save_untrained(config: RunConfig, output: Folder, overwrite: bool = False) -> Artifact:
-    """The starting checkpoint as a ``model`` artefact, to compare with."""
+def save_untrained(making: Building, pool: Pool, *, model: ModelConfig, seed: int) -> dict[str, Any]:
+    """The starting checkpoint as a ``model`` artefact, to compare with.
+
+    Args:
+        making: the artefact.
+        pool: where the checkpoint is loaded.
+        model: the model.
+        seed: draws weights that the checkpoint has not.
+    """
+    dim: int = pool.run(_save_untrained, making.folder, model, seed)
+    making.record_files()
+    return {"dim": dim}
+
+
+def _save_untrained(output: Folder, config: ModelConfig, seed: int) -> int:
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 
-    identity = Identity(
-        kind="model",
-        version=VERSION,
-        config={
-            "model": config.model.fingerprint_settings(exclude={"checkpoint", "passage_checkpoint"}),
-            "seed": config.seed,
-            "trained": False,
-        },
-        inputs={"checkpoint": checkpoint_fingerprint(config.model)},
-    )
-    with begin(output, identity, overwrite) as making:
-        if isinstance(making, Artifact):
-            say(f"untrained model {output}: reused")
-            return making
-        model = DualEncoder.from_config(config.model, config.seed)
-        publish_files(making.folder, lambda path: model.save(path, build_tokenizers(config.model)))
-        making.record_files()
-        return making.finish({"dim": model.dim}, config.model_dump(mode="json"))
+    model = DualEncoder.from_config(config, seed)
+    publish_files(output, lambda path: model.save(path, build_tokenizers(config)))
+    return model.dim

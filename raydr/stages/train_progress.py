@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +29,43 @@ class Watcher(Protocol):
         """After every epoch."""
 
 
+#: Metrics of an epoch that its line leaves out, or has in words.
+_NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
+
+
+def _epoch_line(epoch: int, metrics: dict[str, float]) -> str:
+    filled, skipped = metrics.get("filled", 0.0), metrics.get("skipped_steps", 0.0)
+    shown = {"loss": metrics["loss"]}
+    shown |= {key: value for key, value in metrics.items() if key not in _NOT_SHOWN}
+    line = f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
+    line += f"; {filled:,.0f} negatives filled at random" if filled else ""
+    return line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else "")
+
+
+@dataclass(frozen=True)
+class ConsoleWatcher:
+    """Shows a training of this process."""
+
+    bar: ProgressBar
+    num_epochs: int
+
+    def tell(self, message: str) -> None:
+        say(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        self.bar.set(progress.epoch * num_steps + progress.step, num_steps * self.num_epochs)
+
+    def epoch(self, progress: Progress) -> None:
+        say(_epoch_line(progress.epoch, progress.history[-1].metrics))
+
+
+@contextmanager
+def training_here(num_epochs: int) -> Iterator[Watcher]:
+    """A watcher for a training of this process."""
+    with progress_bar("training", total=1, unit="steps") as bar:
+        yield ConsoleWatcher(bar, num_epochs)
+
+
 @dataclass(frozen=True)
 class BoardWatcher:
     """Writes on the board that a :class:`TrainingView` shows."""
@@ -41,10 +80,6 @@ class BoardWatcher:
 
     def epoch(self, progress: Progress) -> None:
         self.board.epoch.remote(progress.epoch, progress.history[-1].metrics)
-
-
-#: Metrics of an epoch that its line leaves out, or has in words.
-_NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
 
 
 class _Board:
@@ -63,13 +98,7 @@ class _Board:
         self.total = num_steps
 
     def epoch(self, epoch: int, metrics: dict[str, float]) -> None:
-        filled = metrics.get("filled", 0.0)
-        shown = {"loss": metrics["loss"]}
-        shown |= {key: value for key, value in metrics.items() if key not in _NOT_SHOWN}
-        line = f"epoch {epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
-        line += f"; {filled:,.0f} negatives filled at random" if filled else ""
-        skipped = metrics.get("skipped_steps", 0.0)
-        self.messages.append(line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else ""))
+        self.messages.append(_epoch_line(epoch, metrics))
 
     def read(self) -> tuple[list[str], int, int]:
         messages = list(self.messages)
@@ -78,7 +107,7 @@ class _Board:
 
 
 class TrainingView:
-    """Shows training's progress on the driver while the trainer blocks it."""
+    """Shows on the driver how far a group of Ray Train is, while the trainer blocks it."""
 
     def __init__(self, num_epochs: int) -> None:
         import ray

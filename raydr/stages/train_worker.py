@@ -4,93 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
-from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.config import ModelConfig
+from raydr.stages.member import Member
 from raydr.stages.shared_warmup import SharedWarmup
-from raydr.stages.worker_group import Member, RayTrainMember, set_worker_threads
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
+from raydr.training.training import Training
 
 if TYPE_CHECKING:
     from raydr.models.config import Side
     from raydr.models.tokens import TextTokenizer
     from raydr.runtime.tracking import Tracker, TrackerHandle
-    from raydr.stages.train import Start
     from raydr.stages.train_progress import Watcher
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
     from raydr.training.trainer import Trainer
 
 
-def worker_arguments(
-    config: RunConfig,
-    dataset: Folder,
-    corpus: Folder,
-    negatives: Folder | None,
-    output: Folder,
-    dtype: str,
-    tracker: TrackerHandle | None,
-    watcher: Watcher,
-    warmup: Folder,
-    start: Start | None = None,
-    keep_optimizer: bool = False,
-) -> dict[str, Any]:
-    """The arguments of :func:`train_worker` as plain values."""
-    return {
-        "config": config.model_dump(mode="json"),
-        "dataset": dataset.url,
-        "corpus": corpus.url,
-        "negatives": negatives.url if negatives is not None else None,
-        "output": output.url,
-        "dtype": dtype,
-        "tracker": tracker,
-        "watcher": watcher,
-        "warmup": warmup.url,
-        "start": start,
-        "keep_optimizer": keep_optimizer,
-    }
-
-
-def train_worker(arguments: dict[str, Any], member: Member | None = None) -> dict[str, Any]:
-    """Train on this worker's share of each batch; returns the outcome, or an error that must not be retried.
+@dataclass(frozen=True)
+class TrainingJob:
+    """What every worker of one training knows; small and picklable.
 
     Args:
-        arguments: see :func:`worker_arguments`.
-        member: this process among those that train; a worker of Ray Train if None.
+        training: its settings.
+        dataset, corpus: what is trained on.
+        negatives: a ``negatives`` artefact; the data set's own candidates if None.
+        start: the model that is gone on from; the checkpoint of the settings if None.
+        output: where the model goes.
+        warmup: where trainings with the same first epochs share their states.
+        tracker: opened by the first worker.
+        watcher: told by the first worker how far training is.
     """
-    member = member or RayTrainMember()
-    handle = arguments["tracker"]
+
+    training: Training
+    dataset: Folder
+    corpus: Folder
+    negatives: Folder | None
+    start: Folder | None
+    output: Folder
+    warmup: Folder
+    tracker: TrackerHandle | None
+    watcher: Watcher
+
+
+def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
+    """Train on this worker's share of each batch; returns the outcome."""
+    handle = job.tracker
     with handle.open() if handle is not None and member.rank == 0 else nullcontext() as tracker:
-        return _train(arguments, member, WorkerListener(tracker, arguments["watcher"], member, arguments["output"]))
+        return _train(job, member, WorkerListener(tracker, job.watcher, member, job.output))
 
 
-def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) -> dict[str, Any]:
-    # What says that it cannot be trained is returned and not raised: Ray Train would start the group again, and it
-    # would come to the same. All workers come to it.
-    try:
-        trainer, tokenizers = _set_up(arguments, member, listener)
-    except (ConfigError, DataError) as error:
-        return {"error": str(error)}
-    try:
-        progress = trainer.run()
-    except TrainingError as error:
-        return {"error": str(error)}
+def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[str, Any]:
+    trainer, tokenizers = _set_up(job, member, listener)
+    progress = trainer.run()
     setup = trainer.setup
     weights = {key: float(value.double().sum()) for key, value in setup.model.state_dict().items()}
     if member.rank == 0:
-        output = Folder(arguments["output"])
-        publish_files(output, lambda path: setup.model.save(path, tokenizers))
-        if arguments["keep_optimizer"]:
-            publish_files(output, trainer.learners[progress.better_network].optimization.save_moments)
+        publish_files(job.output, lambda path: setup.model.save(path, tokenizers))
+        if job.training.keep_optimizer:
+            publish_files(job.output, trainer.learners[progress.better_network].optimization.save_moments)
     return {
         "history": [row.model_dump() for row in progress.history],
         "detections": progress.detections,
@@ -103,9 +84,7 @@ def _train(arguments: dict[str, Any], member: Member, listener: WorkerListener) 
     }
 
 
-def _set_up(
-    arguments: dict[str, Any], member: Member, listener: WorkerListener
-) -> tuple[Trainer, dict[Side, TextTokenizer]]:
+def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple[Trainer, dict[Side, TextTokenizer]]:
     """The trainer in the state that it goes on from, and the model's tokenizers."""
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
@@ -113,42 +92,38 @@ def _set_up(
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
 
-    start: Start | None = arguments["start"]
-    config = RunConfig.parse(arguments["config"])
-    origin = _origin(config.model, start)
-    set_worker_threads(config.train)
-    data = Dataset.open(arguments["dataset"])
+    training, train = job.training, job.training.train
+    origin = _origin(training.model, job.start)
+    data = Dataset.open(job.dataset)
     tokenizers = build_tokenizers(origin)
-    model = DualEncoder.from_config(origin, config.seed).to(member.device)
-    if config.train.coteaching is not None:
+    model = DualEncoder.from_config(origin, training.seed).to(member.device)
+    if train.coteaching is not None:
         require_dropout(model)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
-    model.config = config.model
-    has_dev = config.data.dev_split in data.splits
-    mined = Artifact.open(arguments["negatives"], "negatives") if arguments["negatives"] is not None else None
+    model.config = training.model
+    mined = Artifact.open(job.negatives, "negatives") if job.negatives is not None else None
     inputs = TrainingInputs(
-        corpus=Corpus.open(arguments["corpus"]),
-        train=data.training_tables(config.data.train_split, mined),
+        corpus=Corpus.open(job.corpus),
+        train=data.training_tables(training.train_split, mined),
         # What was mined is of the training split alone.
-        dev=data.training_tables(config.data.dev_split) if has_dev else None,
+        dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
     )
-    dtype = torch_dtype(arguments["dtype"])
-    setup = build_setup(config.train, config.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
+    dtype = torch_dtype(train.dtype)
+    setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
-    if start is not None and start.with_optimizer:
+    if training.with_optimizer:
         trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
-    listener.warmup = SharedWarmup(Folder(arguments["warmup"]), config.train)
+    listener.warmup = SharedWarmup(job.warmup, train)
     _go_on(trainer, member, listener, listener.warmup)
     return trainer, tokenizers
 
 
-def _origin(config: ModelConfig, start: Start | None) -> ModelConfig:
+def _origin(config: ModelConfig, start: Folder | None) -> ModelConfig:
     """The model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
     if start is None:
         return config
-    folder = start.model.localize_all()
-    return config.model_copy(update={"checkpoint": folder, "passage_checkpoint": ""})
+    return config.model_copy(update={"checkpoint": start.localize_all(), "passage_checkpoint": ""})
 
 
 def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: SharedWarmup) -> None:
@@ -170,12 +145,12 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: S
 class WorkerListener:
     """Keeps the state, sends metrics to MLflow and progress to whoever watches. Rank 0 speaks."""
 
-    def __init__(self, tracker: Tracker | None, watcher: Watcher, member: Member, output: str) -> None:
+    def __init__(self, tracker: Tracker | None, watcher: Watcher, member: Member, output: Folder) -> None:
         self.tracker = tracker
         self.watcher = watcher
         self.member = member
         self.rank = member.rank
-        self.output = Folder(output)
+        self.output = output
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
         self.warmup: SharedWarmup | None = None

@@ -1,4 +1,4 @@
-"""A group of Ray Train workers: its resources, its retries, and its errors in the words of raydr."""
+"""The processes that train: this one alone, or a group of Ray Train with its retries, and errors in raydr's words."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from raydr.errors import TrainingError
+from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.config import Dtype
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
+from raydr.stages.lone_worker import LoneMember
+from raydr.stages.member import Member, Worker, checkpoint_folder, worker_threads
+from raydr.stages.pool import Pool
 from raydr.stages.resources import cluster_capacity
-from raydr.stages.tasks import fetch
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
@@ -24,30 +27,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-#: What a worker runs: plain arguments in, the outcome out. An outcome ``{"error": message}`` ends training without
-#: another try; whatever is raised makes Ray Train start the group again.
-Worker = Callable[[dict[str, Any]], dict[str, Any]]
-
-
 #: Ray Train's file beside the checkpoints that says which are whole.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
-
-
-class Member(Protocol):
-    """One of the processes that train together, or the only one."""
-
-    rank: int
-    num_ranks: int
-    device: torch.device
-
-    def wrap(self, module: nn.Module) -> nn.Module:
-        """The module as a training step calls it."""
-
-    def last_state(self) -> AbstractContextManager[Path | None]:
-        """A folder with the last state of this training that was kept, None if there is none."""
-
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
-        """Keep the state that ``save`` writes; every member calls it the same number of times."""
 
 
 class RayTrainMember:
@@ -80,57 +61,96 @@ class RayTrainMember:
             yield Path(folder)
 
     def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
-        report_checkpoint(metrics, save)
+        import ray.train
+
+        if self.rank:
+            ray.train.report(metrics)
+            return
+        with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
+            save(Path(scratch))
+            ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(scratch))
 
 
-def training_dtype(settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
+def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
     """The arithmetic and its reason, resolved on a worker of the kind that will train.
 
     Raises:
         TrainingError: a GPU is asked for, and Ray has none.
         ModelError: the device does not know that arithmetic.
     """
-    import ray
-
-    from raydr.models.precision import resolve_dtype
-
-    device = "cuda" if settings.use_gpu else "cpu"
-    if settings.use_gpu and cluster_capacity()["GPU"] < 1:
+    if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
         raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
-    probe = ray.remote(num_cpus=1, num_gpus=1 if settings.use_gpu else 0)(resolve_dtype)
-    resolved: tuple[str, str] = fetch(probe.remote(dtype, device))
+    device = "cuda" if settings.use_gpu else "cpu"
+    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
     return resolved
 
 
-def run_worker_group(
-    worker: Worker, arguments: dict[str, Any], making: Building, settings: TrainConfig, what: str
+def _resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
+    # PyTorch takes seconds to import, and the driver may have no use for it.
+    from raydr.models.precision import resolve_dtype
+
+    return resolve_dtype(dtype, device)
+
+
+def trains_here(pool: Pool, settings: TrainConfig) -> bool:
+    """Whether this process trains, alone."""
+    return pool.here and settings.num_workers == 1
+
+
+def run_workers(
+    pool: Pool, worker: Worker, job: Any, making: Building, settings: TrainConfig, what: str
 ) -> dict[str, Any]:
-    """Run a worker function on all workers, from the last checkpoint of an interrupted run if there is one.
+    """Train, from the last state of an interrupted run if there is one.
 
     Args:
-        worker: what each worker runs.
-        arguments: its arguments, plain values.
-        making: the artefact; checkpoints lie beside it until :func:`forget_checkpoints`.
-        settings: number of workers, their resources, restarts.
-        what: what is trained, for messages.
-
-    Returns:
-        What rank 0's worker returned.
+        pool: whether this process may train, if one worker is enough; else Ray Train does.
+        worker: what each worker runs; a function of a module.
+        job: its first argument.
+        making: the artefact; the checkpoints are in a folder beside it until it is finished.
+        settings: how many workers, with which resources, and how often they may die.
+        what: is trained, for messages.
 
     Raises:
-        TrainingError: training broke off; the same command goes on from the last checkpoint.
-        KeyboardInterrupt: Ctrl-C; checkpoints are kept.
+        TrainingError: training broke off; the same command goes on from the last state.
     """
+    states = checkpoint_folder(making.folder)
+    making.scratch.append(states)
+    if trains_here(pool, settings):
+        import torch
+
+        device = torch.device("cuda" if settings.use_gpu else "cpu")
+        outcome = _work(worker, job, LoneMember(states / making.identity.fingerprint, device), settings)
+    else:
+        outcome = _run_group(worker, job, making.identity.fingerprint, states, settings, what)
+    if "error" in outcome:
+        raise TrainingError(f"training {what}: {outcome['error']}")
+    return outcome
+
+
+def _work(worker: Worker, job: Any, member: Member, settings: TrainConfig) -> dict[str, Any]:
+    with worker_threads(settings):
+        # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
+        try:
+            return worker(job, member)
+        except (ConfigError, DataError, TrainingError) as error:
+            return {"error": str(error)}
+
+
+def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
+    return _work(arguments["worker"], arguments["job"], RayTrainMember(), arguments["settings"])
+
+
+def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:
     import ray
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    start_ray()
     _say_if_too_few(settings)
-    state = checkpoint_folder(making.folder)
-    drop_torn_list(state / making.identity.fingerprint)
+    drop_torn_list(states / name)
     trainer = TorchTrainer(
-        worker,
-        train_loop_config=arguments,
+        _work_in_group,
+        train_loop_config={"worker": worker, "job": job, "settings": settings},
         torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
         scaling_config=ScalingConfig(
             num_workers=settings.num_workers,
@@ -139,8 +159,8 @@ def run_worker_group(
         ),
         run_config=RunConfig(
             # The same name makes Ray Train go on from the last checkpoint of an interrupted run.
-            name=making.identity.fingerprint,
-            storage_path=state.root if state.is_local else state.url,
+            name=name,
+            storage_path=states.root if states.is_local else states.url,
             failure_config=FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
@@ -150,11 +170,9 @@ def run_worker_group(
             outcome: dict[str, Any] = trainer.fit().return_value
     except ray.train.TrainingFailedError as error:
         raise TrainingError(
-            f"training {what} broke off: {root_cause(error)}. Checkpoints are in {state}; the same command goes on "
+            f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command goes on "
             "from the last one"
         ) from error
-    if "error" in outcome:
-        raise TrainingError(outcome["error"])
     return outcome
 
 
@@ -184,31 +202,6 @@ def drop_torn_list(checkpoints: Folder) -> None:
     except ValueError:
         checkpoints.remove(CHECKPOINT_LIST)
         say(f"the list of checkpoints in {checkpoints} broke off while it was written: training starts again")
-
-
-def report_checkpoint(metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
-    """Report to Ray Train, on every rank; rank 0 also gives the checkpoint that ``save`` writes into a folder."""
-    import ray.train
-
-    if ray.train.get_context().get_world_rank():
-        ray.train.report(metrics)
-        return
-    with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
-        save(Path(scratch))
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(scratch))
-
-
-def set_worker_threads(settings: TrainConfig) -> None:
-    """Give PyTorch as many threads as the worker has CPUs."""
-    import torch
-
-    if not settings.use_gpu:
-        torch.set_num_threads(max(1, int(settings.cpus_per_worker)))
-
-
-def checkpoint_folder(output: Folder) -> Folder:
-    """Where the checkpoints of an artefact that is being trained lie, given where that goes."""
-    return Folder(f"{output.url.rstrip('/')}.training")
 
 
 def _say_if_too_few(settings: TrainConfig) -> None:

@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from raydr import __version__
 from raydr.component import Config
 from raydr.errors import ArtifactError, BusyError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
+from raydr.version import __version__
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -36,6 +36,8 @@ class Part(Config):
     rows: int
     bytes: int
     checksum: str
+    counts: dict[str, int] = {}
+    """What was counted while it was made, so that a resumed stage need not make it again to know."""
 
 
 class Identity(Config):
@@ -82,11 +84,19 @@ class Manifest(Config):
     raydr_version: str
     created: str
     parts: dict[str, Part]
+    made_from: dict[str, str] = {}
+    """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
+
     info: dict[str, Any] = {}
     """Counters and resolved settings, for people and for later stages."""
 
     run_config: dict[str, Any] = {}
     """The whole resolved run config, for provenance only."""
+
+    @property
+    def digest(self) -> str:
+        """Of the contents: differs where the same thing was made again with other bytes."""
+        return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
 
 
 def fingerprint_of(value: Any) -> str:
@@ -205,6 +215,8 @@ class Building:
         self.folder = folder
         self.identity = identity
         self.done = done
+        #: Folders that only a resume needs; removed when the manifest is written.
+        self.scratch: list[Folder] = []
 
     def record(self, name: str, part: Mapping[str, Any] | Part) -> None:
         """Remember a finished part, on disk too, so that a resume does not make it again."""
@@ -218,7 +230,12 @@ class Building:
                 size, checksum = self.folder.size(name), self.folder.checksum(name)
                 self.record(name, Part(rows=0, bytes=size, checksum=checksum))
 
-    def finish(self, info: dict[str, Any] | None = None, run_config: dict[str, Any] | None = None) -> Artifact:
+    def finish(
+        self,
+        info: dict[str, Any] | None = None,
+        run_config: dict[str, Any] | None = None,
+        made_from: dict[str, str] | None = None,
+    ) -> Artifact:
         """Write the manifest and drop the records that only a resume needs."""
         manifest = Manifest(
             identity=self.identity,
@@ -226,12 +243,15 @@ class Building:
             raydr_version=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             parts=dict(sorted(self.done.items())),
+            made_from=made_from or {},
             info=info or {},
             run_config=run_config or {},
         )
         self.folder.write_json(MANIFEST, manifest.model_dump(mode="json"))
         self.folder.remove(DONE)
         self.folder.remove(PLAN)
+        for folder in self.scratch:
+            folder.remove()
         return Artifact(self.folder, manifest)
 
 
@@ -241,9 +261,11 @@ def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> No
     folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
 
 
-def write_and_record(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> Part:
+def write_and_record(
+    folder: Folder, name: str, rows: int, write: Callable[[str], None], counts: Mapping[str, int] | None = None
+) -> Part:
     """Write one part atomically and leave its record for a resume; for workers."""
-    part = Part.model_validate(write_part(folder, name, rows, write))
+    part = Part.model_validate({**write_part(folder, name, rows, write), "counts": dict(counts or {})})
     record_part(folder, name, part)
     return part
 
@@ -353,8 +375,7 @@ def only_writer(folder: Folder) -> Iterator[None]:
         root.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
-    lock = root.with_name(f".{root.name}.lock")
-    with open(lock, "a+") as file:
+    with open(_lock_of(folder), "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -370,3 +391,22 @@ def only_writer(folder: Folder) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def is_being_written(folder: Folder) -> bool:
+    """Whether another process holds the lock of a local folder now."""
+    lock = _lock_of(folder)
+    if not folder.is_local or not lock.exists():
+        return False
+    with open(lock, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+def _lock_of(folder: Folder) -> Path:
+    root = Path(folder.root)
+    return root.with_name(f".{root.name}.lock")

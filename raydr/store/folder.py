@@ -27,6 +27,8 @@ from fsspec.implementations.local import LocalFileSystem
 from raydr.errors import ArtifactError
 
 _CHUNK = 1 << 20
+#: Between the name of a folder that was set aside and what tells it from others.
+ASIDE = ".aside-"
 
 
 def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -143,6 +145,13 @@ class Folder:
             os.replace(target, aside)
             target = str(aside)
         self.filesystem.rm(target, recursive=True)
+
+    def set_aside(self) -> None:
+        """Make room for the same thing made anew; a local folder is kept beside, an object store's is removed."""
+        if not self.is_local:
+            self.remove()
+        elif Path(self.root).exists():
+            os.replace(self.root, f"{self.root}{ASIDE}{uuid.uuid4().hex[:8]}")
 
     def remove_leftovers(self) -> None:
         """Remove what processes that were killed have left of files and of this folder; for its only writer.

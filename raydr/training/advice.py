@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from raydr.config.run import RunConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.simans import SimANS
 from raydr.negatives.samplers.softmax import Softmax
+from raydr.training.training import Training
+
+#: Miners whose scores are no similarities of a dense model.
+_SPARSE = ("bm25", "source")
 
 
-def training_advice(config: RunConfig) -> list[str]:
+def training_advice(training: Training, miner: str | None = None) -> list[str]:
     """Sentences to show before a training begins.
 
-    >>> config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "somewhere"}},
-    ...                           "train": {"pair_detection": {}}})
-    >>> len(training_advice(config))
+    Args:
+        training: its settings.
+        miner: who proposed the candidates that are trained on; None if they came with the data.
+
+    >>> from raydr.models.config import ModelConfig
+    >>> from raydr.training.config import TrainConfig
+    >>> train = TrainConfig.model_validate({"pair_detection": {}})
+    >>> len(training_advice(Training(model=ModelConfig(), train=train, train_split="train", dev_split="dev", seed=0)))
     1
     """
-    train, model = config.train, config.model
+    train, model = training.train, training.model
     advice = train.loss.check(model.similarity)
     if train.pair_detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(
@@ -35,8 +43,8 @@ def training_advice(config: RunConfig) -> list[str]:
             f"train.num_epochs is {train.num_epochs}: it never begins; train longer, or begin earlier"
         )
     hard = train.sampler.hard if isinstance(train.sampler, Mixed) else train.sampler
-    mined = config.negatives is not None and config.negatives.miner == "run"
-    if mined and model.similarity == "cosine" and model.scale > 1 and _nearly_uniform(hard):
+    dense = miner is not None and miner not in _SPARSE
+    if dense and model.similarity == "cosine" and model.scale > 1 and _nearly_uniform(hard):
         advice.append(
             f"the sampler {hard.name} reads the run's scores, cosines, which lie so close together that it draws "
             f"nearly uniformly; for the model's own distribution set {_sharper(hard, model.scale)}"

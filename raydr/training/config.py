@@ -10,36 +10,12 @@ from raydr.component import Config, Pluggable
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
+from raydr.models.optimizer_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
 from raydr.noise.coteaching import KeepSchedule
-from raydr.noise.detector import Detector
-from raydr.noise.mixture import GaussianDetector
-
-
-class OptimizerConfig(Config):
-    """AdamW and its schedule."""
-
-    learning_rate: float = Field(default=2e-5, gt=0)
-    """At its highest."""
-
-    weight_decay: float = Field(default=0.01, ge=0)
-    """Of matrices; biases and normalisation weights have none."""
-
-    betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the first and second moment."""
-
-    eps: float = Field(default=1e-8, gt=0)
-    """AdamW's term in the denominator."""
-
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """After the warm-up: down to 0 in a line or a half cosine, or constant."""
-
-    warmup_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of all steps with rising learning rate."""
-
-    clip_norm: float | None = Field(default=1.0, gt=0)
-    """Largest gradient norm; no clipping if null."""
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.gaussian import GaussianDetector
 
 
 class DevConfig(Config):

@@ -17,7 +17,7 @@ from raydr.errors import TrainingError
 from raydr.models.attention import choose_attention
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
-from raydr.noise.config import ClassifierConfig
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.seeding import query_rng
 from raydr.training.batches import epoch_order, positive_row, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress

@@ -13,13 +13,13 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import ConfigError
-from raydr.models.config import Side
+from raydr.models.config import ModelConfig, Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
-from raydr.noise.detector import Detection
+from raydr.noise.detectors.base import Detection
 from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
@@ -98,13 +98,13 @@ class PairDetector:
         self.positive_rule = train.positive
         self.seed = seed
 
-    def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> PairFlags:
+    def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Flags for the coming epoch."""
-        measured = self.measure(model, epoch, dtype, scale)
+        measured = self.measure(model, epoch, dtype)
         detection = self.config.detector.detect(measured.pairs_N, measured.random_N) if rank() == 0 else None
         return PairFlags(measured, broadcast_object(detection))
 
-    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype, scale: float) -> Perplexities:
+    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> Perplexities:
         """Perplexity of every training pair, and of a random pair of each query, in the order of the examples.
 
         The same on every rank.
@@ -125,7 +125,7 @@ class PairDetector:
             mine = np.arange(rank(), len(examples), num_ranks())
             queries = self._encode_queries(model, mine, device)
         model.train(was_training)
-        values_N2 = self._perplexities(queries, passages, mine, column, pool, epoch, scale)
+        values_N2 = self._perplexities(model.config, queries, passages, mine, column, pool, epoch)
         merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
         return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
@@ -146,25 +146,25 @@ class PairDetector:
 
     def _perplexities(
         self,
+        config: ModelConfig,
         queries_ND: Tensor,
         passages_PD: Tensor,
         mine: NDArray[np.int64],
         column: NDArray[np.int64],
         pool: NDArray[np.int64],
         epoch: int,
-        scale: float,
     ) -> NDArray[np.float64]:
         values_N2 = np.empty((len(mine), 2), dtype=np.float64)
-        rows = max(1, _GATHERED_FLOATS // (self.config.num_random * passages_PD.shape[1]))
+        rows = max(1, _GATHERED_FLOATS // (self.config.num_random * passages_PD[0].numel()))
         for start in range(0, len(mine), rows):
             share = mine[start : start + rows]
             against = np.stack([self._against(int(at), epoch, column, pool) for at in share])
             query_ND = queries_ND[start : start + len(share)]
             random_NMD = passages_PD[torch.from_numpy(np.maximum(against, 0)).to(passages_PD.device)]
-            random_NM = scale * torch.einsum("nd,nmd->nm", query_ND, random_NMD).cpu().numpy()
+            random_NM = config.logits(query_ND.unsqueeze(1), random_NMD).cpu().numpy()
             random_NM[against < 0] = -np.inf
             positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
-            positive_N = scale * (query_ND * positive_ND).sum(dim=1).cpu().numpy()
+            positive_N = config.logits(query_ND, positive_ND).cpu().numpy()
             values_N2[start : start + len(share), 0] = perplexities(positive_N, random_NM)
             # The columns were drawn for each query alone: the first is as random as any.
             first_N = np.zeros(len(share), dtype=np.int64)

@@ -109,6 +109,17 @@ class DevRetrieval:
 
     def rank_passages(self, model: DualEncoder, dtype: torch.dtype, depth: int) -> dict[str, list[str]] | None:
         """The best passages of the dev corpus for each dev query, best first; None on other ranks than 0."""
+        scores_QP = self.scores(model, dtype)
+        if scores_QP is None:
+            return None
+        _, top_QK = scores_QP.topk(min(depth, scores_QP.shape[1]), dim=1)
+        return {
+            query_id: [self.dev.passage_ids[at] for at in top]
+            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
+        }
+
+    def scores(self, model: DualEncoder, dtype: torch.dtype) -> Tensor | None:
+        """Similarities (Q, P) of the dev queries with the passages of the dev corpus; None on other ranks than 0."""
         device = next(model.parameters()).device
         was_training = model.training
         model.eval()
@@ -117,12 +128,7 @@ class DevRetrieval:
         model.train(was_training)
         if rank():
             return None
-        scores_QP = vectors["query"] @ vectors["passage"].T
-        _, top_QK = scores_QP.topk(min(depth, scores_QP.shape[1]), dim=1)
-        return {
-            query_id: [self.dev.passage_ids[at] for at in top]
-            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
-        }
+        return model.config.score.all_pairs(vectors["query"], vectors["passage"])
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET[device.type], self.pad_ids[side])

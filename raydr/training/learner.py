@@ -78,14 +78,14 @@ class Learner:
                 taught = self._teach(batch)
         with self.clock.part("scores"):
             candidates = score_candidates(
-                query_QD, passage_PD, batch, self.model.config.scale, self.config.in_batch_negatives
+                query_QD, passage_PD, batch, self.model.config, self.config.in_batch_negatives
             )
         return candidates if taught is None else replace(candidates, teacher_scores_QC=taught)
 
     def _teach(self, batch: Batch) -> Tensor | None:
         if self.teacher is None:
             return None
-        return self.teacher.score(batch, self.model.config.scale, self.config.in_batch_negatives).scores_QC
+        return self.teacher.score(batch, self.config.in_batch_negatives).scores_QC
 
     def backward(self, loss: Tensor, quiet: bool) -> None:
         """Add the gradients of a loss on the last scores.

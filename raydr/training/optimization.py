@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
+from raydr.models.optimizer_config import OptimizerConfig
 from raydr.seeding import stable_hash64
 from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, save_weights
-from raydr.training.config import OptimizerConfig
 
 
 class Optimization:

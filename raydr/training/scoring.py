@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from raydr.losses.base import Candidates
+from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch
 from raydr.training.collectives import gather, gather_with_grad, rank
 
 
 def score_candidates(
-    query_QD: Tensor, passage_PD: Tensor, batch: Batch, scale: float, in_batch_negatives: bool = True
+    query_QD: Tensor, passage_PD: Tensor, batch: Batch, config: ModelConfig, in_batch_negatives: bool = True
 ) -> Candidates:
     """Scores of this rank's queries against the passages of all ranks.
 
@@ -21,7 +22,7 @@ def score_candidates(
         query_QD: this rank's query vectors.
         passage_PD: this rank's passage vectors, 1 + n for each query, positives first.
         batch: where they came from.
-        scale: τ; scores are τ · q·p.
+        config: the model's, which says what the score of two vectors is.
         in_batch_negatives: if False, only a query's own hard negatives count.
 
     Returns:
@@ -34,7 +35,7 @@ def score_candidates(
     all_hashes_C = gather(batch.passage_hash_P)
     # Scores are float32 whatever encoded the texts: autocast, where it is on, would round them off.
     with torch.autocast(query_QD.device.type, enabled=False):
-        scores_QC = scale * (query_QD.float() @ all_passages_CD.float().T)
+        scores_QC = config.logits_QP(query_QD, all_passages_CD)
 
     num_candidates = all_passages_CD.shape[0]
     first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group

@@ -33,7 +33,7 @@ class Teacher:
             buffer.copy_(source)
 
     @torch.no_grad()
-    def score(self, batch: Batch, scale: float, in_batch_negatives: bool) -> Candidates:
+    def score(self, batch: Batch, in_batch_negatives: bool) -> Candidates:
         """The teacher's scores of the candidates that the student sees."""
         query_QD, passage_PD = self.model(batch.queries, batch.passages)
-        return score_candidates(query_QD, passage_PD, batch, scale, in_batch_negatives)
+        return score_candidates(query_QD, passage_PD, batch, self.model.config, in_batch_negatives)

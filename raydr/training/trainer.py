@@ -147,7 +147,7 @@ class Trainer:
             return
         if detector.config.repeat == "once" and self.progress.clean is not None:
             return
-        flags = detector.detect(self.model, epoch, self.setup.dtype, self.model.config.scale)
+        flags = detector.detect(self.model, epoch, self.setup.dtype)
         found = describe_detection(flags, epoch, self.setup.batches.examples.is_noise)
         self.progress = self.progress.changed(clean=flags.clean.tolist(), detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)

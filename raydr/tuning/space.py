@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from raydr.config.run import RunConfig, explain, merged
+from raydr.component import explain
+from raydr.config.run import RunConfig, merged
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.tuning.distributions import Distribution, Values, as_text, parse_distribution

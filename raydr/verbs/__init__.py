@@ -1,4 +1,7 @@
-"""The command line: ``raydr VERB CONFIG``. Each verb is one small file that imports what it needs when it runs."""
+"""The verbs: each is one small file with a Python function, from which its command comes.
+
+They import what they need when they run, so that ``raydr --help`` is there at once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ import os
 
 import typer
 
+from raydr.verbs.command import command
 from raydr.verbs.endings import exit_status
 
-#: The verbs in the order in which a run uses them; each is a module of this package with a function ``run``.
+#: The verbs in the order in which a run uses them; each is a module of this package with a function of that name. A
+#: module has a function ``run`` beside it where the command takes something else than the function does.
 VERBS = (
     "quickstart",
     "prepare",
@@ -33,6 +38,7 @@ VERBS = (
     "submit",
     "doctor",
     "settings",
+    "gc",
 )
 
 app = typer.Typer(
@@ -61,8 +67,10 @@ def _options(
 
 
 for _verb in VERBS:
-    _module = importlib.import_module(f"raydr.verbs.{_verb.replace('-', '_')}")
-    app.command(_verb)(_module.run)
+    _name = _verb.replace("-", "_")
+    _module = importlib.import_module(f"raydr.verbs.{_name}")
+    _run = getattr(_module, "run", None) or command(getattr(_module, _name), getattr(_module, "show", None))
+    app.command(_verb)(_run)
 
 
 def _check_machine() -> None:

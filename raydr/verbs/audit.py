@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun, TrainSplit
+from raydr.verbs.judge import TRUTH
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.session import Session
+    from raydr.store.artifact import Artifact
+
+#: Judges of a run whose config has none: those that need no model but the one that is audited with.
+JUDGES = ("npc", "consistency", "margin")
 
 
-def run(
-    config: ConfigFile,
+def audit(
+    config: RunConfig,
     model: Annotated[
         str,
         typer.Option(
@@ -27,11 +37,40 @@ def run(
         ),
     ] = "",
     split: TrainSplit = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Estimate mismatched pairs and false negatives, and show the worst of them, on one page."""
-    import raydr
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Estimate mismatched pairs and false negatives, and show the worst of them, on one page.
+
+    Raises:
+        ConfigError: a judge is unknown, or judges nothing.
+    """
+    from raydr.graph.session import open_session
+    from raydr.stages.audit import show
 
     names = [name.strip() for name in judges.split(",") if name.strip()]
-    raydr.audit(load(config, set_), judges=names, split=split, model=model, overwrite=overwrite)
+    names = list(dict.fromkeys(names)) or [one.name for one in config.judge.judges] or list(JUDGES)
+    if TRUTH in names:
+        raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
+    with open_session(config, again, dry_run) as session:
+        recipe, split = session.recipe, split or config.data.train_split
+        target = recipe.audit([config.judge.judge(name) for name in names], split, model or _default_model(session))
+        verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
+        made = session.make(target, anew=[*verdicts, target])
+        for one in made:
+            show(one)
+            for part in one.parts():
+                if part.endswith((".html", ".json", ".png")):
+                    session.tracker.log_artifact(one.local(part))
+        return made
+
+
+def _default_model(session: Session) -> str:
+    from raydr.graph.places import UNTRAINED
+    from raydr.runtime.console import say
+
+    name = session.config.judge.model
+    if name == UNTRAINED or session.places.pointer(f"models/{name}") is not None:
+        return name
+    say(f"audit: there is no model {name!r} in {session.places.root}, the untrained encoder is asked")
+    return UNTRAINED

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import Overrides, load
+from raydr.verbs.command import Overrides
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.ops.doctor.finding import Finding
+
+
+def doctor(config: RunConfig | None = None) -> list[Finding]:
+    """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
+    from raydr.ops.doctor.examine import examine, show
+
+    findings = examine(config)
+    show(findings)
+    return findings
 
 
 def run(
@@ -19,8 +32,8 @@ def run(
 
     Ends with 1 if something is broken.
     """
-    import raydr
+    from raydr.config.run import RunConfig
     from raydr.ops.doctor.finding import any_broken
 
-    if any_broken(raydr.doctor(load(config, set_) if config else None)):
+    if any_broken(doctor(RunConfig.load(config, set_) if config else None)):
         raise typer.Exit(1)

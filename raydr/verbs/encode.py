@@ -1,18 +1,30 @@
-"""``raydr encode``: texts to vectors."""
+"""``raydr encode``: passages or queries to vectors."""
 
 from __future__ import annotations
 
-from raydr.verbs.options import ConfigFile, EncodedSplit, Model, Overrides, Overwrite, load
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.verbs.command import Again, DryRun, Model
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
 
 
-def run(
-    config: ConfigFile,
+def encode(
+    config: RunConfig,
     model: Model = "trained",
-    split: EncodedSplit = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Encode the corpus, or with --split its queries; an interrupted run goes on with the missing parts."""
-    import raydr
+    split: Annotated[
+        str, typer.Option("--split", help="Encode the queries of this split; the corpus if left out.")
+    ] = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Encode the corpus, or the queries of a split; goes on where an interrupted run was."""
+    from raydr.graph.session import open_session
 
-    raydr.encode(load(config, set_), model=model, split=split, overwrite=overwrite)
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        return session.make(recipe.queries(split, model) if split else recipe.passages(model))

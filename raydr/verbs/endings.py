@@ -32,7 +32,7 @@ def exit_status(what: str) -> Iterator[None]:
         from raydr.runtime.console import console
 
         # That would remove what is finished.
-        without = " without --overwrite" if "--overwrite" in sys.argv else ""
+        without = " without --again" if "--again" in sys.argv else ""
         console.print(
             f"interrupted: what is finished is kept; the same {what}{without} goes on from there", style="yellow"
         )

@@ -1,25 +1,51 @@
-"""``raydr evaluate``: measures, intervals, comparisons."""
+"""``raydr evaluate``: the whole run, to measures, intervals and comparisons."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, TestSplit, load
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.session import Session
+    from raydr.store.artifact import Artifact
 
 
-def run(
-    config: ConfigFile,
+def evaluate(
+    config: RunConfig,
     system: Annotated[
         list[str] | None,
-        typer.Option("--system", help="A run to evaluate, repeatable; the others are compared with the first."),
+        typer.Option("--system", help="A system to evaluate, repeatable; the others are compared with the first."),
     ] = None,
-    split: TestSplit = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Evaluate the runs of a split side by side, with confidence intervals and paired tests."""
-    import raydr
+    split: Annotated[str, typer.Option("--split", help="Split of the data set; all test splits if left out.")] = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Run all that is missing, and evaluate the systems side by side, with intervals and paired tests.
 
-    raydr.evaluate(load(config, set_), split=split, systems=system, overwrite=overwrite)
+    Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
+    """
+    from raydr.graph.session import open_session
+
+    splits = [split] if split else config.data.test_splits
+    if not splits:
+        raise ConfigError("data.test_splits is empty: name a split with --split")
+    with open_session(config, again, dry_run) as session:
+        return evaluate_in(session, splits, system)
+
+
+def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> list[Artifact]:
+    """Make the evaluations of some splits, and show them."""
+    from raydr.stages.evaluate import show
+
+    recipe = session.recipe
+    targets = [recipe.evaluation(one, systems or recipe.systems(one)) for one in splits]
+    data = {"corpus", "dataset", "dataset-noisy"}
+    made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
+    for one in made:
+        show(one)
+    return made

@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, TestSplit, load
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun, TestSplit
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.session import Session
+    from raydr.store.artifact import Artifact
 
 
-def run(
-    config: ConfigFile,
+def import_run(
+    config: RunConfig,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The run in TREC format, plain or .gz; local or a URL.")],
     system: Annotated[str, typer.Option("--system", help="What the run is called: mine and evaluate take that name.")],
     split: TestSplit = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Take over a run of another program, such as Lucene's BM25, to mine candidates from or to compare with."""
-    import raydr
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Take over a run of another program, such as Lucene's BM25, to mine candidates from or to compare with.
 
-    raydr.import_run(load(config, set_), file, system=system, split=split, overwrite=overwrite)
+    Raises:
+        ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
+    """
+    from raydr.config.run import NAME
+    from raydr.graph.nodes.retrieval import imported
+    from raydr.graph.places import BM25, TRAINED, UNTRAINED
+    from raydr.graph.session import open_session
+    from raydr.verbs.search import first_test_split
+
+    own = {BM25, UNTRAINED, TRAINED, *config.variants}
+    if not NAME.fullmatch(system) or system in own:
+        raise ConfigError(
+            f"{system!r} cannot be the name of a run of another program: expected letters, digits, '.', '_' and "
+            f"'-', and none of {', '.join(sorted(own))}"
+        )
+    split = split or first_test_split(config)
+    with open_session(config, again, dry_run) as session:
+        made = session.make(session.recipe.named(f"runs/{split}/{system}", imported(file, split, system)))
+        if made:
+            _warn_of_strangers(session, made[0])
+        return made
+
+
+def _warn_of_strangers(session: Session, run: Artifact) -> None:
+    """Passages of another corpus would only show as measures near 0."""
+    import numpy as np
+
+    from raydr.data.corpus import Corpus
+    from raydr.runtime.console import warn
+    from raydr.stages.runs import Run
+
+    if session.places.pointer("corpus") is None:
+        return
+    corpus = Corpus(session.places.open("corpus", "corpus"))
+    found = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
+    strange = [found[at] for at in np.flatnonzero(corpus.find(found) < 0).tolist()]
+    if strange:
+        warn(
+            f"{len(strange):,} of the first {len(found):,} passages of the run are not in the corpus at "
+            f"{corpus.artifact.folder}, the first is {strange[0]!r}: they count as wrong. Are its ids those of this "
+            "corpus?"
+        )

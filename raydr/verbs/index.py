@@ -1,12 +1,19 @@
-"""``raydr index``: a FAISS index over passage vectors."""
+"""``raydr index``: a FAISS index over a model's passage vectors."""
 
 from __future__ import annotations
 
-from raydr.verbs.options import ConfigFile, Model, Overrides, Overwrite, load
+from typing import TYPE_CHECKING
+
+from raydr.verbs.command import Again, DryRun, Model
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
 
 
-def run(config: ConfigFile, model: Model = "trained", set_: Overrides = None, overwrite: Overwrite = False) -> None:
+def index(config: RunConfig, model: Model = "trained", again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
     """Build the FAISS index over a model's passage vectors."""
-    import raydr
+    from raydr.graph.session import open_session
 
-    raydr.index(load(config, set_), model=model, overwrite=overwrite)
+    with open_session(config, again, dry_run) as session:
+        return session.make(session.recipe.index(model))

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, load
+from typing import TYPE_CHECKING
+
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
 
 
-def run(config: ConfigFile, set_: Overrides = None, overwrite: Overwrite = False) -> None:
-    """Put mismatched pairs or false negatives into the training split."""
-    import raydr
+def inject_noise(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
+    """Put mismatched pairs or false negatives into the training split, as the section inject_noise says."""
+    from raydr.graph.session import open_session
 
-    raydr.inject_noise(load(config, set_), overwrite=overwrite)
+    if config.inject_noise is None:
+        raise ConfigError("injecting noise needs a section inject_noise in the config, for example {share: 0.2}")
+    with open_session(config, again, dry_run) as session:
+        return session.make(session.recipe.dataset())

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from raydr.verbs.options import ConfigFile, Overrides, load
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.data.inspection_report import InspectionReport
 
 
-def run(config: ConfigFile, set_: Overrides = None) -> None:
+def inspect(config: RunConfig) -> InspectionReport:
     """Show counts, lengths, truncation, duplicates, gaps and examples of the prepared data."""
-    import raydr
+    from raydr.graph.session import open_session
+    from raydr.stages.inspect import inspect as look
+    from raydr.stages.pool import choose_pool
 
-    raydr.inspect(load(config, set_))
+    with open_session(config) as session:
+        [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())
+        pool = choose_pool(corpus.rows("passages"))
+        return look(
+            pool,
+            corpus,
+            dataset,
+            session.places.root / "inspection",
+            model=config.model,
+            settings=config.evaluate,
+            train_split=config.data.train_split,
+            seed=config.seed,
+        )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun, TrainSplit
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
+
+#: In place of a judge's name: drop the pairs that were made noisy on purpose.
+TRUTH = "truth"
 
 
-def run(
-    config: ConfigFile,
+def judge(
+    config: RunConfig,
     judge: Annotated[
         list[str] | None,
         typer.Option(
@@ -20,13 +28,36 @@ def run(
         ),
     ] = None,
     split: TrainSplit = "",
-    system: Annotated[
-        str, typer.Option("--system", help="Judge this system's candidates (bm25, a model's name).")
+    miner: Annotated[
+        str, typer.Option("--miner", help="Whose candidates are judged, instead of negatives.miner.")
     ] = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Judge negatives and pairs, and write copies without what was found to be wrong."""
-    import raydr
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Judge negatives and pairs, and write copies without what was found to be wrong.
 
-    raydr.judge(load(config, set_), judges=judge or [], split=split, system=system, overwrite=overwrite)
+    Returns:
+        The judged ``negatives``, and the ``dataset`` without the pairs that were dropped, whichever were judged.
+
+    Raises:
+        ConfigError: no judge was named, or one cannot judge the split.
+    """
+    from raydr.graph.nodes.noise import clean_only
+    from raydr.graph.session import open_session
+
+    split = split or config.data.train_split
+    names = judge or [one.name for one in config.judge.judges]
+    if not names:
+        raise ConfigError("no judge was named: list some in the section judge.judges, or give --judge NAME")
+    if TRUTH in names and len(names) > 1:
+        raise ConfigError(f"judge {TRUTH} says all there is to say about pairs: use it alone")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        if TRUTH in names:
+            recipe.dataset()
+            return session.make(recipe.named("dataset-clean", clean_only(recipe.run, split)))
+        found = recipe.judged([config.judge.judge(name) for name in names], split, miner)
+        judged = [found.negatives] if any(config.judge.judge(name).subject == "negatives" for name in names) else []
+        targets = [node for node in (*judged, found.pairs) if node is not None]
+        verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
+        return session.make(*targets, anew=[*verdicts, *targets])

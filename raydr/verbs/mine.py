@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, TrainSplit, load
+from raydr.verbs.command import Again, DryRun, TrainSplit
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
 
 
-def run(
-    config: ConfigFile,
+def mine(
+    config: RunConfig,
     split: TrainSplit = "",
-    system: Annotated[
-        str, typer.Option("--system", help="Mine this system's run (bm25, a model's name) instead of the configured.")
+    miner: Annotated[
+        str, typer.Option("--miner", help="source, bm25, or whose run is mined, instead of negatives.miner.")
     ] = "",
-    set_: Overrides = None,
-    overwrite: Overwrite = False,
-) -> None:
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
     """Find candidate hard negatives: the best passages of a run that are not known positives."""
-    import raydr
+    from raydr.graph.session import open_session
 
-    raydr.mine(load(config, set_), split=split, system=system, overwrite=overwrite)
+    with open_session(config, again, dry_run) as session:
+        return session.make(session.recipe.candidates(split or config.data.train_split, miner))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, load
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.ops.plan.plan import RunPlan
 
 
-def run(
-    config: ConfigFile,
-    set_: Overrides = None,
+def plan(
+    config: RunConfig,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Plan the refresh rounds instead of one training and its evaluation.")
     ] = False,
-) -> None:
+) -> RunPlan:
     """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money."""
-    import raydr
+    from raydr.graph.session import open_session
+    from raydr.ops.plan.run import run_plan
 
-    raydr.plan(load(config, set_), refresh=refresh)
+    with open_session(config) as session:
+        return run_plan(session, refresh)

@@ -1,12 +1,43 @@
-"""``raydr quickstart``: the main job from raw files to a table."""
+"""``raydr quickstart``: the main job on real input, start to end."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import Overrides, Overwrite
+from raydr.verbs.command import Again, DryRun, Overrides
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.session import Session
+    from raydr.store.artifact import Artifact
+
+#: The config of ``raydr quickstart`` without a file.
+DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
+
+
+def quickstart(
+    config: RunConfig | str | None = None,
+    overrides: list[str] | None = None,
+    again: bool = False,
+    dry_run: bool = False,
+) -> list[Artifact]:
+    """The whole run with its baselines; without a config, code search over installed Python packages."""
+    from raydr.config.run import RunConfig
+    from raydr.graph.session import open_session
+    from raydr.verbs.evaluate import evaluate_in
+
+    if not isinstance(config, RunConfig):
+        config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
+    with open_session(config, again, dry_run) as session:
+        made = evaluate_in(session, config.data.test_splits)
+        if made:
+            _show_detection(session)
+            _show_next_steps(session)
+        return made
 
 
 def run(
@@ -14,9 +45,51 @@ def run(
         str, typer.Argument(metavar="[CONFIG]", help="YAML file of a run; code search over installed packages if none.")
     ] = "",
     set_: Overrides = None,
-    overwrite: Overwrite = False,
+    again: Again = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the main job: prepare, train, encode, index, search, evaluate against BM25 and the untrained encoder."""
-    import raydr
+    quickstart(config or None, set_, again, dry_run)
 
-    raydr.quickstart(config or None, overrides=set_, overwrite=overwrite)
+
+def _show_detection(session: Session) -> None:
+    """How right the detector of mismatched pairs was, where noise was injected."""
+    from raydr.graph.places import TRAINED
+    from raydr.runtime.console import show_table
+
+    if session.config.inject_noise is None:
+        return
+    rows = []
+    for name in (TRAINED, *session.config.variants):
+        for found in session.places.open(f"models/{name}", "model").info["detections"]:
+            figures = (found.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
+            rows.append([name, found["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
+    if rows:
+        show_table(
+            "Detection of the mismatched training pairs, by the epoch it was made for",
+            ["training", "epoch", "share flagged", "precision", "recall", "AUROC"],
+            rows,
+        )
+
+
+def _show_next_steps(session: Session) -> None:
+    from raydr.data.dataset import Dataset
+    from raydr.graph.session import CONFIG_FILE
+    from raydr.runtime.console import say, show_summary
+    from raydr.runtime.mlflow_runs import tracking_uri
+    from raydr.stages.evaluate import PICTURE, REPORT
+
+    config, root = session.config, session.places.root
+    show_summary(
+        "The results",
+        {
+            **{f"picture ({split})": root / "evaluation" / split / PICTURE for split in config.data.test_splits},
+            **{f"report ({split})": root / "evaluation" / split / REPORT for split in config.data.test_splits},
+        },
+    )
+    say("look further:")
+    if config.tracking.enabled:
+        say(f"  mlflow ui --backend-store-uri {tracking_uri(config.tracking, root)}")
+    data = Dataset(session.places.open("dataset", "dataset"))
+    example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
+    say(f"  raydr search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")

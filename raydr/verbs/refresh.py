@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from raydr.verbs.command import Again, DryRun
 
-from raydr.verbs.options import ConfigFile, Overrides, load
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.refresh import RefreshOutcome
 
 
-def run(
-    config: ConfigFile,
-    set_: Overrides = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the steps that would run, with the reasons; run nothing.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Do every step of the plan again, those that are done too.")
-    ] = False,
-) -> None:
+def refresh(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> RefreshOutcome | None:
     """Refresh rounds: train, encode, index, search, mine, judge, train again; killed, the same command goes on."""
-    import raydr
+    from raydr.graph.refresh import run_refresh
+    from raydr.graph.session import open_session
 
-    raydr.refresh(load(config, set_), overwrite=overwrite, dry_run=dry_run)
+    with open_session(config, again, dry_run) as session:
+        return run_refresh(session)

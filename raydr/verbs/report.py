@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from raydr.verbs.options import ConfigFile, Overrides, load
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
 
 
-def run(config: ConfigFile, set_: Overrides = None) -> None:
-    """Put training curves, detections, evaluations, audits and verdicts of the working folder on one HTML page."""
-    import raydr
+def report(config: RunConfig) -> str:
+    """Put training curves, detections, evaluations, audits and verdicts of the working folder on one HTML page.
 
-    raydr.report(load(config, set_))
+    Returns:
+        The page's path.
+    """
+    from raydr.graph.places import Places
+    from raydr.ops.report import write_report
+
+    return write_report(config, Places.of(config.workdir))

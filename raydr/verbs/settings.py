@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from raydr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raydr.config.reference import SettingGroup
+
+
+def settings(part: str = "") -> list[SettingGroup]:
+    """What a config may hold, in groups: key, type, default and meaning.
+
+    Args:
+        part: only keys, and kinds of components, that this is a part of.
+
+    Raises:
+        ConfigError: nothing is called so.
+
+    >>> settings("first_rank")[0].settings[0].key
+    'negatives.first_rank'
+    """
+    from raydr.config.reference import find_settings, list_settings
+    from raydr.config.run import RunConfig
+
+    found = find_settings(list_settings(RunConfig), part)
+    if not found:
+        raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
+    return found
 
 
 def run(
@@ -15,10 +41,9 @@ def run(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/settings.md.")] = False,
 ) -> None:
     """List the settings of a run: key, type, default and meaning."""
-    import raydr
     from raydr.config.reference import settings_page
 
-    groups = raydr.settings(part)
+    groups = settings(part)
     if markdown:
         typer.echo(settings_page(groups), nl=False)
         return

@@ -2,14 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite
+from raydr.verbs.command import Again, ConfigFile, Overrides
 
 if TYPE_CHECKING:
     from raydr.ops.submit.client import SubmittedJob
+
+
+def submit(
+    config: str,
+    verb: str,
+    arguments: Sequence[str] = (),
+    overrides: list[str] | None = None,
+    address: str = "",
+    working_dir: str = ".",
+    runtime_env: str = "",
+    env: Mapping[str, str] | None = None,
+    require_env: Sequence[str] = (),
+    python: str = "python",
+    submission_id: str = "",
+    resources: Mapping[str, float] | None = None,
+    wait: bool = True,
+) -> SubmittedJob:
+    """Run a verb as a job on a Ray cluster, through Ray's Job API.
+
+    Args:
+        config: the run's YAML file, in the working directory.
+        verb: of the command line.
+        arguments: of the verb, as on the command line.
+        overrides: ``key.path=value``, as for ``--set``.
+        address: Ray's dashboard; that of ``RAY_API_SERVER_ADDRESS``, else of this machine, if empty.
+        working_dir: folder whose files are sent; the job runs in a copy of it.
+        runtime_env: YAML file with more of Ray's runtime environment.
+        env: variables for the job; none may be a secret, since Ray shows them.
+        require_env: names of variables that the cluster's machines must have, secrets for example.
+        python: the interpreter on the cluster that has Ray and raydr's dependencies.
+        submission_id: name of the job.
+        resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
+        wait: write the job's log to standard output until it is over.
+
+    Raises:
+        ConfigError: something is wrong with the request; nothing was sent.
+        ClusterError: the cluster cannot be reached or refuses the job.
+    """
+    from raydr.ops.submit.client import follow, send
+    from raydr.ops.submit.request import Sent, build_request
+
+    request = build_request(
+        config,
+        verb,
+        arguments,
+        overrides or [],
+        Sent(working_dir, env or {}, require_env, runtime_env, python),
+        submission_id,
+    )
+    job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
+    return follow(job) if wait else job
 
 
 def run(
@@ -52,18 +104,17 @@ def run(
         bool, typer.Option("--wait/--no-wait", help="Follow the log to the end and end with the job's exit status.")
     ] = True,
     set_: Overrides = None,
-    overwrite: Overwrite = False,
+    again: Again = False,
 ) -> None:
     """Run a verb as a job on a Ray cluster, follow its log, and end with its exit status.
 
     raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
     """
-    import raydr
     from raydr.ops.submit.client import exit_status, follow
 
-    arguments = [*(options or []), *(["--overwrite"] if overwrite else [])]
+    arguments = [*(options or []), *(["--again"] if again else [])]
     _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
-    job = raydr.submit(
+    job = submit(
         config,
         verb,
         arguments,

@@ -1,16 +1,49 @@
-"""``raydr tune``: a search over settings with Ray Tune."""
+"""``raydr tune``: a search over settings."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, Overwrite, load
+from raydr.verbs.command import Again, Overrides
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.tuning.run import TuneOutcome
+
+
+def tune(
+    config: RunConfig,
+    space: str | Mapping[str, Any],
+    name: str = "",
+    space_overrides: list[str] | None = None,
+    again: bool = False,
+) -> TuneOutcome:
+    """Search over settings of the training with Ray Tune; a search that was killed goes on.
+
+    Args:
+        config: the run; as it is, it is the first trial.
+        space: a space file, or its content.
+        name: of the search in the working folder; that of the file if empty.
+        space_overrides: ``key.path=value`` for settings of the space file.
+        again: replace a search that was done differently.
+
+    Returns:
+        The ``search`` artefact, its trials, and how the best compares with the default.
+    """
+    from raydr.graph.session import open_session
+    from raydr.tuning.plan import open_plan
+    from raydr.tuning.run import run_tune
+
+    plan = open_plan(config, space, name, space_overrides or [])
+    with open_session(config, again, dashboard=plan.nested) as session:
+        return run_tune(session, plan, name or plan.space.name)
 
 
 def run(
-    config: ConfigFile,
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file that describes the run.")],
     space: Annotated[
         str, typer.Option("--space", metavar="FILE", help="Space file, YAML or Python; see tune_spaces/.")
     ],
@@ -24,9 +57,9 @@ def run(
         ),
     ] = None,
     set_: Overrides = None,
-    overwrite: Overwrite = False,
+    again: Again = False,
 ) -> None:
     """Search over settings of the training; a search that was killed goes on with the same command."""
-    import raydr
+    from raydr.config.run import RunConfig
 
-    raydr.tune(load(config, set_), space, name=name, space_overrides=set_space, overwrite=overwrite)
+    tune(RunConfig.load(config, set_), space, name, set_space, again)

@@ -1,22 +1,29 @@
-"""``raydr why``: one query with its positives, its negatives, where they come from and what judges say."""
+"""``raydr why``: what is known of the negatives of one query."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.verbs.options import ConfigFile, Overrides, load
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.pages.query_story import QueryStory
 
 
-def run(
-    config: ConfigFile,
-    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="Id of the query.")],
-    set_: Overrides = None,
-) -> None:
-    """Show each negative of a query with its provenance and verdicts."""
-    import raydr
+def why(
+    config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="Id of the query.")]
+) -> QueryStory:
+    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray."""
+    from raydr.graph.places import Places
+    from raydr.graph.why import explain_query
+
+    return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
+
+
+def show(story: QueryStory) -> None:
+    """Print what is known."""
     from raydr.pages.query_story import print_story
     from raydr.runtime.console import output
 
-    print_story(raydr.why(load(config, set_), query_id), output())
+    print_story(story, output())

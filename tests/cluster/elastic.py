@@ -18,25 +18,25 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from raydr.config.run import RunConfig
-from raydr.runtime.cluster import connected, quiet_ray_logs
+from raydr.indexing.config import IndexConfig, SearchConfig
+from raydr.models.encode_config import EncodeConfig
+from raydr.models.scores.dual import Dual
+from raydr.runtime.cluster import RayConfig, connected, quiet_ray_logs
 from raydr.stages.encode import encode_passages
+from raydr.stages.encoders import Arithmetic
 from raydr.stages.index import build_index
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.search import search
 from raydr.store.artifact import MANIFEST, Artifact
-from raydr.store.folder import Folder
 from tests.cluster.gated import ENCODER, wait_until
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
+from tests.made_stage import make
 from tests.stages import stub
 
 #: A node has room for one encoder and one tokenising task, not for two encoders; and for two search actors.
 NODE = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
-CONFIG = {
-    "data": {"reader": {"name": "beir", "path": "unused"}},
-    "encode": {"dtype": "float32", "min_actors": 1, "max_actors": 2, "cpus_per_actor": 1.25, "cpus_per_tokenizer": 0.5},
-    "index": {"factory": "Flat", "shard_rows": 1_000},
-    "search": {"top_k": 10, "cpus_per_actor": 1, "batch_queries": 1},
-}
+ENCODE = EncodeConfig(min_actors=1, max_actors=2, cpus_per_actor=1.25, cpus_per_tokenizer=0.5)
+SEARCH = SearchConfig(cpus_per_actor=1, batch_queries=1)
 NUM_PARTS = 24
 NUM_QUERIES = 400
 
@@ -44,27 +44,29 @@ NUM_QUERIES = 400
 def main(folder: Path) -> None:
     quiet_ray_logs()
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    config = RunConfig.parse({**CONFIG, "ray": {"address": cluster.address}})
     try:
         # What runs is in another thread: nodes are added from the main one only.
-        with connected(config.ray), ThreadPoolExecutor(1) as thread:
-            facts = {**encode(cluster, config, folder, thread), **find(cluster, config, folder, thread)}
+        with connected(RayConfig(address=cluster.address)), ThreadPoolExecutor(1) as thread:
+            facts = {**encode(cluster, folder, thread), **find(cluster, folder, thread)}
     finally:
         cluster.shutdown()
     sys.stdout.write(f"{json.dumps(facts)}\n")
 
 
-def encode(cluster: Cluster, config: RunConfig, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
+def encode(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
     head = ray.get_runtime_context().get_node_id()
     corpus = make_corpus(folder / "corpus", [f"passage {at} of a made corpus" for at in range(10 * NUM_PARTS)], 10)
 
     def start(name: str, **orders: str) -> tuple[Path, Future[Artifact]]:
         model = make_model(folder / name / "model")
         for order, value in orders.items():
-            Path(model.path(order.replace("_", "-"))).write_text(value)
-        output = Folder(str(folder / name / "out"))
+            Path(model.folder.path(order.replace("_", "-"))).write_text(value)
         stubs = {"tokenizer": stub.TOKENIZER, "encoder": ENCODER}
-        return Path(model.root), thread.submit(encode_passages, config, model, corpus, output, **stubs)
+        made = thread.submit(
+            make, folder / name / "out", "embeddings", encode_passages, model, corpus, pool=RayPool(), settings=ENCODE,
+            arithmetic=Arithmetic("float32", "cpu", 4096), **stubs,
+        )  # fmt: skip
+        return Path(model.folder.root), made
 
     alone, encoded = start("alone")
     facts = {"alone": _encoded(alone, encoded, head)}
@@ -89,15 +91,17 @@ def _encoded(model: Path, encoded: Future[Artifact], head: str) -> dict[str, Any
     return {"checksums": checksums, "started on the head node": on_head, "started elsewhere": len(marks) - on_head}
 
 
-def find(cluster: Cluster, config: RunConfig, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
+def find(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str, Any]:
     passages = make_embeddings(folder / "passages", integer_vectors(2_000, 8, seed=0), part_rows=500)
     queries = make_embeddings(folder / "queries", integer_vectors(NUM_QUERIES, 8, seed=1), part_rows=100, side="query")
-    index = build_index(config, passages, Folder(str(folder / "index"))).folder
-    alone = search(config, index, queries, Folder(str(folder / "found-alone")))
+    settings = IndexConfig(factory="Flat", shard_rows=1_000)
+    index = make(folder / "index", "index", build_index, passages, pool=RayPool(), score=Dual(), settings=settings)
+    how = {"pool": RayPool(), "settings": SEARCH, "top_k": 10, "system": "dense"}
+    alone = make(folder / "found-alone", "run", search, index, queries, **how)
 
     node = cluster.add_node(**NODE)
     output = folder / "found-lost"
-    found = thread.submit(search, config, index, queries, Folder(str(output)))
+    found = thread.submit(make, output, "run", search, index, queries, **how)
     wait_until(output, "part-*.parquet", NUM_QUERIES // 10, "the main thread")
     cluster.remove_node(node, allow_graceful=False)
     unfinished = not (output / MANIFEST).exists()

@@ -29,7 +29,7 @@ def test_the_sample_is_spread_over_all_rows() -> None:
 
 def test_a_shard_has_its_vectors_and_ids_row_by_row(tmp_path: Path) -> None:
     vectors = integer_vectors(50, 6, seed=0)
-    embeddings = Embeddings.open(make_embeddings(tmp_path / "e", vectors, part_rows=20))
+    embeddings = Embeddings(make_embeddings(tmp_path / "e", vectors, part_rows=20))
     plan = plan_shards(embeddings.starts, 20)[1]
     index = fill(make_index("Flat", 6), embeddings, plan)
     np.testing.assert_array_equal(index.reconstruct_n(0, 20), vectors[20:40].astype(np.float32))
@@ -37,14 +37,14 @@ def test_a_shard_has_its_vectors_and_ids_row_by_row(tmp_path: Path) -> None:
 
 
 def test_too_few_vectors_for_the_cells_is_the_configs_fault(tmp_path: Path) -> None:
-    embeddings = Embeddings.open(make_embeddings(tmp_path / "e", integer_vectors(20, 4, seed=0), part_rows=20))
+    embeddings = Embeddings(make_embeddings(tmp_path / "e", integer_vectors(20, 4, seed=0), part_rows=20))
     with pytest.raises(ConfigError, match=r"IVF64,Flat.*20 vectors"):
         train_index("IVF64,Flat", embeddings, 1000)
 
 
 def test_vectors_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     vectors = integer_vectors(50, 6, seed=0)
-    embeddings = Embeddings.open(make_embeddings(tmp_path / "e", vectors, part_rows=20))
+    embeddings = Embeddings(make_embeddings(tmp_path / "e", vectors, part_rows=20))
     ids, part = embeddings.part(2)
     assert ids == [f"p{row}" for row in range(40, 50)]
     assert part.dtype == np.float16

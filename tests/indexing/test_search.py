@@ -11,6 +11,7 @@ from raydr.indexing.factory import make_index
 from raydr.indexing.merge import best
 from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, search_one
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from tests.made import integer_vectors
 
 
@@ -57,6 +58,8 @@ def test_an_empty_shard_finds_nothing() -> None:
 
 class MadeShards:
     """Two shards of 150 passages with many equal scores."""
+
+    score = Dual()
 
     def __init__(self, factory: str) -> None:
         self.factory = factory

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from raydr.errors import ModelError
 from raydr.models.config import ModelConfig, SideConfig
@@ -48,3 +49,13 @@ def test_without_a_compiler_it_is_said(folder, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ModelError, match="there is no no-such-compiler here"):
         encode(folder, "compiled")
+
+
+def test_the_process_keeps_its_number_of_threads(folder):
+    before = torch.get_num_threads()
+    encoder = InferenceEncoder(folder, "passage", "float32", "cpu", 512, num_threads=before + 1)
+    seen = []
+    encoder.tower.register_forward_pre_hook(lambda *ignored: seen.append(torch.get_num_threads()))
+    encoder.encode(load_tokenizer(folder, "passage")(None, ["river"]))
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before

@@ -45,7 +45,3 @@ def test_counts_of_queries_that_got_none_or_few() -> None:
     assert counts == MiningCounts(
         queries=4, queries_without_negatives=2, queries_short=1, negatives=4, dropped_positive=2, dropped_identical=0
     )
-    total = MiningCounts()
-    total.add(counts)
-    total.add(counts)
-    assert (total.queries, total.negatives) == (8, 8)

@@ -8,10 +8,10 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from raydr.errors import DataError
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.calibrated import CalibratedDetector
-from raydr.noise.detector import Detector, MixtureFit, to_axis
-from raydr.noise.mixture import GaussianDetector
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector, MixtureFit, to_axis
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
 
 DETECTORS = [GaussianDetector(), CalibratedDetector(), CalibratedDetector(axis="log"), AnchoredDetector()]
 each_detector = pytest.mark.parametrize("detector", DETECTORS, ids=["gaussian", "margin", "log", "anchored"])

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from raydr.noise.calibrated import CalibratedDetector
 from raydr.noise.detection_report import report_detection
+from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.pages.noise_plots import (
     DetectedPairs,
     count_bars,

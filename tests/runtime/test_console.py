@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from raydr.indexing.searcher import Hit
-from raydr.pages.query_story import print_story
-from raydr.runtime.console import output, show_hits
 from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+
+from raydr.pages.query_story import print_story
+from raydr.runtime.console import output
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"
@@ -37,12 +36,3 @@ def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, cap
     assert "left out, made of other data: verdicts/old" in whole
     assert "\x1b" not in shown
     assert "\x07" not in shown
-
-
-def test_hits_go_to_standard_output_whole(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    show_hits("a question", [Hit(1, "p1", "Title", HOSTILE, 0.5)])
-    shown, _ = capsys.readouterr()
-    assert WORDS in " ".join(shown.split())
-    assert "before\N{REPLACEMENT CHARACTER}[2J" in shown

@@ -9,25 +9,35 @@ from typing import Any
 import artefacts
 from artefacts import make_corpus
 from conftest import WORDS, make_sentence
-from made_evaluation import config_for
+from made_stage import make
 
-from raydr.config.run import RunConfig
 from raydr.data.schema import to_table, write_arrow
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.encode_config import EncodeConfig
+from raydr.stages.encoders import Arithmetic
+from raydr.stages.scoring import Scoring, scoring_of
 from raydr.stages.train import save_untrained
-from raydr.store.artifact import Building, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.folder import write_part
 
 NUM_QUERIES = 30
 DEPTH = 6
 
 
+#: Arithmetic of all scores here.
+FLOAT32 = Arithmetic("float32", "cpu", 4096)
+
+
 @dataclass(frozen=True)
 class JudgeInputs:
-    config: RunConfig
-    corpus: Folder
-    dataset: Folder
-    negatives: Folder
-    model: Folder
+    corpus: Artifact
+    dataset: Artifact
+    negatives: Artifact
+    model: Artifact
+
+    @property
+    def scoring(self) -> Scoring:
+        return scoring_of(self.model, EncodeConfig(), FLOAT32)
 
 
 def negatives_of(at: int) -> list[dict[str, Any]]:
@@ -49,7 +59,7 @@ def negatives_of(at: int) -> list[dict[str, Any]]:
     ]
 
 
-def make_negatives(path: Path, dataset: str, parts: list[list[dict[str, Any]]]) -> Folder:
+def make_negatives(path: Path, dataset: str, parts: list[list[dict[str, Any]]]) -> Artifact:
     """A ``negatives`` artefact of the split train."""
     identity = Identity(kind="negatives", config={"parts": len(parts)}, inputs={"dataset": dataset})
     with begin(str(path), identity) as making:
@@ -58,7 +68,7 @@ def make_negatives(path: Path, dataset: str, parts: list[list[dict[str, Any]]]) 
             table = to_table("negatives", rows)
             name = f"negatives/train/part-{at:05d}.arrow"
             making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_arrow(t, p)))
-        return making.finish({"miner": "bm25"}).folder
+        return making.finish({"miner": "bm25"})
 
 
 def make_inputs(folder: Path, checkpoint: str) -> JudgeInputs:
@@ -93,18 +103,7 @@ def make_inputs(folder: Path, checkpoint: str) -> JudgeInputs:
     tables = {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": planted}}
     dataset = artefacts.make_dataset(folder / "dataset", corpus, tables)
     parts = [[row for at in range(*ends) for row in negatives_of(at)] for ends in ((0, 12), (12, NUM_QUERIES))]
-    negatives = make_negatives(folder / "negatives" / "bm25-train", dataset.fingerprint, parts)
-    sides = {"query": {"max_length": 24}, "passage": {"max_length": 32}}
-    config = config_for(
-        folder,
-        model={"checkpoint": checkpoint, **sides},
-        encode={"dtype": "float32"},
-        train={"dtype": "float32"},
-        negatives={"depth": DEPTH},
-        judge={
-            "sieve": {"batch_size": 10, "optimizer": {"learning_rate": 1e-5}},
-            "classifier": {"model": {"checkpoint": checkpoint, "max_length": 64}, "batch_size": 10, "dtype": "float32"},
-        },
-    )
-    model = save_untrained(config, Folder(str(folder / "models" / "untrained"))).folder
-    return JudgeInputs(config, corpus.artifact.folder, dataset.artifact.folder, negatives, model)
+    negatives = make_negatives(folder / "negatives", dataset.fingerprint, parts)
+    config = ModelConfig(checkpoint=checkpoint, query=SideConfig(max_length=24), passage=SideConfig(max_length=32))
+    model = make(folder / "model", "model", save_untrained, model=config, seed=0)
+    return JudgeInputs(corpus.artifact, dataset.artifact, negatives, model)

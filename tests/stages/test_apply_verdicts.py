@@ -7,28 +7,28 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from artefacts import make_dataset
+from made_stage import interrupt, make
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
 from raydr.data.schema import VERDICTS, write_parquet
-from raydr.errors import ConfigError, DataError
+from raydr.errors import DataError
 from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.folder import write_part
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
-
-pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> JudgeInputs:
     return make_inputs(tmp_path_factory.mktemp("apply"), tiny_checkpoint)
 
 
 def make_verdicts(
     path: Path, subject: str, of: Artifact, judge: str, parts: dict[str, list[tuple[str, str, str]]]
-) -> Folder:
+) -> Artifact:
     """A ``verdicts`` artefact; parts are by number, rows (query, passage, action)."""
     role = "negatives" if subject == "negatives" else "dataset"
     identity = Identity(kind="verdicts", config={"judge": judge}, inputs={role: of.fingerprint})
@@ -40,11 +40,11 @@ def make_verdicts(
             table = pa.Table.from_pylist([dict(zip(VERDICTS.names, row, strict=True)) for row in values], VERDICTS)
             name = f"verdicts/train/part-{number}.parquet"
             making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
-        return making.finish({"judge": judge, "subject": subject, "split": "train"}).folder
+        return making.finish({"judge": judge, "subject": subject, "split": "train"})
 
 
-def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, tmp_path: Path) -> None:
-    mined = Artifact.open(inputs.negatives, "negatives")
+def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:
+    mined = inputs.negatives
     everything = [("q02", row["passage_id"], "drop") for row in rows_of(mined) if row["query_id"] == "q02"]
     first = make_verdicts(
         tmp_path / "first",
@@ -61,8 +61,8 @@ def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, tmp_path:
         {"00000-00000": [("q01", "s01", "keep")], "00001-00001": [("q20", "s20", "relabel")]},
     )
     before = mined.folder.checksum(mined.parts()[0])
-    output = Folder(str(tmp_path / "judged"))
-    made = apply_verdicts(inputs.config, "train", inputs.negatives, [first, second], output)
+    verdicts = {"sieve": first, "classifier": second}
+    made = make(tmp_path / "judged", "negatives", apply_verdicts, mined, verdicts, pool=pool, split="train")
     changed = {
         (row["query_id"], row["passage_id"]): (row["action"], row["weight"])
         for row in rows_of(made)
@@ -82,10 +82,11 @@ def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, tmp_path:
         "relabel": 1,
         "queries_empty": 1,
     }
-    assert made.manifest.identity.inputs["dataset"] == Dataset.open(inputs.dataset).fingerprint
+    assert made.info["judges"] == ["sieve", "classifier"]
+    assert (made.info["miner"], made.parts()) == ("bm25", mined.parts())
     assert mined.folder.checksum(mined.parts()[0]) == before
     # Training: the dropped are forbidden for their query, the relabelled are positives.
-    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
+    data, corpus = Dataset(inputs.dataset), Corpus(inputs.corpus)
     examples = load_examples(data.queries("train"), data.qrels("train"), read_split(made, "negatives", "train"), corpus)
     q01, q20 = examples.query_ids.index("q01"), examples.query_ids.index("q20")
     assert "s01" not in corpus.ids(examples.negatives[q01])
@@ -99,12 +100,12 @@ def rows_of(artifact: Artifact) -> list[dict[str, object]]:
     return rows
 
 
-def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, tmp_path: Path) -> None:
-    data = Dataset.open(inputs.dataset)
+def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:
+    data = Dataset(inputs.dataset)
     rows = [("q01", "p01", "drop"), ("q02", "p02", "keep")]
     verdicts = make_verdicts(tmp_path / "npc", "pairs", data.artifact, "npc", {"00000-00000": rows})
-    output = Folder(str(tmp_path / "filtered"))
-    filtered = Dataset(filter_pairs(inputs.config, "train", inputs.dataset, [verdicts], output))
+    stage = (filter_pairs, inputs.dataset, {"npc": verdicts})
+    filtered = Dataset(make(tmp_path / "filtered", "dataset", *stage, pool=pool, split="train"))
     left = filtered.qrels("train")["query_id"].to_pylist()
     assert left == [f"q{at:02d}" for at in range(NUM_QUERIES) if at != 1]
     assert filtered.queries("train").equals(data.queries("train"))
@@ -112,14 +113,14 @@ def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, 
     assert [(row["query_id"], row["passage_id"]) for row in filtered.dropped("train").to_pylist()] == [("q01", "p01")]
     assert filtered.corpus_fingerprint == data.corpus_fingerprint
     assert filtered.fingerprint != data.fingerprint
-    clean = Dataset(clean_only(inputs.config, "train", inputs.dataset, Folder(str(tmp_path / "clean"))))
+    clean = Dataset(make(tmp_path / "clean", "dataset", clean_only, inputs.dataset, pool=pool, split="train"))
     assert clean.qrels("train")["query_id"].to_pylist() == [f"q{at:02d}" for at in range(NUM_QUERIES) if at % 5]
     with pytest.raises(DataError, match=r"no pair of split 'train' .* was made noisy on purpose"):
-        clean_only(inputs.config, "train", clean.artifact.folder, output)
+        make(tmp_path / "cleaner", "dataset", clean_only, clean.artifact, split="train")
 
 
 def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tmp_path: Path) -> None:
-    corpus = Corpus.open(inputs.corpus)
+    corpus = Corpus(inputs.corpus)
     # Here p11 and p12 are two positives of q11, and q10 has one.
     judgments = [("q10", "p10"), ("q11", "p11"), ("q11", "p12"), ("q11", "s11")]
     tables = {
@@ -127,13 +128,13 @@ def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tm
         "qrels": {"train": [{"query_id": query, "passage_id": passage} for query, passage in judgments]},
     }
     data = make_dataset(tmp_path / "dataset", corpus, tables)
-    mined = Artifact.open(inputs.negatives, "negatives")
+    mined = inputs.negatives
     for number, dropped in enumerate(("p12", "s11")):
         rows = [("q10", "p10", "drop" if number else "keep"), ("q11", dropped, "drop"), ("q11", "p11", "keep")]
         folder = tmp_path / f"verdicts-{number}"
         verdicts = make_verdicts(folder, "pairs", data.artifact, "npc", {"00000-00000": rows})
-        output = Folder(str(tmp_path / f"filtered-{number}"))
-        data = Dataset(filter_pairs(inputs.config, "train", data.artifact.folder, [verdicts], output))
+        stage = (filter_pairs, data.artifact, {"npc": verdicts})
+        data = Dataset(make(tmp_path / f"filtered-{number}", "dataset", *stage, split="train"))
     # The second filter has kept what the first one dropped; what is mined does not bring it back.
     forbidden = corpus.content_hashes(corpus.rows_of(["p11", "p12", "s11"])).view("int64").tolist()
     for candidates in (None, mined):
@@ -147,17 +148,18 @@ def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tm
         assert not {"p12", "s11"} & set(corpus.ids(examples.negatives[0]))
 
 
-def test_verdicts_on_something_else_are_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
-    mined, data = Artifact.open(inputs.negatives, "negatives"), Dataset.open(inputs.dataset)
-    on_pairs = make_verdicts(tmp_path / "npc", "pairs", data.artifact, "npc", {})
-    on_others = make_verdicts(tmp_path / "sieve", "negatives", data.artifact, "sieve", {})
-    good = make_verdicts(tmp_path / "good", "negatives", mined, "sieve", {})
-    output = Folder(str(tmp_path / "judged"))
-    with pytest.raises(DataError, match="are on pairs of split 'train', expected negatives"):
-        apply_verdicts(inputs.config, "train", inputs.negatives, [on_pairs], output)
-    with pytest.raises(DataError, match="were given on another negatives artefact"):
-        apply_verdicts(inputs.config, "train", inputs.negatives, [on_others], output)
-    with pytest.raises(ConfigError, match="given twice"):
-        apply_verdicts(inputs.config, "train", inputs.negatives, [good, good], output)
-    with pytest.raises(ConfigError, match="no verdicts to apply"):
-        filter_pairs(inputs.config, "train", inputs.dataset, [], output)
+def test_counts_of_an_interrupted_attempt_are_not_lost(inputs: JudgeInputs, tmp_path: Path) -> None:
+    mined = inputs.negatives
+    verdicts = {
+        "sieve": make_verdicts(
+            tmp_path / "sieve", "negatives", mined, "sieve", {"00000-00000": [("q01", "s01", "drop")]}
+        )
+    }
+    made = make(tmp_path / "judged", "negatives", apply_verdicts, mined, verdicts, split="train")
+    first = made.parts()[0]
+    stamp = Path(made.folder.path(first)).stat().st_mtime_ns
+    interrupt(made, first)
+    again = make(tmp_path / "judged", "negatives", apply_verdicts, mined, verdicts, split="train")
+    assert (again.info, again.manifest.parts) == (made.info, made.manifest.parts)
+    assert made.info["drop"] == 1
+    assert Path(again.folder.path(first)).stat().st_mtime_ns == stamp

@@ -2,68 +2,105 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_stage import interrupt, make
 
-from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet, to_table, write_parquet
-from raydr.errors import ArtifactError, ConfigError, FingerprintError
-from raydr.graph.job import open_job
+from raydr.errors import ConfigError
+from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import AuditResult
-from raydr.noise.detector import MixtureFit
+from raydr.noise.detectors.base import MixtureFit
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.consistency import Consistency
+from raydr.noise.judges.guide import Guide
+from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.npc import NPC
+from raydr.noise.passage_kinds import MISMATCHED_POSITIVE, POSITIVE, RANDOM
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.audit import load_result
-from raydr.stages.audit_parts import audit_pairs
-from raydr.stages.audit_scores import MISMATCHED_POSITIVE, POSITIVE, RANDOM
+from raydr.stages.audit import audit, load_result, show
+from raydr.stages.audit_parts import AuditInputs, audit_pairs
+from raydr.stages.judge import judge
+from raydr.stages.pool import Pool
+from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import write_part
+from raydr.store.folder import Folder, write_part
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
-pytestmark = pytest.mark.ray
+#: The tiny encoder has not learned anything: a wide margin flags some, and not all.
+JUDGES: list[Judge] = [
+    NPC(num_random=20),
+    Consistency(num_random=40),
+    Margin(mode="absolute", margin=0.02),
+    Guide(),
+]
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> JudgeInputs:
     return make_inputs(tmp_path_factory.mktemp("audit"), tiny_checkpoint)
 
 
 @pytest.fixture(scope="module")
-def config(inputs: JudgeInputs) -> RunConfig:
-    raw = inputs.config.model_dump(mode="json")
-    # The tiny encoder has not learned anything: a wide margin flags some, and not all.
-    raw["judge"] |= {
-        "judges": [
-            {"name": "npc", "num_random": 20},
-            {"name": "consistency", "num_random": 40},
-            {"name": "margin", "mode": "absolute", "margin": 0.02},
-            "guide",
-        ]
+def verdicts(inputs: JudgeInputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    folder = tmp_path_factory.mktemp("verdicts")
+    return {
+        rule.name: make(
+            folder / rule.name,
+            "verdicts",
+            judge,
+            inputs.dataset,
+            inputs.corpus,
+            judge=rule,
+            split="train",
+            seed=0,
+            settings=EncodeConfig(),
+            scoring=inputs.scoring,
+            negatives=inputs.negatives if rule.subject == "negatives" else None,
+        )
+        for rule in JUDGES
     }
-    return RunConfig.parse(raw)
+
+
+def audited(
+    folder: Path,
+    inputs: JudgeInputs,
+    verdicts: dict[str, Artifact],
+    negatives: Artifact | None = None,
+    pool: Pool | None = None,
+) -> Artifact:
+    return make(
+        folder,
+        "audit",
+        audit,
+        inputs.dataset,
+        inputs.corpus,
+        inputs.model,
+        verdicts,
+        negatives,
+        pool=pool,
+        model_name="untrained",
+        split="train",
+        seed=0,
+        settings=EncodeConfig(),
+        scoring=inputs.scoring,
+    )
 
 
 @pytest.fixture(scope="module")
-def made(config: RunConfig) -> Artifact:
-    with open_job(config) as job:
-        return job.audit([], "train")
+def made(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return audited(tmp_path_factory.mktemp("audits") / "audit", inputs, verdicts, inputs.negatives)
 
 
-def test_shares_are_those_of_the_verdicts(config: RunConfig, made: Artifact) -> None:
-    assert made.folder.url.endswith("audits/untrained-train")
+def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: Artifact) -> None:
     result = load_result(made)
     assert [one.judge for one in result.pairs] == ["npc", "consistency"]
     assert [one.judge for one in result.negatives] == ["margin", "guide"]
-    place = made.folder.url.rsplit("/audits", 1)[0]
-    npc = Artifact.open(f"{place}/verdicts/npc-train-untrained", "verdicts")
-    margin = Artifact.open(f"{place}/verdicts/margin-bm25-train-untrained", "verdicts")
-    # The guide has a model of its own: its verdicts do not depend on the model that is audited with.
-    Artifact.open(f"{place}/verdicts/guide-bm25-train", "verdicts")
-
+    npc, margin = verdicts["npc"], verdicts["margin"]
     pairs = [row for name in npc.parts("verdicts") for row in read_parquet(npc.local(name)).to_pylist()]
     suspected = {row["query_id"] for row in pairs if row["action"] == "drop"}
     assert suspected
@@ -90,9 +127,8 @@ def test_shares_are_those_of_the_verdicts(config: RunConfig, made: Artifact) -> 
     assert made.info["false_negative_share.margin"] == found.trusted_queries.share_flagged
 
 
-def test_what_the_detector_rests_on_is_kept(made: Artifact) -> None:
-    place = made.folder.url.rsplit("/audits", 1)[0]
-    npc = Artifact.open(f"{place}/verdicts/npc-train-untrained", "verdicts")
+def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made: Artifact) -> None:
+    npc = verdicts["npc"]
     kept = [row for name in npc.parts("detection") for row in read_parquet(npc.local(name)).to_pylist()]
     assert len(kept) == NUM_QUERIES
     detector = npc.info["detector"]
@@ -144,81 +180,53 @@ def test_the_sample_holds_each_kind_of_passage_and_no_known_positive_as_a_random
     assert all(np.isfinite(row["score"]) for row in rows)
 
 
-def test_the_same_audit_is_reused_and_the_figures_can_be_read_back(config: RunConfig, made: Artifact) -> None:
-    with open_job(config) as job:
-        again = job.audit([], "train", model="untrained")
-    assert again.manifest.created == made.manifest.created
+def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
     raw = json.loads(made.folder.open("summary.json").read())
     assert AuditResult.from_json(raw).to_json() == raw
+    show(made)
+    said = capsys.readouterr().err
+    for title in ("mismatched pairs", "false negatives, without queries that npc suspects", "against the truth"):
+        assert title in said
 
 
-def test_an_interrupted_audit_goes_on_to_the_same_parts(config: RunConfig, made: Artifact) -> None:
-    folder = made.folder
-    # As a kill leaves it: no manifest, the plan, the sample recorded.
-    folder.remove("manifest.json")
-    folder.write_json("plan.json", made.manifest.identity.model_dump(mode="json"))
-    folder.write_json(".done/sample.parquet.json", made.manifest.parts["sample.parquet"].model_dump())
-    with open_job(config) as job:
-        again = job.audit([], "train")
+def test_an_interrupted_audit_goes_on_to_the_same_parts(
+    inputs: JudgeInputs, verdicts: dict[str, Artifact], made: Artifact
+) -> None:
+    interrupt(made, "sample.parquet")
+    again = audited(Path(made.folder.root), inputs, verdicts, inputs.negatives)
     assert again.manifest.parts == made.manifest.parts
     assert again.info == made.info
 
 
+@pytest.mark.invariant
+def test_ray_makes_the_same_figures(
+    inputs: JudgeInputs, verdicts: dict[str, Artifact], made: Artifact, ray_local: None, tmp_path: Path
+) -> None:
+    there = audited(tmp_path / "audit", inputs, verdicts, inputs.negatives, RayPool())
+    assert there.manifest.parts == made.manifest.parts
+    assert there.info == made.info
+
+
 def test_judges_that_cut_what_they_judge_differently_are_put_side_by_side(tmp_path: Path) -> None:
     rows = [{"query_id": f"q{at}", "passage_id": "p", "score": 0.0, "action": "drop", "weight": 0.0} for at in range(6)]
-    folders = []
-    for judge, pieces in {"margin": [rows], "classifier": [rows[:2], rows[2:4], rows[4:]]}.items():
-        with begin(str(tmp_path / judge), Identity(kind="verdicts", config={"judge": judge})) as making:
+    folders = {}
+    for name, pieces in {"margin": [rows], "classifier": [rows[:2], rows[2:4], rows[4:]]}.items():
+        with begin(str(tmp_path / name), Identity(kind="verdicts", config={"judge": name})) as making:
             assert isinstance(making, Building)
             for at, piece in enumerate(pieces):
-                table = to_table("verdicts", [row | {"judge": judge} for row in piece])
-                name = f"verdicts/train/part-00000-{at:05d}.parquet"
-                making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
-            folders.append(making.finish().folder)
-    found = audit_pairs(["margin", "classifier"], folders, "verdicts/train/part-00000-", 3)
+                table = to_table("verdicts", [row | {"judge": name} for row in piece])
+                part = f"verdicts/train/part-00000-{at:05d}.parquet"
+                making.record(part, write_part(making.folder, part, len(table), lambda p, t=table: write_parquet(t, p)))
+            folders[name] = making.finish().folder
+    place = Folder(str(tmp_path))
+    inputs = AuditInputs("train", place, place, None, folders)
+    found = audit_pairs(inputs, ["margin", "classifier"], "verdicts/train/part-00000-", 3)
     assert found.agreement.both_JJ.tolist() == [[6, 6], [6, 6]]
     assert found.agreement.both_flagged_JJ.tolist() == [[6, 6], [6, 6]]
 
 
-def test_pairs_alone_need_no_candidates(config: RunConfig) -> None:
-    with open_job(config, overwrite=True) as job:
-        made = job.audit(["npc"], "train")
-    result = load_result(made)
+def test_pairs_alone_need_no_candidates(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path: Path) -> None:
+    result = load_result(audited(tmp_path / "audit", inputs, {"npc": verdicts["npc"]}))
     assert (result.negatives, result.negative_agreement) == ([], None)
-    assert "negatives" not in made.manifest.identity.inputs
-
-
-def test_what_cannot_be_audited_is_refused(config: RunConfig) -> None:
-    with open_job(config) as job:
-        with pytest.raises(ConfigError, match="truth is no judge"):
-            job.audit(["truth"], "train")
-        with pytest.raises(ConfigError, match="unknown judge 'oracle'"):
-            job.audit(["oracle"], "train")
-        with pytest.raises(ArtifactError, match="there is no model 'best'"):
-            job.audit(["npc"], "train", model="best")
-
-
-def test_the_page_of_the_run_collects_it(config: RunConfig, made: Artifact) -> None:
-    with open_job(config) as job:
-        path = job.report()
-    page = Path(path).read_text(encoding="utf-8")
-    assert "Audit of train with model untrained" in page
-    assert 'href="audits/untrained-train/report.html"' in page
-    assert "npc-train-untrained" in page
-    latest = Artifact.open(made.folder, "audit")
-    captions = latest.info["captions"]
-    assert set(captions) == set(latest.parts("plots"))
-    for caption in captions.values():
-        assert f"<figcaption>{html.escape(caption)}</figcaption>" in page
-    assert not re.search(r'src="(?!data:)', page)
-
-
-def test_other_inputs_of_the_untrained_encoder_are_refused_and_with_overwrite_made(config: RunConfig) -> None:
-    """Last here: it replaces what the others have read."""
-    raw = config.model_dump(mode="json")
-    raw["model"]["query"]["max_length"] += 1
-    changed = RunConfig.parse(raw)
-    with open_job(changed) as job, pytest.raises(FingerprintError, match=r"models/untrained was made differently"):
-        job.audit(["npc"], "train")
-    with open_job(changed, overwrite=True) as job:
-        assert job.audit(["npc"], "train").manifest.identity.kind == "audit"
+    with pytest.raises(ConfigError, match="needs the verdicts of at least one judge"):
+        audited(tmp_path / "nothing", inputs, {})

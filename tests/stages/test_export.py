@@ -15,13 +15,17 @@ from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import Writer
-from raydr.errors import DataError, FingerprintError
+from raydr.errors import DataError
+from raydr.stages import export as stage
 from raydr.stages.export import export
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.prepare import prepare_corpus, prepare_dataset
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.sources import find_sources
-from raydr.store.folder import Folder
+from raydr.store.artifact import Artifact, Identity
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
+#: A corpus and a data set.
+Source = tuple[Artifact, Artifact]
 
 
 def config_of(reader: dict[str, Any]) -> RunConfig:
@@ -37,7 +41,7 @@ def passages_of(corpus: Corpus, columns: list[str]) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Folder]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     """A corpus and a data set with titles, quotes, answers, several positives and two kinds of negatives."""
     folder = tmp_path_factory.mktemp("export")
     corpus = make_corpus(
@@ -67,7 +71,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, Folder]:
             for rank in (1, 2, 3)
         ]
     dataset = make_dataset(folder / "dataset", corpus, tables)
-    return corpus.artifact.folder, dataset.artifact.folder
+    return corpus.artifact, dataset.artifact
+
+
+def export_of(source: Source, name: str, output: Path, pool: Pool | None = None) -> Artifact:
+    return make(output, "export", export, *source, None, pool=pool, writer=build(Writer, name))
 
 
 READERS: dict[str, dict[str, Any]] = {
@@ -81,16 +89,17 @@ READERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.invariant
+@pytest.mark.usefixtures("ray_local")
 @pytest.mark.parametrize("name", READERS)
-def test_round_trip(name: str, source: tuple[Folder, Folder], tmp_path: Path) -> None:
+def test_round_trip(name: str, source: Source, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    export(config_of({"name": "beir", "path": "/x"}), *source, None, name, Folder(str(output)))
+    export_of(source, name, output)
     config = config_of({**READERS[name], "path": str(output)})
-    reader, sources = config.data.reader, find_sources(config.data.reader)
-    passages = make(tmp_path / "corpus", "corpus", prepare_corpus, reader, sources, config.data)
-    made = make(tmp_path / "dataset", "dataset", prepare_dataset, passages, reader, sources, config.data, seed=0)
+    how = {"reader": config.data.reader, "sources": find_sources(config.data.reader), "data": config.data}
+    passages = make(tmp_path / "corpus", "corpus", prepare_corpus, **how)
+    made = make(tmp_path / "dataset", "dataset", prepare_dataset, passages, **how, seed=0)
     corpus, data = Corpus(passages), Dataset(made)
-    before_corpus, before = Corpus.open(source[0]), Dataset.open(source[1])
+    before_corpus, before = Corpus(source[0]), Dataset(source[1])
     columns = ["passage_id"] if name == "triples" else ["passage_id", "title", "text"]
     assert passages_of(corpus, columns) == passages_of(before_corpus, columns)
     assert data.splits == before.splits
@@ -108,21 +117,52 @@ def test_round_trip(name: str, source: tuple[Folder, Folder], tmp_path: Path) ->
             assert rows(data.negatives(split), columns) == rows(before.negatives(split), columns)
 
 
-def test_an_export_is_reused_and_other_formats_are_refused(source: tuple[Folder, Folder], tmp_path: Path) -> None:
-    config, output = config_of({"name": "beir", "path": "/x"}), Folder(str(tmp_path / "out"))
-    first = export(config, *source, None, build(Writer, "beir"), output)
-    assert first.info["passages"] == 40
-    before = (tmp_path / "out" / "corpus.jsonl").stat().st_mtime_ns
-    export(config, *source, None, build(Writer, "beir"), output)
-    assert (tmp_path / "out" / "corpus.jsonl").stat().st_mtime_ns == before
-    with pytest.raises(FingerprintError, match="name: there 'beir', asked 'dpr'"):
-        export(config, *source, None, "dpr", output)
+@pytest.mark.invariant
+@pytest.mark.usefixtures("ray_local")
+def test_both_pools_write_the_same_bytes(source: Source, tmp_path: Path) -> None:
+    here, there = (
+        export_of(source, "dpr", tmp_path / type(pool).__name__, pool) for pool in (ThisProcess(), RayPool())
+    )
+    assert here.manifest.parts == there.manifest.parts
+    assert here.info == there.info
 
 
-def test_a_text_that_does_not_fit_is_named(tmp_path: Path) -> None:
+@pytest.mark.invariant
+def test_a_resumed_export_counts_what_was_there(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted when the first file is written: it is not written again, and counts in the summary all the same."""
+    whole = export_of(source, "beir", tmp_path / "whole")
+    write, calls = stage.write_part, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    monkeypatch.setattr(stage, "write_part", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_of(source, "beir", tmp_path / "cut")
+    resumed = export_of(source, "beir", tmp_path / "cut")
+    assert len(calls) == 1 + len(whole.parts())
+    assert resumed.manifest.parts == whole.manifest.parts
+    assert resumed.info == whole.info
+    assert whole.info["passages"] == 40
+
+
+def test_inputs_that_were_not_made_for_each_other(source: Source, tmp_path: Path) -> None:
+    other = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "x"}]).artifact
+    with pytest.raises(DataError, match="was prepared with corpus"):
+        export_of((other, source[1]), "beir", tmp_path / "out")
+    identity = Identity(kind="negatives", inputs={"dataset": "another"})
+    mined = make(tmp_path / "negatives", "negatives", lambda making, pool: {}, identity=identity)
+    with pytest.raises(DataError, match="were not made for the data set"):
+        make(tmp_path / "out", "export", export, *source, mined, writer=build(Writer, "beir"))
+
+
+def test_a_text_that_does_not_fit_is_named(pool: Pool, tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "a\nb"}])
     dataset = make_dataset(tmp_path / "dataset", corpus, {"queries": {"train": [{"query_id": "q", "text": "x"}]}})
-    config = config_of({"name": "beir", "path": "/x"})
-    inputs = (corpus.artifact.folder, dataset.artifact.folder)
     with pytest.raises(DataError, match="passage 'p' has a line break"):
-        export(config, *inputs, None, "triples", Folder(str(tmp_path / "out")))
+        export_of((corpus.artifact, dataset.artifact), "triples", tmp_path / "out", pool)

@@ -4,47 +4,50 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from made_stage import interrupt, make
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
+from raydr.errors import ConfigError, DataError
+from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.noise.candidates import candidates_of
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
-from raydr.stages import judge as judge_stage
 from raydr.stages.judge import judge
-from raydr.stages.judge_negatives import candidates_of
+from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> JudgeInputs:
     return make_inputs(tmp_path_factory.mktemp("judge"), tiny_checkpoint)
 
 
-def run(inputs: JudgeInputs, rule: Judge, output: Path, model: bool = True, overwrite: bool = False) -> Artifact:
-    return judge(
-        inputs.config,
-        "train",
-        inputs.dataset,
-        inputs.corpus,
-        rule,
-        Folder(str(output)),
-        negatives=inputs.negatives if rule.subject == "negatives" else None,
-        model=inputs.model if model else None,
-        overwrite=overwrite,
-    )
+def run(
+    inputs: JudgeInputs, rule: Judge, output: Path, model: bool = True, pool: Pool | None = None, **changes: Any
+) -> Artifact:
+    given = {
+        "judge": rule,
+        "split": "train",
+        "seed": 0,
+        "settings": EncodeConfig(),
+        "scoring": inputs.scoring if model else None,
+        "negatives": inputs.negatives if rule.subject == "negatives" else None,
+    }
+    return make(output, "verdicts", judge, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
 
 
 def verdicts_of(made: Artifact) -> pa.Table:
@@ -53,8 +56,8 @@ def verdicts_of(made: Artifact) -> pa.Table:
 
 def reference_scores(inputs: JudgeInputs, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
     """Similarities one pair at a time."""
-    scorer = DualEncoderScorer(inputs.model.root, "float32", "cpu", 4096)
-    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
+    scorer = DualEncoderScorer(inputs.model.folder.root, "float32", "cpu", 4096)
+    data, corpus = Dataset(inputs.dataset), Corpus(inputs.corpus)
     queries = data.queries("train")
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     found = {}
@@ -75,7 +78,6 @@ def test_queries_of_a_range_are_whole_and_each_is_in_one_range() -> None:
     assert ranges[0].only(np.array([False, True])).table["row"].to_pylist() == [1, 4]
 
 
-@pytest.mark.ray
 @pytest.mark.invariant
 def test_margin_of_model_scores_is_that_of_single_pairs(
     inputs: JudgeInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +86,7 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
     made = run(inputs, rule, tmp_path / "one")
     table = verdicts_of(made)
     assert table.num_rows == NUM_QUERIES * DEPTH
-    qrels = Dataset.open(inputs.dataset).qrels("train")
+    qrels = Dataset(inputs.dataset).qrels("train")
     positive = dict(zip(qrels["query_id"].to_pylist(), qrels["passage_id"].to_pylist(), strict=True))
     rows = [row for row in table.to_pylist() if row["query_id"] in ("q00", "q07", "q29")]
     pairs = [(row["query_id"], row["passage_id"]) for row in rows]
@@ -99,21 +101,16 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
     assert made.info["unjudged"] == 0
     # All second positives, and the positive that q10 lost to a mismatched one.
     assert made.info["detection"]["num_noisy"] == NUM_QUERIES + 1
-    # The same in small units.
-    monkeypatch.setattr(judge_stage, "_UNIT_CANDIDATES", 14)
+    # The same in small ranges.
+    monkeypatch.setattr("raydr.stages.judge._RANGE_CANDIDATES", 14)
     other = run(inputs, rule, tmp_path / "many")
     assert other.fingerprint == made.fingerprint
     assert len(other.parts()) == 6 + 8
     split = verdicts_of(other)
     assert split.drop_columns("score").equals(table.drop_columns("score"))
     np.testing.assert_allclose(split["score"].to_numpy(), table["score"].to_numpy(), atol=1e-5)
-    # Complete with the same settings: reused. Other settings: refused.
-    assert run(inputs, rule, tmp_path / "one").manifest.created == made.manifest.created
-    with pytest.raises(FingerprintError, match=r"config\.judge\.margin"):
-        run(inputs, Margin(mode="absolute", margin=0.1), tmp_path / "one")
 
 
-@pytest.mark.ray
 @pytest.mark.invariant
 def test_a_later_judge_judges_what_is_left_and_counts_relabelled_passages_as_positives(
     inputs: JudgeInputs, tmp_path: Path
@@ -125,7 +122,7 @@ def test_a_later_judge_judges_what_is_left_and_counts_relabelled_passages_as_pos
         for at in range(12, NUM_QUERIES)
         for row in negatives_of(at)
     ]
-    judged = make_negatives(tmp_path / "judged", Dataset.open(inputs.dataset).fingerprint, [first, second])
+    judged = make_negatives(tmp_path / "judged", inputs.dataset.fingerprint, [first, second])
     made = run(replace(inputs, negatives=judged), Margin(mode="absolute", margin=0.0), tmp_path / "margin")
     given = {(row["query_id"], row["passage_id"]): row["score"] for row in verdicts_of(made).to_pylist()}
     left = [(row["query_id"], row["passage_id"]) for row in second if "action" not in row]
@@ -141,20 +138,15 @@ def test_a_later_judge_judges_what_is_left_and_counts_relabelled_passages_as_pos
 def test_an_interrupted_judging_makes_the_missing_part_again(inputs: JudgeInputs, tmp_path: Path) -> None:
     rule = Margin(mode="absolute", margin=1.5)
     made = run(inputs, rule, tmp_path / "verdicts", model=False)
-    first, second = made.parts()
+    first, _ = made.parts()
     stamp = Path(made.folder.path(first)).stat().st_mtime_ns
-    # As a kill leaves it: no manifest, the plan, one part recorded.
-    made.folder.remove("manifest.json")
-    made.folder.remove(second)
-    made.folder.write_json("plan.json", made.manifest.identity.model_dump(mode="json"))
-    made.folder.write_json(f".done/{first.replace('/', '%')}.json", made.manifest.parts[first].model_dump())
+    interrupt(made, first)
     again = run(inputs, rule, tmp_path / "verdicts", model=False)
     assert again.manifest.parts == made.manifest.parts
     assert again.info == made.info
     assert Path(again.folder.path(first)).stat().st_mtime_ns == stamp
 
 
-@pytest.mark.ray
 def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
     inputs: JudgeInputs, tmp_path: Path
 ) -> None:
@@ -163,16 +155,21 @@ def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
     # q00's positive was not retrieved. Scores are 9, 8, ..., the positive's 9: above 7.5 are the first two.
     assert "q00" not in table["query_id"].to_pylist()
     assert (made.info["unjudged"], made.info["drop"], made.info["queries"]) == (DEPTH, 2 * 29, 29)
-    assert "model" not in made.manifest.identity.inputs
     bare = [row | {"score": None} for row in negatives_of(3)]
     unscored = make_negatives(tmp_path / "unscored", "x", [bare])
     with pytest.raises(DataError, match=r"6 of 6 candidates have none, the first is passage 'p06' of query 'q03'"):
-        judge(
-            inputs.config, "train", inputs.dataset, inputs.corpus, Margin(), Folder(str(tmp_path / "v")), unscored
-        )  # fmt: skip
+        run(inputs, Margin(), tmp_path / "v", model=False, negatives=unscored)
 
 
-@pytest.mark.ray
+@pytest.mark.invariant
+def test_both_pools_give_the_same_bytes(inputs: JudgeInputs, ray_local: None, tmp_path: Path) -> None:
+    for rule in (Margin(mode="absolute", margin=0.0), NPC(num_random=20)):
+        here = run(inputs, rule, tmp_path / f"here-{rule.name}", pool=ThisProcess())
+        there = run(inputs, rule, tmp_path / f"there-{rule.name}", pool=RayPool())
+        assert here.manifest.parts == there.manifest.parts
+        assert here.info == there.info
+
+
 def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path: Path) -> None:
     consistent = run(inputs, Consistency(top_k=2, num_random=60), tmp_path / "consistency")
     table = verdicts_of(consistent)
@@ -192,18 +189,18 @@ def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path:
     assert npc.info["detector"]["threshold"] == 0.5
 
 
-@pytest.mark.ray
 def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
-    output = Folder(str(tmp_path / "verdicts"))
-    stage = (inputs.config, "train", inputs.dataset, inputs.corpus)
+    output = tmp_path / "verdicts"
     with pytest.raises(ConfigError, match="judge margin judges negatives and needs negatives"):
-        judge(*stage, Margin(), output, model=inputs.model)
+        run(inputs, Margin(), output, negatives=None)
     with pytest.raises(ConfigError, match="judge npc judges pairs and takes no negatives"):
-        judge(*stage, NPC(), output, inputs.negatives, inputs.model)
+        run(inputs, NPC(), output, negatives=inputs.negatives)
     with pytest.raises(ConfigError, match="judge guide reads a guide and needs a model"):
-        judge(*stage, Guide(), output, inputs.negatives)
-    with pytest.raises(ArtifactError, match="expected a cross_encoder"):
-        judge(*stage, Classifier(), output, inputs.negatives, inputs.model)
+        run(inputs, Guide(), output, model=False)
+    with pytest.raises(ConfigError, match="judge classifier needs a cross-encoder"):
+        run(inputs, Classifier(), output)
+    with pytest.raises(ConfigError, match=r"has no split 'test'; it has train"):
+        run(inputs, Margin(), output, split="test")
     other = make_negatives(tmp_path / "other", "x", [[negatives_of(1)[0] | {"query_id": "x9"}]])
     with pytest.raises(DataError, match=r"1 of 1 queries are not in split 'train'.*'x9'"):
-        judge(*stage, Margin(), output, other, inputs.model)
+        run(inputs, Margin(), tmp_path / "others", negatives=other)

@@ -6,21 +6,22 @@ from pathlib import Path
 
 import pytest
 from artefacts import make_corpus, make_dataset
-from made_evaluation import config_for, make_run
+from made_evaluation import make_run
+from made_stage import interrupt, make
 
 from raydr.data.dataset import read_split
 from raydr.errors import ConfigError, DataError
+from raydr.negatives.config import NegativesConfig
 from raydr.stages.mine import mine
+from raydr.stages.pool import Pool
+from raydr.stages.runs import KIND
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-
-pytestmark = pytest.mark.ray
 
 TEXTS = ["alpha river", "beta city", "Alpha  RIVER", "gamma forest", "delta island", "epsilon bridge"]
 
 
 @pytest.fixture
-def data(tmp_path: Path, ray_local: None) -> tuple[Folder, Folder]:
+def data(tmp_path: Path) -> tuple[Artifact, Artifact]:
     passages = [{"passage_id": f"p{at}", "title": "", "text": text} for at, text in enumerate(TEXTS)]
     corpus = make_corpus(tmp_path / "corpus", passages, part_rows=4)
     queries = [{"query_id": name, "text": name} for name in ("q0", "q1", "q2", "q3")]
@@ -39,7 +40,7 @@ def data(tmp_path: Path, ray_local: None) -> tuple[Folder, Folder]:
         {"query_id": "q1", "passage_id": "p0", "miner": "source:hard", "rank": 1, "score": 4.0, "positive_score": 9.0},
     ]
     tables = {"queries": {"train": queries}, "qrels": {"train": qrels}, "negatives": {"train": own}}
-    return corpus.artifact.folder, make_dataset(tmp_path / "dataset", corpus, tables).artifact.folder
+    return make_dataset(tmp_path / "dataset", corpus, tables).artifact, corpus.artifact
 
 
 RUN = [
@@ -49,16 +50,41 @@ RUN = [
 ]
 
 
+def open_run(path: Path, rows: list[tuple[str, str, float]], queries_per_part: int = 3) -> Artifact:
+    return Artifact.open(make_run(path, rows, queries_per_part), KIND)
+
+
+def mined(
+    output: Path,
+    data: tuple[Artifact, Artifact],
+    run: Artifact | None,
+    miner: str,
+    round: int = 0,
+    pool: Pool | None = None,
+    **settings: int,
+) -> Artifact:
+    return make(
+        output,
+        "negatives",
+        mine,
+        *data,
+        run,
+        pool=pool,
+        settings=NegativesConfig(**settings),
+        split="train",
+        miner=miner,
+        round=round,
+    )
+
+
 def rows_of(made: Artifact) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = read_split(made, "negatives", "train").to_pylist()
     return rows
 
 
-def test_window_after_dropping_with_provenance(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
-    corpus, dataset = data
-    config = config_for(tmp_path, negatives={"first_rank": 2, "depth": 2})
-    run = make_run(tmp_path / "run", RUN, queries_per_part=2)
-    made = mine(config, "train", dataset, corpus, run, Folder(str(tmp_path / "mined")), "ann", round=3)
+def test_window_after_dropping_with_provenance(tmp_path: Path, data: tuple[Artifact, Artifact], pool: Pool) -> None:
+    run = open_run(tmp_path / "run", RUN, 2)
+    made = mined(tmp_path / "mined", data, run, "ann", 3, pool, first_rank=2, depth=2)
     # q0: p0 is the positive and p2 says the same, so the rest is p1, p3, p4, p5.
     found = [
         (row["query_id"], row["passage_id"], row["rank"], row["score"], row["positive_score"]) for row in rows_of(made)
@@ -72,9 +98,10 @@ def test_window_after_dropping_with_provenance(tmp_path: Path, data: tuple[Folde
     assert (made.info["dropped_positive"], made.info["dropped_identical"]) == (3, 1)
 
 
-def test_source_negatives_are_filtered_in_the_same_way(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
-    corpus, dataset = data
-    made = mine(config_for(tmp_path), "train", dataset, corpus, None, Folder(str(tmp_path / "mined")), "source")
+def test_source_negatives_are_filtered_in_the_same_way(
+    tmp_path: Path, data: tuple[Artifact, Artifact], pool: Pool
+) -> None:
+    made = mined(tmp_path / "mined", data, None, "source", pool=pool)
     found = [
         (row["query_id"], row["passage_id"], row["miner"], row["rank"], row["positive_score"]) for row in rows_of(made)
     ]
@@ -88,29 +115,35 @@ def test_source_negatives_are_filtered_in_the_same_way(tmp_path: Path, data: tup
 
 
 @pytest.mark.invariant
-def test_result_does_not_depend_on_the_parts_of_the_run(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
-    corpus, dataset = data
+def test_result_does_not_depend_on_the_parts_of_the_run(tmp_path: Path, data: tuple[Artifact, Artifact]) -> None:
     rows = []
     for parts in (1, 3):
-        run = make_run(tmp_path / f"run{parts}", RUN, queries_per_part=parts)
-        made = mine(
-            config_for(tmp_path), "train", dataset, corpus, run, Folder(str(tmp_path / f"mined{parts}")), "bm25"
-        )
+        run = open_run(tmp_path / f"run{parts}", RUN, parts)
+        made = mined(tmp_path / f"mined{parts}", data, run, "bm25")
         rows.append(rows_of(made))
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Folder, Folder]) -> None:
-    corpus, dataset = data
-    output = Folder(str(tmp_path / "mined"))
-    other = make_run(tmp_path / "other", [("x9", "p1", 1.0)])
+def test_counts_of_an_interrupted_attempt_are_not_lost(tmp_path: Path, data: tuple[Artifact, Artifact]) -> None:
+    run = open_run(tmp_path / "run", RUN, 1)
+    made = mined(tmp_path / "mined", data, run, "bm25")
+    first = made.parts()[0]
+    stamp = Path(made.folder.path(first)).stat().st_mtime_ns
+    interrupt(made, first)
+    again = mined(tmp_path / "mined", data, run, "bm25")
+    assert (again.info, again.manifest.parts) == (made.info, made.manifest.parts)
+    assert Path(again.folder.path(first)).stat().st_mtime_ns == stamp
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Artifact, Artifact]) -> None:
+    other = open_run(tmp_path / "other", [("x9", "p1", 1.0)])
     with pytest.raises(DataError, match=r"^the run at .* has 1 queries .* the first is 'x9'"):
-        mine(config_for(tmp_path), "train", dataset, corpus, other, output, "bm25")
-    unknown = make_run(tmp_path / "unknown", [("q0", "p77", 1.0)])
+        mined(tmp_path / "mined", data, other, "bm25")
+    unknown = open_run(tmp_path / "unknown", [("q0", "p77", 1.0)])
     with pytest.raises(DataError, match="'p77'"):
-        mine(config_for(tmp_path), "train", dataset, corpus, unknown, output, "bm25", overwrite=True)
+        mined(tmp_path / "none", data, unknown, "bm25")
     with pytest.raises(ConfigError, match="miner 'bm25' needs a run"):
-        mine(config_for(tmp_path), "train", dataset, corpus, None, output, "bm25")
-    with pytest.raises(ConfigError, match="section negatives"):
-        mine(config_for(tmp_path, negatives=None), "train", dataset, corpus, unknown, output, "bm25")
+        mined(tmp_path / "none", data, None, "bm25")
+    with pytest.raises(ConfigError, match="miner 'source' takes no run"):
+        mined(tmp_path / "source", data, unknown, "source")

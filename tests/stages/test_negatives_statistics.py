@@ -5,25 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from made_stage import make
 
 from raydr.data.dataset import read_split
-from raydr.stages.negatives_statistics import count_negatives
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.evaluation.config import EvaluateConfig
+from raydr.stages.negatives_statistics import KIND, count_negatives
+from raydr.stages.pool import Pool
 from stages.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
-
-pytestmark = pytest.mark.ray
 
 
 def test_planted_candidates_are_counted_whoever_has_found_them(
-    tmp_path: Path, tiny_checkpoint: str, ray_local: None
+    tmp_path: Path, tiny_checkpoint: str, pool: Pool
 ) -> None:
     inputs = make_inputs(tmp_path, tiny_checkpoint)
-    mined = read_split(Artifact.open(inputs.negatives, "negatives"), "negatives", "train")
+    mined = read_split(inputs.negatives, "negatives", "train")
     # The candidates themselves do not say so, as those that a dense run has found.
     assert mined["noise"].null_count == len(mined)
-    found = count_negatives(
-        inputs.config, "train", inputs.dataset, inputs.corpus, inputs.negatives, Folder(str(tmp_path / "statistics"))
+    found = make(
+        tmp_path / "statistics",
+        KIND,
+        count_negatives,
+        inputs.dataset,
+        inputs.corpus,
+        inputs.negatives,
+        pool=pool,
+        split="train",
+        settings=EvaluateConfig(),
     ).info
     # The second positive of each query, and for q10 the one that it lost to a mismatched passage.
     planted = NUM_QUERIES + 1

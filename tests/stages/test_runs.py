@@ -10,12 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from made_evaluation import make_run
+from made_stage import make
 
 from raydr.errors import DataError, FingerprintError
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.stages import runs
-from raydr.stages.runs import Run, by_query, export_trec, import_trec_run, rank_rows
+from raydr.stages.runs import Run, by_query, export_trec, import_trec_run, rank_rows, trec_checksum
+from raydr.store.artifact import Artifact, Identity
 from raydr.store.folder import Folder
+
+
+def imported_from(path: Path, output: Path) -> Artifact:
+    identity = Identity(kind="run", inputs={"file": trec_checksum(str(path))})
+    return make(output, "run", import_trec_run, identity=identity, path=str(path))
 
 
 def random_rows(seed: int = 0, num_queries: int = 10) -> list[tuple[str, str, float]]:
@@ -55,7 +62,7 @@ def test_export_and_import_give_the_same_run(tmp_path: Path) -> None:
     run = Run.open(make_run(tmp_path / "run", random_rows()))
     assert len(run.part_names) == 4
     assert export_trec(run, Folder(str(tmp_path)), "a.run", tag="trial") == 120
-    imported = Run(import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported"))))
+    imported = Run(imported_from(tmp_path / "a.run", tmp_path / "imported"))
     assert pa.concat_tables(run.parts()) == pa.concat_tables(imported.parts())
     assert imported.artifact.info["num_queries"] == 10
 
@@ -83,7 +90,7 @@ def test_import_in_several_parts_cuts_between_queries(tmp_path: Path, monkeypatc
     monkeypatch.setattr(runs, "_IMPORT_ROWS", 20)
     run = Run.open(make_run(tmp_path / "run", random_rows()))
     export_trec(run, Folder(str(tmp_path)), "a.run")
-    imported = Run(import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported"))))
+    imported = Run(imported_from(tmp_path / "a.run", tmp_path / "imported"))
     assert [part.num_rows for part in imported.parts()] == [24] * 5
     assert imported.artifact.info["num_queries"] == 10
     assert pa.concat_tables(run.parts()) == pa.concat_tables(imported.parts())
@@ -92,7 +99,7 @@ def test_import_in_several_parts_cuts_between_queries(tmp_path: Path, monkeypatc
 def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a.run.gz", "wt") as file:
         file.write("q1 Q0 a 1 0.5 t\nq1 Q0 b 2 0.75 t\n\nq2\tQ0\tc\t1\t3\tt\n")
-    imported = Run(import_trec_run(str(tmp_path / "a.run.gz"), Folder(str(tmp_path / "imported"))))
+    imported = Run(imported_from(tmp_path / "a.run.gz", tmp_path / "imported"))
     table = imported.part(imported.part_names[0])
     assert table["passage_id"].to_pylist() == ["b", "a", "c"]
     assert table["rank"].to_pylist() == [1, 2, 1]
@@ -113,7 +120,7 @@ def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path:
 def test_malformed_run_names_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.run").write_bytes(content)
     with pytest.raises(DataError, match=message):
-        import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
+        imported_from(tmp_path / "a.run", tmp_path / "imported")
     assert not (tmp_path / "imported" / "manifest.json").exists()
 
 
@@ -121,19 +128,19 @@ def test_truncated_gz_and_missing_file(tmp_path: Path) -> None:
     whole = gzip.compress(b"".join(b"q1 Q0 p%d 1 %d t\n" % (at, -at) for at in range(5000)))
     (tmp_path / "a.run.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"a\.run\.gz: the compressed file breaks off after line \d+"):
-        import_trec_run(str(tmp_path / "a.run.gz"), Folder(str(tmp_path / "imported")))
+        imported_from(tmp_path / "a.run.gz", tmp_path / "imported")
     with pytest.raises(DataError, match="there is no run file"):
-        import_trec_run(str(tmp_path / "b.run"), Folder(str(tmp_path / "imported2")))
+        imported_from(tmp_path / "b.run", tmp_path / "imported2")
 
 
 def test_changed_file_is_not_mixed_up_with_the_one_imported_before(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text("q1 Q0 a 1 2 t\n")
-    first = import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
-    again = import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
+    first = imported_from(tmp_path / "a.run", tmp_path / "imported")
+    again = imported_from(tmp_path / "a.run", tmp_path / "imported")
     assert again.manifest.created == first.manifest.created
     (tmp_path / "a.run").write_text("q1 Q0 b 1 2 t\n")
     with pytest.raises(FingerprintError, match=r"inputs\.file"):
-        import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
+        imported_from(tmp_path / "a.run", tmp_path / "imported")
 
 
 def test_id_with_white_space_cannot_go_into_a_trec_file(tmp_path: Path) -> None:
@@ -145,7 +152,7 @@ def test_id_with_white_space_cannot_go_into_a_trec_file(tmp_path: Path) -> None:
 
 def test_an_imported_run_may_begin_with_a_byte_order_mark_and_knows_its_depth(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_bytes(b"\xef\xbb\xbfq1 Q0 a 1 2.5 x\nq1 Q0 b 2 1.5 x\nq2 Q0 c 1 0.5 x\n")
-    run = import_trec_run(str(tmp_path / "a.run"), Folder(str(tmp_path / "imported")))
+    run = imported_from(tmp_path / "a.run", tmp_path / "imported")
     table = Run(run).part(run.parts()[0])
     assert table["query_id"].to_pylist() == ["q1", "q1", "q2"]
     assert run.info["top_k"] == 2
@@ -154,4 +161,4 @@ def test_an_imported_run_may_begin_with_a_byte_order_mark_and_knows_its_depth(tm
 def test_a_file_that_is_not_gzip_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.run.gz").write_text("q1 Q0 a 1 2.5 x\n")
     with pytest.raises(DataError, match="the compressed file breaks off after line 0"):
-        import_trec_run(str(tmp_path / "a.run.gz"), Folder(str(tmp_path / "imported")))
+        imported_from(tmp_path / "a.run.gz", tmp_path / "imported")

@@ -1,61 +1,74 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RUNS
-from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
+from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.dual import Dual
 from raydr.runtime.capacity import ON_DEMAND
 from raydr.stages import search as stage
+from raydr.stages import search_layout
 from raydr.stages.index import build_index
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.runs import Run
-from raydr.stages.search import plan_layout, search
-from raydr.store.artifact import MANIFEST, Artifact, fingerprint_of
-from raydr.store.folder import Folder
+from raydr.stages.search import search, search_settings
+from raydr.stages.search_layout import Layout, plan_layout
+from raydr.store.artifact import MANIFEST, Artifact
 from tests.made import integer_vectors, make_corpus, make_embeddings
-
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
+from tests.made_stage import make
 
 DIM = 8
 PASSAGES = integer_vectors(700, DIM, seed=0)
 QUERIES = integer_vectors(90, DIM, seed=1)
 
 
-def make_config(shard_rows: int = 1000, factory: str = "Flat", **settings: Any) -> RunConfig:
-    return RunConfig.parse(
-        {
-            "data": {"reader": {"name": "beir", "path": "unused"}},
-            "index": {"shard_rows": shard_rows, "factory": factory},
-            "search": {"top_k": 20, "batch_queries": 25, **settings},
-        }
-    )
-
-
 @pytest.fixture(scope="module")
-def passages(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def passages(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return make_embeddings(tmp_path_factory.mktemp("made") / "passages", PASSAGES, part_rows=50)
 
 
 @pytest.fixture(scope="module")
-def queries(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return make_embeddings(tmp_path_factory.mktemp("made") / "queries", QUERIES, part_rows=40, side="query")
 
 
-@pytest.fixture(scope="module")
-def flat(ray_local: None, passages: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    return build_index(make_config(), passages, Folder(str(tmp_path_factory.mktemp("made") / "flat"))).folder
+def index_of(passages: Artifact, output: Path, factory: str = "Flat", shard_rows: int = 1000) -> Artifact:
+    return make(
+        output,
+        "index",
+        build_index,
+        passages,
+        score=Dual(),
+        settings=IndexConfig(factory=factory, shard_rows=shard_rows),
+    )
+
+
+def find(
+    index: Artifact, queries: Artifact, output: Path, pool: Pool | None = None, top_k: int = 20, **settings: Any
+) -> Artifact:
+    return make(
+        output, "run", search, index, queries, pool=pool, settings=SearchConfig(batch_queries=25, **settings),
+        top_k=top_k, system="dense",
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def flat_run(flat: Folder, queries: Folder, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return search(make_config(), flat, queries, Folder(str(tmp_path_factory.mktemp("made") / "run")))
+def flat(passages: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return index_of(passages, tmp_path_factory.mktemp("made") / "flat")
+
+
+@pytest.fixture(scope="module")
+def flat_run(flat: Artifact, queries: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return find(flat, queries, tmp_path_factory.mktemp("made") / "run")
 
 
 def rows_of(artifact: Artifact) -> list[dict[str, Any]]:
@@ -84,18 +97,18 @@ def test_a_part_of_the_run_never_spans_parts_of_the_queries(flat_run: Artifact) 
 @pytest.mark.invariant
 @pytest.mark.parametrize(("shard_rows", "num_shards"), [(350, 2), (100, 7)])
 def test_sharded_search_equals_flat_search(
-    shard_rows: int, num_shards: int, passages: Folder, queries: Folder, flat_run: Artifact, tmp_path: Path
-) -> None:
-    """Same ids, ranks and scores, many of which are equal; more shards than CPUs."""
-    index = build_index(make_config(shard_rows), passages, Folder(str(tmp_path / "index")))
+    shard_rows: int, num_shards: int, pool: Pool, passages: Artifact, queries: Artifact, flat_run: Artifact,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Same bytes: same ids, ranks and scores, many of which are equal; more shards than CPUs."""
+    index = index_of(passages, tmp_path / "index", shard_rows=shard_rows)
     assert index.info["num_shards"] == num_shards
-    sharded = search(make_config(shard_rows), index.folder, queries, Folder(str(tmp_path / "run")))
-    assert rows_of(sharded) == rows_of(flat_run)
+    assert find(index, queries, tmp_path / "run", pool).manifest.parts == flat_run.manifest.parts
 
 
 @pytest.mark.invariant
 @pytest.mark.parametrize("factory", ["Flat", "SQfp16"])
-def test_sharded_equals_flat_on_real_valued_vectors(factory: str, tmp_path: Path) -> None:
+def test_sharded_equals_flat_on_real_valued_vectors(factory: str, pool: Pool, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     vectors = rng.standard_normal((600, 32)).astype(np.float16)
     vectors[400:450] = vectors[:50]
@@ -103,9 +116,8 @@ def test_sharded_equals_flat_on_real_valued_vectors(factory: str, tmp_path: Path
     asked = make_embeddings(tmp_path / "queries", rng.standard_normal((30, 32)).astype(np.float16), 30, side="query")
     runs = []
     for name, shard_rows in {"one": 1000, "many": 200}.items():
-        config = make_config(shard_rows, factory)
-        index = build_index(config, made, Folder(str(tmp_path / f"index-{name}")))
-        runs.append(rows_of(search(config, index.folder, asked, Folder(str(tmp_path / f"run-{name}")))))
+        index = index_of(made, tmp_path / f"index-{name}", factory, shard_rows)
+        runs.append(rows_of(find(index, asked, tmp_path / f"run-{name}", pool)))
     one, many = runs
     assert [(row["query_id"], row["passage_id"], row["rank"]) for row in one] == [
         (row["query_id"], row["passage_id"], row["rank"]) for row in many
@@ -115,85 +127,85 @@ def test_sharded_equals_flat_on_real_valued_vectors(factory: str, tmp_path: Path
 
 @pytest.mark.invariant
 def test_resumed_equals_uninterrupted_bit_for_bit(
-    flat: Folder, queries: Folder, flat_run: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, flat: Artifact, queries: Artifact, flat_run: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = Folder(str(tmp_path / "run"))
-    write, calls = stage.Part.model_validate, []
+    output = tmp_path / "run"
 
     class Interrupting:
-        @staticmethod
-        def model_validate(record: Any) -> Any:
-            calls.append(record)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-            return write(record)
+        """A progress bar that is interrupted when the second part is there."""
 
-    monkeypatch.setattr(stage, "Part", Interrupting)
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def advance(self, amount: float) -> None:
+            self.calls += 1
+            if self.calls == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(stage, "progress_bar", lambda *args, **kwargs: nullcontext(Interrupting()))
     with pytest.raises(KeyboardInterrupt):
-        search(make_config(), flat, queries, output)
+        find(flat, queries, output, pool)
     monkeypatch.undo()
-    assert not output.exists(MANIFEST)
+    assert not (output / MANIFEST).exists()
     with pytest.raises(ArtifactError, match="not complete"):
-        Run.open(output)
-    finished = {path.name: path.stat().st_mtime_ns for path in Path(output.root).glob("part-*.parquet")}
-    assert finished
-    resumed = search(make_config(), flat, queries, output)
-    assert (
-        finished.items() <= {path.name: path.stat().st_mtime_ns for path in Path(output.root).glob("*.parquet")}.items()
-    )
+        Run.open(str(output))
+    finished = {path.name: path.stat().st_mtime_ns for path in output.glob("part-*.parquet")}
+    assert len(finished) >= 2
+    resumed = find(flat, queries, output, pool)
+    assert finished.items() <= {path.name: path.stat().st_mtime_ns for path in output.glob("*.parquet")}.items()
     assert resumed.manifest.parts == flat_run.manifest.parts
 
 
-def test_more_wanted_than_there_are_passages(flat: Folder, queries: Folder, tmp_path: Path) -> None:
-    run = search(make_config(), flat, queries, Folder(str(tmp_path / "run")), top_k=5000)
+def test_more_wanted_than_there_are_passages(flat: Artifact, queries: Artifact, tmp_path: Path) -> None:
+    run = find(flat, queries, tmp_path / "run", top_k=5000)
     assert len(rows_of(run)) == 90 * 700
-    assert run.info["top_k"] == 5000
+    assert (run.info["top_k"], run.info["split"]) == (5000, "test")
 
 
-def test_embeddings_of_another_model_are_refused(flat: Folder, tmp_path: Path) -> None:
-    other = make_embeddings(tmp_path / "queries", QUERIES, 40, side="query", model="model-1")
-    with pytest.raises(FingerprintError, match=r"model-1.*model-0"):
-        search(make_config(), flat, other, Folder(str(tmp_path / "run")))
-    passages = make_embeddings(tmp_path / "passages", QUERIES, 40)
-    with pytest.raises(DataError, match="expected encoded queries"):
-        search(make_config(), flat, passages, Folder(str(tmp_path / "run")))
+def test_only_what_a_kind_of_index_uses_is_among_its_settings() -> None:
+    settings = SearchConfig(batch_queries=7, nprobe=8, ef_search=9, refine_factor=2)
+    everything = {"batch_queries": 7, "nprobe": 8, "ef_search": 9, "refine_factor": 2}
+    # The last one fits no width that is known before the vectors are.
+    for factory in ("auto", None, "PCA50,PQ49"):
+        assert search_settings(settings, factory) == everything
+    assert search_settings(settings, "Flat") == {"batch_queries": 7}
+    assert search_settings(settings, "IVF4096,PQ48") == {"batch_queries": 7, "nprobe": 8}
+    assert search_settings(settings, "HNSW32,RFlat") == {"batch_queries": 7, "ef_search": 9, "refine_factor": 2}
 
 
-def test_nprobe_matters_for_ivf_only(passages: Folder, queries: Folder, flat: Folder, tmp_path: Path) -> None:
-    ivf = build_index(make_config(factory="IVF16,Flat"), passages, Folder(str(tmp_path / "ivf"))).folder
-    few, all_cells = (
-        search(make_config(nprobe=nprobe), ivf, queries, Folder(str(tmp_path / f"run-{nprobe}"))) for nprobe in (1, 16)
-    )
-    assert few.fingerprint != all_cells.fingerprint
+def test_nprobe_matters_for_ivf(passages: Artifact, queries: Artifact, tmp_path: Path) -> None:
+    ivf = index_of(passages, tmp_path / "ivf", "IVF16,Flat")
+    few, all_cells = (find(ivf, queries, tmp_path / f"run-{nprobe}", nprobe=nprobe) for nprobe in (1, 16))
     assert sum(row["score"] for row in rows_of(few)) < sum(row["score"] for row in rows_of(all_cells))
-    runs = [Folder(str(tmp_path / "run-flat"))] * 2
-    one, other = (search(make_config(nprobe=n), flat, queries, run) for n, run in zip((1, 16), runs, strict=True))
-    assert one.fingerprint == other.fingerprint
 
 
-def test_exhaustive_ivf_equals_flat(passages: Folder, queries: Folder, flat_run: Artifact, tmp_path: Path) -> None:
-    config = make_config(factory="IVF16,Flat", shard_rows=350, nprobe=16)
-    ivf = build_index(config, passages, Folder(str(tmp_path / "ivf"))).folder
-    assert rows_of(search(config, ivf, queries, Folder(str(tmp_path / "run")))) == rows_of(flat_run)
+def test_exhaustive_ivf_equals_flat(passages: Artifact, queries: Artifact, flat_run: Artifact, tmp_path: Path) -> None:
+    ivf = index_of(passages, tmp_path / "ivf", "IVF16,Flat", 350)
+    assert rows_of(find(ivf, queries, tmp_path / "run", nprobe=16)) == rows_of(flat_run)
 
 
+def layout_of(num_shards: int, factory: str, **settings: Any) -> Layout:
+    return plan_layout(SearchConfig(**settings), num_shards, factory, ThisProcess())
+
+
+@pytest.mark.usefixtures("ray_local")
 def test_actors_share_the_shards_when_they_do_not_all_fit() -> None:
-    layout = plan_layout(make_config().search, 5, "Flat")
+    layout = layout_of(5, "Flat")
     assert layout.groups == ((0, 1), (2, 3, 4))
     assert layout.cpus == 1
-    assert plan_layout(make_config().search, 1, "Flat").cpus == 2
+    assert layout_of(1, "Flat").cpus == 2
     with pytest.raises(ConfigError, match="needs 3 CPUs of one node, the largest has 2"):
-        plan_layout(make_config(cpus_per_actor=3).search, 1, "Flat")
+        layout_of(1, "Flat", cpus_per_actor=3)
     with pytest.raises(ConfigError, match=r"search\.device is cuda, but the cluster has no GPU"):
-        plan_layout(make_config(device="cuda").search, 1, "Flat")
+        layout_of(1, "Flat", device="cuda")
 
 
 def nodes_of(monkeypatch: pytest.MonkeyPatch, nodes: list[tuple[float, float]]) -> None:
     """A cluster of nodes with so many CPUs and GPUs."""
     found = [{"CPU": float(cpus), "GPU": float(gpus)} for cpus, gpus in nodes]
-    monkeypatch.setattr(stage, "node_capacities", lambda: found)
+    monkeypatch.setattr(search_layout, "node_capacities", lambda: found)
     total = {name: sum(node[name] for node in found) for name in ("CPU", "GPU")}
-    monkeypatch.setattr(stage, "cluster_capacity", lambda: total)
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: total)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +229,7 @@ def test_all_actors_fit_on_the_nodes_at_a_time(
 ) -> None:
     """An actor has a node to itself or shares it; one that is spread over two would wait for ever."""
     nodes_of(monkeypatch, nodes)
-    layout = plan_layout(make_config(**settings).search, num_shards, "Flat")
+    layout = layout_of(num_shards, "Flat", **settings)
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
@@ -244,45 +256,41 @@ def test_a_cluster_that_grows_is_not_asked_for_a_node_a_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes_of(monkeypatch, nodes)
-    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    layout = plan_layout(make_config(**settings).search, 11, "SQfp16")
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    layout = layout_of(11, "SQfp16", **settings)
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
 def test_nobody_waits_for_a_gpu_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster grows, and may have no nodes with GPUs at all."""
     nodes_of(monkeypatch, [(0, 0), (16, 0)])
-    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    assert plan_layout(make_config().search, 1, "Flat").device == "cpu"
-    assert plan_layout(make_config(device="cuda").search, 1, "Flat").device == "cuda"
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    assert layout_of(1, "Flat").device == "cpu"
+    assert layout_of(1, "Flat", device="cuda").device == "cuda"
     nodes_of(monkeypatch, [(0, 0), (16, 1)])
-    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    assert layout_of(1, "Flat").device == "cuda"
 
 
 def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes_of(monkeypatch, [(4, 1)])
-    monkeypatch.setattr(stage, "faiss_on_gpu_nodes", lambda: False)
-    assert plan_layout(make_config().search, 1, "Flat").device == "cuda"
-    assert plan_layout(make_config().search, 1, "IVF4,Flat").device == "cpu"
-    assert plan_layout(make_config(device="cpu").search, 1, "Flat").device == "cpu"
+    monkeypatch.setattr(search_layout, "has_cuda", lambda: False)
+    assert layout_of(1, "Flat").device == "cuda"
+    assert layout_of(1, "IVF4,Flat").device == "cpu"
+    assert layout_of(1, "Flat", device="cpu").device == "cpu"
     with pytest.raises(ConfigError, match=r"PyTorch searches Flat and SQfp16 only, not IVF4,Flat"):
-        plan_layout(make_config(device="cuda").search, 1, "IVF4,Flat")
+        layout_of(1, "IVF4,Flat", device="cuda")
 
 
-def test_interactive_search_finds_the_same(passages: Folder, flat_run: Artifact, flat: Folder, tmp_path: Path) -> None:
-    corpus = Corpus.open(make_corpus(tmp_path / "corpus", [f"text {at}" for at in range(700)], 100))
-    index = IndexShards.open(flat)
+def test_interactive_search_finds_the_same(
+    passages: Artifact, flat_run: Artifact, flat: Artifact, tmp_path: Path
+) -> None:
+    corpus = Corpus(make_corpus(tmp_path / "corpus", [f"text {at}" for at in range(700)], 100))
+    index = IndexShards(flat)
     with pytest.raises(FingerprintError, match="corpus-0"):
         Searcher(index, corpus, lambda texts: QUERIES[: len(texts)])
-    identity = corpus.artifact.manifest.identity
-    made_of = index.artifact.manifest.model_copy(
-        update={"identity": index.artifact.manifest.identity.model_copy(
-            update={"inputs": {"corpus": fingerprint_of(identity.model_dump()), "model": "model-0"}})}
-    )  # fmt: skip
-    searcher = Searcher(
-        IndexShards(Artifact(index.artifact.folder, made_of)), corpus, lambda texts: QUERIES[: len(texts)]
-    )
+    made_of_it = index.artifact.manifest.model_copy(update={"info": {**flat.info, "corpus": corpus.fingerprint}})
+    searcher = Searcher(IndexShards(Artifact(flat.folder, made_of_it)), corpus, lambda texts: QUERIES[: len(texts)])
     hits = searcher.search(["first", "second"], top_k=20)
     for number, found in enumerate(hits):
         expected = {row["passage_id"]: row["score"] for row in rows_of(flat_run) if row["query_id"] == f"q{number}"}

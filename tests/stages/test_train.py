@@ -15,21 +15,26 @@ import pytest
 import torch
 from artefacts import make_dataset
 from kept_states import has_kept_state
+from made_stage import make
 from training.harness import model_config, run_alone
 
-from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_arrow
-from raydr.errors import ArtifactError, ConfigError, DataError, FingerprintError, TrainingError
+from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.precision import resolve_dtype
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.train import save_untrained, train, training_key, warmup_folder
-from raydr.stages.worker_group import CHECKPOINT_LIST
+from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.ray_pool import RayPool
+from raydr.stages.train import save_untrained, train, warmup_folder
+from raydr.stages.train_classifier import train_classifier
+from raydr.stages.worker_group import CHECKPOINT_LIST, resolve_training_dtype
 from raydr.store.artifact import Artifact, Building, Identity, begin
 from raydr.store.folder import Folder, write_part
-
-pytestmark = pytest.mark.ray
+from raydr.training.config import TrainConfig
+from raydr.training.training import Training
 
 SETTINGS: dict[str, Any] = {
     "num_epochs": 2,
@@ -42,21 +47,38 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def run_config(checkpoint: str, workdir: Path, **train_settings: Any) -> RunConfig:
-    model = model_config(checkpoint).model_dump()
-    return RunConfig.parse(
-        {
-            "workdir": str(workdir),
-            "data": {"reader": {"name": "beir", "path": "unused"}},
-            "model": model,
-            "train": SETTINGS | train_settings,
-            "tracking": {"enabled": False},
-        }
+def training_of(checkpoint: str, **train_settings: Any) -> Training:
+    return Training(
+        model=model_config(checkpoint),
+        train=TrainConfig.model_validate(SETTINGS | train_settings),
+        train_split="train",
+        dev_split="dev",
+        seed=0,
     )
 
 
-def folders(data: tuple[str, str]) -> tuple[Folder, Folder]:
-    return Folder(data[1]), Folder(data[0])
+def fit(
+    training: Training,
+    data: tuple[str, str],
+    output: Path,
+    pool: Pool | None = None,
+    dataset: Artifact | None = None,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
+) -> Artifact:
+    return make(
+        output,
+        "model",
+        train,
+        dataset or Artifact.open(data[1], "dataset"),
+        Artifact.open(data[0], "corpus"),
+        negatives,
+        start,
+        pool=pool or RayPool(),
+        training=training,
+        tracker=None,
+        warmups=Folder(str(output.parent / "warmups")),
+    )
 
 
 class Killer(threading.Thread):
@@ -98,9 +120,9 @@ class Interrupter(Killer):
 
 
 def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tiny_checkpoint, tmp_path):
-    config = run_config(tiny_checkpoint, tmp_path, num_workers=2)
-    artifact = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
-    _, weights = run_alone(tiny_data, config.model, SETTINGS)
+    training = training_of(tiny_checkpoint, num_workers=2)
+    artifact = fit(training, tiny_data, tmp_path / "model")
+    _, weights = run_alone(tiny_data, training.model, SETTINGS)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-3, atol=2e-5)
@@ -109,25 +131,19 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
 
-    again = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
-    assert again.fingerprint == artifact.fingerprint
-    other = run_config(tiny_checkpoint, tmp_path, num_workers=1, optimizer={"learning_rate": 2e-3})
-    with pytest.raises(FingerprintError, match=r"learning_rate: there 0\.001, asked 0\.002"):
-        train(other, *folders(tiny_data), Folder(str(tmp_path / "model")))
-
 
 @pytest.mark.invariant
 def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
     changes = {"checkpoint_steps": 1, "num_epochs": 8, "loss": {"name": "npc", "warmup_epochs": 1}}
     changes |= {"pair_detection": {"num_random": 20}}
-    config = run_config(tiny_checkpoint, tmp_path, num_workers=1, **changes)
+    training = training_of(tiny_checkpoint, num_workers=1, **changes)
     killer = Killer(tmp_path / "model.training")
     killer.start()
-    artifact = train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+    artifact = fit(training, tiny_data, tmp_path / "model")
     killer.stop.set()
     assert killer.killed
     assert "going on from epoch" in capsys.readouterr().err
-    _, weights = run_alone(tiny_data, config.model, SETTINGS | changes)
+    _, weights = run_alone(tiny_data, training.model, SETTINGS | changes)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
@@ -138,55 +154,53 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
         assert len(set(table["query_id"].to_pylist())) == 40
         assert name == f"detection/epoch-{found['epoch'] + 1:03d}.parquet"
         assert table["clean"].to_pylist().count(False) == pytest.approx(40 * found["share_flagged"])
-        fit = parse_fit(found["fit"])
-        if fit is not None and fit.bimodal:
-            np.testing.assert_allclose(table["log_posterior"], fit.log_posterior(table["perplexity"].to_numpy()))
+        mixture = parse_fit(found["fit"])
+        if mixture is not None and mixture.bimodal:
+            np.testing.assert_allclose(table["log_posterior"], mixture.log_posterior(table["perplexity"].to_numpy()))
     assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
 
 
 def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
-    output = Folder(str(tmp_path / "model"))
+    training = training_of(tiny_checkpoint, checkpoint_steps=1)
     handler = signal.getsignal(signal.SIGINT)
     interrupter = Interrupter(tmp_path / "model.training")
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        train(config, *folders(tiny_data), output)
+        fit(training, tiny_data, tmp_path / "model")
     assert interrupter.killed
     assert signal.getsignal(signal.SIGINT) is handler
     assert list((tmp_path / "model.training").rglob("progress.json"))
     assert "going on" not in capsys.readouterr().err
-    artifact = train(config, *folders(tiny_data), output)
+    artifact = fit(training, tiny_data, tmp_path / "model")
     assert "going on from epoch" in capsys.readouterr().err
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
 def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    config = run_config(tiny_checkpoint, tmp_path, checkpoint_steps=1)
-    output = Folder(str(tmp_path / "model"))
+    training = training_of(tiny_checkpoint, checkpoint_steps=1)
     interrupter = Interrupter(tmp_path / "model.training")
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        train(config, *folders(tiny_data), output)
+        fit(training, tiny_data, tmp_path / "model")
     [kept] = (tmp_path / "model.training").rglob(CHECKPOINT_LIST)
     kept.write_text(kept.read_text()[:40])
-    artifact = train(config, *folders(tiny_data), output)
+    artifact = fit(training, tiny_data, tmp_path / "model")
     assert "broke off while it was written: training starts again" in capsys.readouterr().err
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
 def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny_data, tiny_checkpoint, tmp_path):
-    config = run_config(tiny_checkpoint, tmp_path, optimizer={"learning_rate": 1e30, "clip_norm": None})
+    training = training_of(tiny_checkpoint, optimizer={"learning_rate": 1e30, "clip_norm": None})
     with pytest.raises(TrainingError, match="gradients are not finite"):
-        train(config, *folders(tiny_data), Folder(str(tmp_path / "model")))
+        fit(training, tiny_data, tmp_path / "model")
     with pytest.raises(ArtifactError, match="not complete"):
         Artifact.open(Folder(str(tmp_path / "model")), "model")
 
 
 def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_path):
     def place(**changes: Any) -> str:
-        config = run_config(tiny_checkpoint, tmp_path, **changes)
-        return warmup_folder(config, Identity(kind="model", config=training_key(config))).url
+        settings = training_of(tiny_checkpoint, **changes).model_dump(mode="json")
+        return warmup_folder(Folder("warmups"), Identity(kind="model", config=settings)).url
 
     assert place(loss={"name": "npc"}) == place(loss={"name": "npc", "use_consistency": False}) == place()
     assert place(loss={"name": "npc"}, pair_detection={"num_random": 7}) == place()
@@ -196,33 +210,83 @@ def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_
 
 
 def test_what_could_not_be_trained_on_is_refused_before_anything_starts(tiny_data, tiny_checkpoint, tmp_path):
-    dataset, corpus = folders(tiny_data)
-    output = Folder(str(tmp_path / "model"))
-    config = run_config(tiny_checkpoint, tmp_path, dev={"measure": "RR@@ten"})
-    with pytest.raises(ConfigError, match=r"train\.dev\.measure: 'RR@@ten' is not a measure"):
-        train(config, dataset, corpus, output)
-    data = Dataset.open(dataset)
+    def refused(training: Training, error: type[Exception], message: str, **inputs: Any) -> None:
+        with pytest.raises(error, match=message):
+            fit(training, tiny_data, tmp_path / "model", ThisProcess(), **inputs)
+        assert not (tmp_path / "model.training").exists()
+
+    refused(
+        training_of(tiny_checkpoint, dev={"measure": "RR@@ten"}),
+        ConfigError,
+        r"train\.dev\.measure: 'RR@@ten' is not a measure",
+    )
+    data, training = Dataset.open(tiny_data[1]), training_of(tiny_checkpoint)
     tables = {name: {"train": getattr(data, name)("train").to_pylist()} for name in ("queries", "qrels")}
     tables["queries"]["dev"] = data.queries("dev").to_pylist()
-    unjudged = make_dataset(tmp_path / "unjudged", Corpus.open(corpus), tables).artifact.folder
-    config = run_config(tiny_checkpoint, tmp_path)
-    with pytest.raises(DataError, match="split 'dev' of the data set at .* has no judgments"):
-        train(config, unjudged, corpus, output)
+    unjudged = make_dataset(tmp_path / "unjudged", Corpus.open(tiny_data[0]), tables).artifact
+    refused(training, DataError, "split 'dev' of the data set at .* has no judgments", dataset=unjudged)
     identity = Identity(kind="negatives", inputs={"dataset": data.fingerprint})
     with begin(str(tmp_path / "mined"), identity) as making:
         assert isinstance(making, Building)
         table = data.negatives("dev")
         name = "negatives/dev/part-00000.arrow"
         making.record(name, write_part(making.folder, name, len(table), lambda path: write_arrow(table, path)))
-        mined = making.finish().folder
-    with pytest.raises(DataError, match="are of split dev, the training is on 'train'"):
-        train(config, dataset, corpus, output, mined)
-    assert not output.exists()
+        mined = making.finish()
+    refused(training, DataError, "are of split dev, the training is on 'train'", negatives=mined)
+    going_on = training.model_copy(update={"with_optimizer": True})
+    refused(
+        going_on, ArtifactError, "was saved without its optimiser's state", start=make_untrained(training, tmp_path)
+    )
+
+
+def make_untrained(training: Training, folder: Path) -> Artifact:
+    return make(folder / "untrained", "model", save_untrained, model=training.model, seed=training.seed)
 
 
 def test_the_untrained_model_is_the_checkpoint(tiny_checkpoint, tmp_path):
-    config = run_config(tiny_checkpoint, tmp_path)
-    save_untrained(config, Folder(str(tmp_path / "untrained")))
-    expected = DualEncoder.from_config(config.model, config.seed).state_dict()
+    training = training_of(tiny_checkpoint)
+    make_untrained(training, tmp_path).verify()
+    expected = DualEncoder.from_config(training.model, training.seed).state_dict()
     for name, tensor in DualEncoder.load(tmp_path / "untrained").state_dict().items():
         assert torch.equal(tensor, expected[name])
+
+
+def test_the_arithmetic_is_that_of_the_workers(pool: Pool):
+    dtype, reason = resolve_training_dtype(pool, TrainConfig(), "float32")
+    assert (dtype, bool(reason)) == ("float32", True)
+    assert resolve_training_dtype(pool, TrainConfig(), "auto") == resolve_dtype("auto", "cpu")
+
+
+def test_a_classifier_is_the_same_in_both_pools(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
+    settings = ClassifierConfig.model_validate(
+        {
+            "model": {"checkpoint": tiny_checkpoint, "max_length": 64},
+            "batch_size": 8,
+            "num_epochs": 2,
+            "optimizer": {"learning_rate": 1e-3},
+            "dtype": "float32",
+        }
+    )
+    inputs = Artifact.open(tiny_data[1], "dataset"), Artifact.open(tiny_data[0], "corpus"), None
+    losses = []
+    for pool in (ThisProcess(), RayPool()):
+        made = make(
+            tmp_path / type(pool).__name__,
+            "cross_encoder",
+            train_classifier,
+            *inputs,
+            pool=pool,
+            settings=settings.model_copy(update={"num_hard_negatives": 0, "num_random_negatives": 2}),
+            workers=TrainConfig(),
+            split="train",
+            seed=0,
+        )
+        made.verify()
+        losses.append([row["metrics"]["loss"] for row in made.info["history"]])
+        assert not Path(f"{made.folder.root}.training").exists()
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    with pytest.raises(ConfigError, match="no candidates were given"):
+        make(
+            tmp_path / "without", "cross_encoder", train_classifier, *inputs,
+            settings=settings, workers=TrainConfig(), split="train", seed=0,
+        )  # fmt: skip

@@ -23,7 +23,8 @@ from raydr.data.dataset import Dataset
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import torch_dtype
-from raydr.noise.detector import Detection, Detector, FloatArray, MixtureFit
+from raydr.models.scores.base import ScoreFunction
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, MixtureFit
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairFlags
@@ -45,6 +46,15 @@ class AboveMedian(Detector):
         above_N = perplexities_N - random_N
         clean_N = above_N <= np.median(above_N)
         return Detection(clean_N, np.zeros(len(clean_N)), self.threshold, None)
+
+
+class Halves(ScoreFunction):
+    """The larger inner product of a query's first and second half with those of the passage; in no file of raydr."""
+
+    name: Literal["halves"] = "halves"
+
+    def pairs(self, query: torch.Tensor, passage: torch.Tensor) -> torch.Tensor:
+        return (query * passage).unflatten(-1, (2, -1)).sum(-1).amax(-1)
 
 
 @dataclass

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from raydr.config.run import RunConfig
 from raydr.training.advice import training_advice
+from raydr.training.training import Training
 
-RUN = {"miner": "run"}
 
-
-def advice(**sections: Any) -> list[str]:
-    return training_advice(RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}} | sections))
+def advice(miner: str | None = None, **sections: Any) -> list[str]:
+    given = {"model": {}, "train": {}, "train_split": "train", "dev_split": "dev", "seed": 0}
+    return training_advice(Training.model_validate(given | sections), miner)
 
 
 @pytest.mark.parametrize(
@@ -20,9 +19,9 @@ def advice(**sections: Any) -> list[str]:
         ({"train": {"loss": "rcl"}, "model": {"similarity": "dot"}}, "unbounded similarity"),
         ({"train": {"loss": "distillation"}}, "there is nothing to learn from"),
         ({"train": {"pair_detection": {}}}, "does not read the flags"),
-        ({"train": {"sampler": "softmax"}, "negatives": RUN}, "set its smoothing to model.scale, 20"),
-        ({"train": {"sampler": {"name": "mixed"}}, "negatives": RUN}, "set its smoothing"),
-        ({"train": {"sampler": "simans"}, "negatives": RUN}, "set its a to 0.5 · model.scale², 200"),
+        ({"train": {"sampler": "softmax"}, "miner": "trained"}, "set its smoothing to model.scale, 20"),
+        ({"train": {"sampler": {"name": "mixed"}}, "miner": "trained"}, "set its smoothing"),
+        ({"train": {"sampler": "simans"}, "miner": "trained"}, "set its a to 0.5 · model.scale², 200"),
         ({"train": {"loss": "npc"}}, "without train.pair_detection none is flagged"),
         (
             {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},
@@ -53,9 +52,9 @@ def test_unwise_settings_are_named(sections: dict[str, Any], said: str) -> None:
         {},
         {"train": {"loss": "npc", "pair_detection": {}}},
         {"train": {"coteaching": {}, "pair_detection": {}}},
-        {"train": {"sampler": {"name": "softmax", "smoothing": 20}}, "negatives": RUN},
-        {"train": {"sampler": "softmax"}, "negatives": RUN, "model": {"similarity": "dot", "scale": 1}},
-        {"train": {"sampler": "softmax"}, "negatives": {"miner": "bm25"}},
+        {"train": {"sampler": {"name": "softmax", "smoothing": 20}}, "miner": "trained"},
+        {"train": {"sampler": "softmax"}, "miner": "trained", "model": {"similarity": "dot", "scale": 1}},
+        {"train": {"sampler": "softmax"}, "miner": "bm25"},
     ],
 )
 def test_nothing_is_said_of_the_others(sections: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from raydr.data.examples import Examples, load_examples
 from raydr.errors import ModelError
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
 from raydr.models.cross_encoder_config import CrossEncoderConfig
-from raydr.noise.config import ClassifierConfig
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress
 from raydr.training.cross_encoder import CrossEncoderTrainer, draw_pairs
 

@@ -56,7 +56,7 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
             query_QD, passage_PD = query_QD[batch.queries.places_N], passage_PD[batch.passages.places_N]
             from raydr.training.scoring import score_candidates
 
-            candidates = score_candidates(query_QD, passage_PD, batch, learner.model.config.scale)
+            candidates = score_candidates(query_QD, passage_PD, batch, learner.model.config)
         else:
             candidates = learner.score(batch)
         learner.backward(trainer.config.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)

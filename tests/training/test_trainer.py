@@ -257,7 +257,7 @@ def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss)
     detector = trainer.setup.detector
     for epoch in range(20):
-        measured = detector.measure(trainer.model, epoch, torch.float32, 1.0)
+        measured = detector.measure(trainer.model, epoch, torch.float32)
         assert np.isfinite(measured.pairs_N).all()
         # There is no other passage to measure a random pair against.
         assert np.isnan(measured.random_N).all()
@@ -266,10 +266,10 @@ def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny
 def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpoint):
     """Against a loop over the drawn passages."""
     npc = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 12}}
-    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | npc)
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, scale=1.0), TRAIN | npc)
     detector, batches = trainer.setup.detector, trainer.setup.batches
     examples, model = batches.examples, trainer.model.eval()
-    found = detector.measure(model, 1, torch.float32, 1.0).random_N
+    found = detector.measure(model, 1, torch.float32).random_N
 
     def vector(side: str, title: list[str] | None, text: list[str]) -> np.ndarray:
         tokenizer = batches.tokenizers[side]

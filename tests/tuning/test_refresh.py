@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from raydr.tuning.confirm import BEST, DEFAULT
 from small_runs import small_run
 
 from raydr.config.run import RunConfig
@@ -17,9 +18,8 @@ from raydr.runtime.tracking import NullTracker
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.tuning import refresh as tune_refresh
-from raydr.tuning.confirm import BEST, DEFAULT
 from raydr.tuning.plan import plan_search
-from raydr.tuning.refresh import RefreshConfirming, RefreshObjective, refresh_rows, refresh_task
+from raydr.tuning.refresh import RefreshConfirming, RefreshObjective, refresh_task, run_round
 from raydr.tuning.resources import Shares
 from raydr.tuning.space import build_space
 from raydr.tuning.trial_config import with_values
@@ -56,13 +56,11 @@ def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, confi
     objective = RefreshObjective(config, dataset, corpus, Folder(str(root)), shares)
     longer = with_values(config, LONGER)
 
-    def run(own: RunConfig, name: str) -> list[tuple[list[Row], bool]]:
-        told = refresh_rows(own, dataset, corpus, Folder(str(root)), Folder(str(tmp_path / name)), shares.each)
-        return [(list(rows), over) for rows, over in told]
+    def run(own: RunConfig, name: str, number: int) -> tuple[Row, bool]:
+        return run_round(own, dataset, corpus, Folder(str(root)), Folder(str(tmp_path / name)), shares.each, number)
 
-    [(rows, over)] = run(config, "model-0")
+    first, over = run(config, "model-0", 1)
     assert over
-    assert len(rows) == 1
     Artifact.open(str(tmp_path / "model-0"), "model").verify()
     shared = made(root, "round-1/train-*")
     assert len(shared) == 1
@@ -71,11 +69,12 @@ def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, confi
     assert len(made(root, "round-1/index-*")) == 1
 
     # A scheduler must not stop a trial that is done: its last row comes with its model.
-    [(first, early), (rows, over)] = run(longer, "model-1")
-    assert first == rows[:1]
-    assert (early, over) == (False, True)
-    assert set(rows[1].metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
-    assert rows[1].score == max(row.metrics["dev RR@10"] for row in rows)
+    assert run(longer, "model-1", 1) == (first, False)
+    assert not (tmp_path / "model-1").exists()
+    second, over = run(longer, "model-1", 2)
+    assert over
+    assert set(second.metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
+    assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
     Artifact.open(str(tmp_path / "model-1"), "model").verify()
     assert made(root, "round-1/train-*") == shared
     objective.forget(LONGER, [])

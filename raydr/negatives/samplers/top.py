@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,8 +20,6 @@ class Top(RankedSampler):
     >>> Top(first_rank=2).sample(candidates, num=2, rng=np.random.default_rng(0)).indices.tolist()
     [1, 2]
     """
-
-    added_later: ClassVar[Mapping[str, Any]] = {"fill": True}
 
     name: Literal["top"] = "top"
     fill: bool = True

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from raydr.component import Component
 from raydr.errors import DataError
+from raydr.noise.judges.asked import Asked, AskedModels, CrossEncoder, Embedder, Retriever
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -125,6 +126,22 @@ class Judge(Component):
 
     score_is_probability: ClassVar[bool] = False
     """Whether that is the probability of what the judge looks for."""
+
+    def asks(self, models: AskedModels) -> Asked:
+        """The model whose scores it is given; judges with a model of their own override it.
+
+        Args:
+            models: the section ``judge`` of the run.
+        """
+        match self.reads:
+            case "guide":
+                return Embedder(models.guide)
+            case "cross_encoder":
+                return CrossEncoder(models.classifier)
+            case "random_sample":
+                return Retriever()
+            case "retriever":
+                return None if models.scores == "miner" else Retriever()
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from raydr.component import Pluggable
-from raydr.noise.anchored import AnchoredDetector
-from raydr.noise.detector import Detector
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
 from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.perplexity import perplexities, random_pair_perplexities
 

@@ -7,6 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from raydr.losses.rcl import RCL
+from raydr.negatives.samplers.top import Top
+from raydr.noise.judges.asked import Asked, AskedModels, Copy
 from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SuspicionJudge, Verdicts
 
 
@@ -40,6 +43,32 @@ class Sieve(SuspicionJudge):
 
     keep_minimum: int = Field(default=0, ge=0)
     """This many of a query's negatives, the least suspicious, are kept whatever the threshold says."""
+
+    def asks(self, models: AskedModels) -> Asked:
+        """A copy of the retriever that learns to tell the candidates apart: algorithm 1, steps 1 and 2.
+
+        The similarity is cosine whatever the retriever's is, a query's candidates are its own negatives and nothing
+        else, and the last state is kept.
+        """
+        settings = models.sieve
+        return Copy(
+            self.name,
+            settings.num_candidates,
+            {"similarity": "cosine"} | ({"scale": settings.scale} if settings.scale is not None else {}),
+            {
+                "loss": RCL(beta=settings.beta),
+                "pair_detection": None,
+                "coteaching": None,
+                "num_epochs": settings.num_epochs,
+                "batch_size": settings.batch_size,
+                "accumulation_steps": 1,
+                "sampler": Top(fill=False),
+                "in_batch_negatives": False,
+                "optimizer": settings.optimizer.model_dump(),
+                "share_warmup": None,
+                "keep": "last",
+            },
+        )
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         positive_Q = candidates.positives(self.name)

@@ -12,7 +12,7 @@ from typing import Any
 from raydr.config.run import RunConfig
 from raydr.errors import RaydrError
 from raydr.ops.doctor.finding import Finding
-from raydr.ops.preflight import check_inputs
+from raydr.ops.preflight import raw_inputs
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.runtime.mlflow_runs import probe_tracking, tracking_uri
 from raydr.store.folder import Folder
@@ -189,7 +189,7 @@ def check_mlflow(config: RunConfig) -> Finding:
 
 def check_data(config: RunConfig) -> Finding:
     """The raw files of the reader; they are not needed once the data are prepared."""
-    needs = check_inputs(config, "prepare")
+    needs = raw_inputs(config.data)
     wrong = [need.problem for need in needs if need.problem]
     if not wrong:
         return Finding.ok("data", f"{len(needs)} inputs of data.reader are there")

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raydr.config.run import RunConfig
-from raydr.graph.workspace import TRAINED
-from raydr.indexing.factory import choose_factory
+from raydr.indexing.factory import resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
@@ -126,27 +125,6 @@ def estimate_encoding(
     )
 
 
-def estimate_run(
-    config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
-) -> tuple[StageEstimate, ...]:
-    """Training, encoding, indexing and searching the test splits, named as their stages are."""
-    dim = rates.encoding.dim
-    stages = [
-        estimate_training(config, f"train-{TRAINED}", sizes, rates),
-        estimate_encoding(
-            config, f"encode-{TRAINED}-passages", sizes.num_passages, rates.encoding, capacity, queries=False
-        ),
-        estimate_index(config, f"index-{TRAINED}", sizes, dim, rates.search, capacity["CPU"]),
-    ]
-    for split in (split for split in config.data.test_splits if split in sizes.num_queries):
-        num_queries = sizes.num_queries[split]
-        stages += [
-            estimate_encoding(config, f"encode-{TRAINED}-{split}", num_queries, rates.encoding, capacity, queries=True),
-            estimate_search(config, f"search-{TRAINED}-{split}", sizes, split, dim, rates.search, capacity["CPU"]),
-        ]
-    return tuple(stages)
-
-
 def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunRates) -> StageEstimate:
     """Steps, the teacher's forward passes, detections and dev retrieval of all epochs.
 
@@ -245,8 +223,7 @@ def estimate_search(
 
 
 def _factory(config: RunConfig, rows: int, dim: int) -> str:
-    settings = config.index
-    return choose_factory(rows, dim, settings.train_rows)[0] if settings.factory == "auto" else settings.factory
+    return resolve_factory(config.index, rows, dim, config.model.score)[0]
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:

@@ -15,9 +15,11 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.ops.plan.estimate import RunSizes
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TrainingRates
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
-from raydr.stages.encode import choose_device, encoder_dtype
+from raydr.stages.encoders import resolve_arithmetic
 from raydr.stages.failures import worker_errors
+from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder
 
 #: Queries that the sample reads, at most.
@@ -39,6 +41,7 @@ def try_model(config: RunConfig, corpus: Folder, dataset: Folder, sizes: RunSize
         ConfigError: the cluster has not the resources of one worker.
         ModelError: the model cannot be loaded.
     """
+    start_ray()
     with worker_errors():
         encoding = _try_encoding(config, corpus, dataset, sizes)
         training = _try_training(config, corpus, dataset, encoding)
@@ -50,8 +53,8 @@ def _try_encoding(config: RunConfig, corpus: Folder, dataset: Folder, sizes: Run
     settings, figures = config.encode, config.plan.device
     device, dtype = "cpu", "float32"
     if figures is None:
-        device = choose_device(settings)
-        dtype, _ = encoder_dtype(settings, device)
+        arithmetic = resolve_arithmetic(settings, RayPool())
+        device, dtype = arithmetic.device, arithmetic.dtype
     splits = [*config.data.test_splits, config.data.train_split]
     split = next(split for split in splits if split in sizes.num_queries)
     say(

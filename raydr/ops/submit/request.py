@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import raydr
 from raydr.config.run import RunConfig
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.runtime.secrets import holds_credentials, looks_secret
 
+#: The folder of raydr itself.
+_PACKAGE = Path(__file__).parents[2]
 #: Never sent: results, data, environments and caches. A leading slash means the working directory itself: a bare
 #: ``data`` would also leave out the package ``raydr/data``. Ray obeys .gitignore and .rayignore besides.
 EXCLUDES = (
@@ -190,7 +191,7 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     if not (working_dir / "raydr" / "__init__.py").is_file():
         # The job runs this very raydr, whatever version the cluster's image has.
         modules = list(given.get("py_modules") or [])
-        environment["py_modules"] = [*modules, str(Path(raydr.__file__).parent)]
+        environment["py_modules"] = [*modules, str(_PACKAGE)]
     return environment
 
 

@@ -1,0 +1,51 @@
+"""Settings of the judges: which ones, whose scores they read, and how the models that they need are trained."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import model_validator
+
+from raydr.component import Config, Pluggable, build
+from raydr.models.config import ModelConfig
+from raydr.noise.judge_models import ClassifierConfig, SieveConfig
+from raydr.noise.judges.base import Judge
+
+
+class JudgeConfig(Config):
+    """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""
+
+    judges: list[Annotated[Judge, Pluggable()]] = []
+    """The judges, in order; each gives its own verdicts, which are then put together."""
+
+    model: str = "trained"
+    """The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask."""
+
+    scores: Literal["model", "miner"] = "model"
+    """``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for
+    ``margin``)."""
+
+    guide: ModelConfig = ModelConfig()
+    """The embedding model that the judge ``guide`` asks."""
+
+    sieve: SieveConfig = SieveConfig()
+    classifier: ClassifierConfig = ClassifierConfig()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> JudgeConfig:
+        names = [judge.name for judge in self.judges]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(
+                f"judges: {', '.join(repeated)} is there more than once; verdicts are told apart by the judge's name"
+            )
+        return self
+
+    def judge(self, name: str) -> Judge:
+        """The judge of that name with its settings, or with the defaults if it is not in the list.
+
+        Raises:
+            ConfigError: there is no such judge.
+        """
+        chosen = [judge for judge in self.judges if judge.name == name]
+        return chosen[0] if chosen else build(Judge, name)

@@ -1,0 +1,232 @@
+"""Noise: candidates, verdicts, what verdicts leave, statistics, audits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raydr.graph.declaring import Declaring, encoders
+from raydr.graph.node import Node
+from raydr.graph.nodes import data
+from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+
+
+def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
+    """Candidate hard negatives.
+
+    Args:
+        run: the config.
+        miner: who proposes them: ``source``, ``bm25``, or the name of a model or run.
+        ranked: its run over the split; None for those that came with the data.
+        split: the split.
+        number: of the refresh round, from 1.
+    """
+    from raydr.negatives.config import NegativesConfig
+    from raydr.stages.mine import VERSION, mine
+
+    settings = run.config.negatives or NegativesConfig()
+    return Node(
+        "negatives",
+        f"{run.place}mine-{miner}-{split}",
+        lambda work: mine(
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            work.get("run"),
+            settings=settings,
+            split=split,
+            miner=miner,
+            round=number,
+        ),
+        {
+            "split": split,
+            "miner": miner,
+            "round": number,
+            "first_rank": settings.first_rank,
+            "depth": settings.depth,
+        },
+        {"dataset": data.dataset(run), "corpus": data.corpus(run)} | ({} if ranked is None else {"run": ranked}),
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
+        unit="queries",
+    )
+
+
+def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, model: Node | None) -> Node:
+    """What a judge says of the candidates, or of the annotated pairs, of a split.
+
+    Args:
+        run: the config.
+        judge: the rule.
+        split: the split.
+        negatives: what is judged; None for judges of pairs.
+        model: whose scores are read; None for those that the candidates were mined with.
+    """
+    from raydr.stages.judge import VERSION
+    from raydr.stages.judge import judge as give_verdicts
+    from raydr.stages.scoring import scoring_of
+
+    config, encode = run.config, run.config.encode
+    arithmetic = run.facts.encoding(encode) if model is not None else None
+    on_pairs = judge.subject == "pairs"
+    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
+    inputs |= {role: node for role, node in (("negatives", negatives), ("model", model)) if node is not None}
+    return Node(
+        "verdicts",
+        f"{run.place}judge-{judge.name}-{split}",
+        lambda work: give_verdicts(
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            judge=judge,
+            split=split,
+            seed=config.seed,
+            settings=encode,
+            scoring=scoring_of(work["model"], encode, arithmetic) if arithmetic is not None else None,
+            negatives=work.get("negatives"),
+        ),
+        {
+            "split": split,
+            "judge": judge.model_dump(mode="json"),
+            **(arithmetic.content if arithmetic is not None else {}),
+            **({"seed": config.seed} if isinstance(judge, SampleJudge) else {}),
+            **({"measures": list(judge.measures)} if isinstance(judge, SplitJudge) else {}),
+        },
+        inputs,
+        VERSION,
+        num_rows=lambda inputs: (
+            inputs["dataset"].rows(f"qrels/{split}") if on_pairs else inputs["negatives"].rows(f"negatives/{split}")
+        ),
+        unit="pairs" if on_pairs else "candidates",
+        asks_model=True,
+        demand=encoders(run.config),
+    )
+
+
+def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:
+    """The candidates with the actions and weights of the verdicts, by the judge's name."""
+    from raydr.stages.apply_verdicts import APPLY_VERSION, apply_verdicts
+
+    return Node(
+        "negatives",
+        f"{run.place}judged-{'+'.join(given)}-{split}",
+        lambda work: apply_verdicts(work.making, work.pool, work["negatives"], work.group("verdicts"), split=split),
+        {"split": split},
+        {"negatives": negatives, "dataset": negatives.inputs["dataset"], **_by_judge(given)},
+        APPLY_VERSION,
+        num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
+        unit="candidates",
+    )
+
+
+def filtered(run: Declaring, given: Mapping[str, Node], split: str) -> Node:
+    """The data set without the pairs of a split that a judge drops."""
+    from raydr.stages.apply_verdicts import FILTER_VERSION, filter_pairs
+
+    return Node(
+        "dataset",
+        f"{run.place}pairs-{'+'.join(given)}-{split}",
+        lambda work: filter_pairs(work.making, work.pool, work["dataset"], work.group("verdicts"), split=split),
+        {"split": split},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), **_by_judge(given)},
+        FILTER_VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+        unit="pairs",
+    )
+
+
+def clean_only(run: Declaring, split: str) -> Node:
+    """The data set without the pairs of a split that were made noisy on purpose."""
+    from raydr.stages.apply_verdicts import CLEAN_VERSION
+    from raydr.stages.apply_verdicts import clean_only as keep_clean
+
+    return Node(
+        "dataset",
+        f"{run.place}pairs-truth-{split}",
+        lambda work: keep_clean(work.making, work.pool, work["dataset"], split=split),
+        {"split": split, "clean_only": True},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run)},
+        CLEAN_VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+        unit="pairs",
+    )
+
+
+def _by_judge(given: Mapping[str, Node]) -> dict[str, Node]:
+    return {f"verdicts/{name}": node for name, node in given.items()}
+
+
+def statistics(run: Declaring, negatives: Node) -> Node:
+    """Counts of the candidates that training draws from."""
+    from raydr.stages.negatives_statistics import KIND, VERSION, count_negatives
+
+    split, settings = run.config.data.train_split, run.config.evaluate
+    return Node(
+        KIND,
+        f"{run.place}statistics",
+        lambda work: count_negatives(
+            work.making, work.pool, work["dataset"], work["corpus"], work["negatives"], split=split, settings=settings
+        ),
+        {"split": split, **settings.model_dump(mode="json", include={"answer_match", "answer_query_prefixes"})},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), "negatives": negatives},
+        VERSION,
+        num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
+        unit="candidates",
+    )
+
+
+def audit(
+    run: Declaring, model: Node, name: str, given: Mapping[str, Node], negatives: Node | None, split: str
+) -> Node:
+    """A report of what several judges say.
+
+    Args:
+        run: the config.
+        model: whose scores are drawn.
+        name: what it is called.
+        given: the verdicts, by judge.
+        negatives: the candidates that were judged, if any were.
+        split: the split.
+    """
+    from raydr.stages.audit import NUM_OFFENDERS, SAMPLE_SIZE, VERSION
+    from raydr.stages.audit import audit as report
+    from raydr.stages.scoring import scoring_of
+
+    config, encode = run.config, run.config.encode
+    arithmetic = run.facts.encoding(encode)
+    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run), "model": model, **_by_judge(given)}
+    return Node(
+        "audit",
+        f"{run.place}audit-{name}-{split}",
+        lambda work: report(
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            work["model"],
+            work.group("verdicts"),
+            work.get("negatives"),
+            model_name=name,
+            split=split,
+            seed=config.seed,
+            settings=encode,
+            scoring=scoring_of(work["model"], encode, arithmetic),
+        ),
+        {
+            "split": split,
+            "model": name,
+            "judges": list(given),
+            "seed": config.seed,
+            "offenders": NUM_OFFENDERS,
+            "sample": SAMPLE_SIZE,
+            **arithmetic.content,
+        },
+        inputs if negatives is None else inputs | {"negatives": negatives},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+        unit="pairs",
+        asks_model=True,
+        demand=encoders(run.config),
+        moves=True,
+    )

@@ -1,0 +1,170 @@
+"""The nodes of refresh rounds: train, encode, index, search, mine, judge, train again; laid out without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raydr.config.refresh import RefreshConfig, RoundChanges
+from raydr.config.run import RunConfig
+from raydr.errors import ConfigError
+from raydr.graph.declaring import Declaring
+from raydr.graph.judging import Judged, asked_model, judge_all
+from raydr.graph.node import Node
+from raydr.graph.nodes import data, evaluation, noise, retrieval, training
+from raydr.graph.recipe import Recipe
+from raydr.noise.judges.asked import CrossEncoder
+from raydr.noise.judges.base import Judge
+
+
+@dataclass
+class Round:
+    """The nodes of one round that are looked at afterwards."""
+
+    number: int
+    config: RunConfig
+    model: Node
+    mined: Node | None
+    judged: Judged
+    verdicts: list[Node]
+    #: What counts the candidates that training draws from.
+    statistics: Node | None
+    #: Over the passage vectors of the round's model.
+    index: Node
+    runs: dict[str, Node]
+    evaluations: dict[str, Node]
+
+    def targets(self) -> list[Node]:
+        """What the round is about; all else is made for these."""
+        return [self.model, *([self.statistics] if self.statistics is not None else []), *self.evaluations.values()]
+
+    def vectors(self) -> list[Node]:
+        """Passage vectors and index."""
+        return [self.index.inputs["embeddings"], self.index]
+
+    def nodes(self) -> dict[str, Node]:
+        """All nodes that lead to it, by key, in order."""
+        found: dict[str, Node] = {}
+        for target in self.targets():
+            found |= {**target.ancestors(), target.key: target}
+        return found
+
+
+@dataclass
+class Arm:
+    """One refresh."""
+
+    name: str
+    settings: RefreshConfig
+    rounds: list[Round] = field(default_factory=list)
+
+
+def lay_out(run: Declaring) -> list[Arm]:
+    """The rounds of every arm of a config; arms share the nodes that are the same.
+
+    Raises:
+        ConfigError: a judge is unknown or cannot judge here.
+        ModelError: a checkpoint is not there.
+    """
+    return [Arm(name, settings, _Arm(run, settings).rounds()) for name, settings in run.config.refresh_arms().items()]
+
+
+@dataclass
+class _Arm:
+    run: Declaring
+    settings: RefreshConfig
+    #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
+    learnt_from: Node | None = None
+
+    def rounds(self) -> list[Round]:
+        made: list[Round] = []
+        for number in range(1, self.settings.num_rounds + 1):
+            made.append(self._round(number, made[-1] if made else None))
+        return made
+
+    def _round(self, number: int, last: Round | None) -> Round:
+        config = self.run.config.refresh_round(self.settings, number)
+        run, system = self.run.of(config, f"round-{number}/"), f"round-{number}"
+        split = config.data.train_split
+        mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
+        given = {judge: self._verdicts(run, judge, last, mined) for judge in self._judges(config, number)}
+        judged = judge_all(run, given, mined, split)
+        model = self._train(run, number, last, judged)
+        runs = {one: retrieval.search(run, model, system, one) for one in self._splits()}
+        return Round(
+            number,
+            config,
+            model,
+            mined,
+            judged,
+            list(given.values()),
+            noise.statistics(run, judged.negatives) if judged.negatives is not None else None,
+            retrieval.index(run, model, system),
+            runs,
+            {one: evaluation.evaluation(run, one, {system: found}) for one, found in runs.items()},
+        )
+
+    def _splits(self) -> list[str]:
+        of_data = self.run.config.data
+        return self.settings.evaluate_splits or list(dict.fromkeys([of_data.dev_split, *of_data.test_splits]))
+
+    def _changes(self, number: int) -> RoundChanges:
+        return self.settings.rounds.get(number) or RoundChanges()
+
+    def _mine(self, run: Declaring, number: int, last: Round | None) -> Node:
+        """Candidates: of ``negatives.miner`` in the first round, of the model of the round before in the others."""
+        split = run.config.data.train_split
+        if last is None:
+            return Recipe(run).candidates(split)
+        miner = f"round-{last.number}"
+        before = run.of(run.config, f"{miner}/")
+        ranked = retrieval.search(before, last.model, miner, split)
+        return noise.mined(run, miner, ranked, split, last.number)
+
+    def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
+        names = self._changes(number).judges
+        if names is None:
+            names = self.settings.judges
+        if names is None:
+            return config.judge.judges
+        return [config.judge.judge(name) for name in names]
+
+    def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
+        on_negatives = judge.subject == "negatives"
+        if on_negatives and mined is None:
+            raise ConfigError(
+                f"refresh.judges: {judge.name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
+                "mined; set it to 1 or more, or leave the judge out"
+            )
+        split = run.config.data.train_split
+        retriever = last.model if last is not None else training.untrained(run, run.config.model, "untrained")
+        candidates = mined
+        if self.settings.classifier == "once" and isinstance(judge.asks(run.config.judge), CrossEncoder):
+            candidates = self.learnt_from = self.learnt_from or mined
+        model = asked_model(run, judge, mined, split, retriever, candidates)
+        return noise.verdicts(run, judge, split, mined if on_negatives else None, model)
+
+    def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
+        changes, settings = self._changes(number), self.settings
+        goes_on = last is not None and (changes.start or settings.start) == "last"
+        own = training.training_of(run).model_copy(
+            update={
+                "with_optimizer": goes_on and (changes.optimizer or settings.optimizer) == "kept",
+                "keep_optimizer": self._keeps_optimizer(number),
+            }
+        )
+        return training.trained(
+            run,
+            "",
+            own,
+            judged.pairs or data.dataset(run),
+            judged.negatives,
+            last.model if last is not None and goes_on else None,
+        )
+
+    def _keeps_optimizer(self, number: int) -> bool:
+        """Whether the next round goes on with this round's optimiser."""
+        if number >= self.settings.num_rounds:
+            return False
+        changes, settings = self._changes(number + 1), self.settings
+        return (changes.start or settings.start) == "last" and (changes.optimizer or settings.optimizer) == "kept"

@@ -1,0 +1,132 @@
+"""Making nodes: inputs opened, the place begun, the artefact made, logged, named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.errors import ArtifactError, BusyError
+from raydr.graph.node import Node, Resources, Work
+from raydr.graph.places import Places
+from raydr.graph.planning import Inventory
+from raydr.graph.scheduling import run_nodes
+from raydr.graph.stage_times import StageTime, note_time
+from raydr.runtime.console import say, warn
+from raydr.runtime.tracking import Tracker
+from raydr.stages.pool import Pool, choose_pool
+from raydr.store.artifact import Artifact, Building, begin
+
+#: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
+_here = threading.Lock()
+#: Seconds between two looks at a node that another process is making.
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Makes the nodes of a run.
+
+    Args:
+        inventory: what is there.
+        tracker: the run in MLflow; each node is a step of it.
+        run_config: kept in the manifests, for people.
+        capacity: what the nodes share.
+        names: what is to be pointed to as soon as it is complete.
+        pool: where everything is made; chosen for each node by its size if None.
+    """
+
+    inventory: Inventory
+    tracker: Tracker
+    run_config: Mapping[str, Any]
+    capacity: Resources
+    names: Mapping[str, Node]
+    pool: Pool | None = None
+
+    @property
+    def places(self) -> Places:
+        return self.inventory.places
+
+    def make(self, nodes: Sequence[Node]) -> None:
+        """Make the nodes; what is there of one is set aside.
+
+        Args:
+            nodes: in an order in which they could be made; what else they need is there.
+        """
+        for node in nodes:
+            if self.inventory.manifest(node) is not None:
+                self._set_aside(node)
+        run_nodes(nodes, self.capacity, self._make)
+
+    def _set_aside(self, node: Node) -> None:
+        self.inventory.folder(node).set_aside()
+        self.inventory.forget(node)
+
+    def _make(self, node: Node) -> None:
+        inputs = {role: self.inventory.open(one) for role, one in node.inputs.items()}
+        pool = self.pool or choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
+        num_parts = self.inventory.num_parts_done(node)
+        started = time.monotonic()
+        with (
+            _here if pool.here else nullcontext(),
+            self.tracker.stage(node.label, {"raydr.key": node.key}) as tracker,
+            ExitStack() as stack,
+        ):
+            making = self._begin(node, stack)
+            if isinstance(making, Building):
+                info = node.make(Work(making, pool, inputs, tracker))
+                made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
+                log_made(tracker, made)
+        seconds = time.monotonic() - started
+        note_time(
+            self.places.root,
+            StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
+        )
+        self.point(node)
+
+    def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
+        """The node's place, once no other process is making it; held until the stack ends."""
+        waiting = False
+        while True:
+            try:
+                return stack.enter_context(begin(self.inventory.folder(node), node.identity))
+            except BusyError as error:
+                if not waiting:
+                    say(f"{node.label}: {error}; waiting for it")
+                waiting = True
+                time.sleep(_LOOK_S)
+
+    def point(self, node: Node) -> None:
+        """Let the names of a complete node point to it."""
+        for name, named in self.names.items():
+            if named.key == node.key:
+                self.places.point(name, node.kind, node.key)
+
+
+def log_made(tracker: Tracker, artifact: Artifact) -> None:
+    """Key, place and counters of an artefact."""
+    kind = artifact.manifest.identity.kind
+    tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
+    numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
+    tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})
+
+
+def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:
+    """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
+
+    Returns:
+        The nodes that have to be made again.
+    """
+    damaged = []
+    for node in nodes:
+        try:
+            inventory.open(node).verify()
+        except ArtifactError as error:
+            warn(f"{error}; {node.label} is made again")
+            inventory.folder(node).set_aside()
+            inventory.forget(node)
+            damaged.append(node)
+    return damaged

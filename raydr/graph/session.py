@@ -1,0 +1,148 @@
+"""One verb at work: its config, its nodes, and what making them takes. Ray and MLflow start when something is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from raydr.config.run import RunConfig
+from raydr.graph.declaring import Declaring
+from raydr.graph.facts import Facts
+from raydr.graph.node import Node
+from raydr.graph.places import Places
+from raydr.graph.planning import Inventory, check_names, reason, required
+from raydr.graph.recipe import Recipe
+from raydr.graph.running import Runner
+from raydr.runtime.cluster import ray_session
+from raydr.runtime.console import counted, say
+from raydr.runtime.tracking import Tracker, open_run
+from raydr.stages.encoders import check_encoders
+from raydr.stages.resources import cluster_capacity
+from raydr.store.artifact import Artifact, fingerprint_of
+
+#: The resolved config of the last run in a working folder.
+CONFIG_FILE = "config.yaml"
+
+
+@dataclass
+class Session:
+    """What a verb works with.
+
+    Args:
+        config: the run.
+        again: make the targets anew, or move their names.
+        dry_run: only say what would be made.
+    """
+
+    config: RunConfig
+    again: bool = False
+    dry_run: bool = False
+    _stack: ExitStack = field(default_factory=ExitStack)
+    #: Keys of what this session has made: it is not made anew twice.
+    _made_now: set[str] = field(default_factory=set)
+
+    @cached_property
+    def places(self) -> Places:
+        return Places.of(self.config.workdir)
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        return Inventory(self.places)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe(Declaring(self.config, Facts(self.places), self.config))
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """The run in MLflow; begun when it is first asked for."""
+        config = self.config
+        tags = {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
+        tracker = self._stack.enter_context(open_run(config.tracking, config.name, self.places.root, tags))
+        tracker.log_params(config.model_dump(mode="json"))
+        tracker.log_text(config.to_yaml(), CONFIG_FILE)
+        return tracker
+
+    def make(self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False) -> list[Artifact]:
+        """Make the targets and whatever of their inputs is missing; says before what that is, and why.
+
+        Args:
+            targets: what is asked for.
+            anew: what is made anew if that was asked for; the targets if None.
+            moving: names move to what is asked for without a word: they only show what is there.
+
+        Returns:
+            The targets; nothing in a dry run.
+
+        Raises:
+            FingerprintError: a name points to something else than what is asked for.
+        """
+        wanted = {key for target in targets for key in (target.key, *target.ancestors())}
+        names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
+        if not (self.again or self.dry_run or moving):
+            check_names(self.places, names)
+        again = self._anew(targets if anew is None else anew, names) - self._made_now
+        todo = required(self.inventory, targets, again)
+        self._tell(todo, names, again)
+        if self.dry_run:
+            return []
+        with self.places.root.publish(CONFIG_FILE) as path:
+            Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
+        if any(node.kind == "embeddings" for node in todo):
+            check_encoders(self.config.encode)
+        if todo:
+            capacity = cluster_capacity()
+            Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
+            self._made_now |= {node.key for node in todo}
+        for name, node in names.items():
+            if self.inventory.manifest(node) is not None:
+                self.places.point(name, node.kind, node.key)
+        return [self.inventory.open(target) for target in targets]
+
+    def prune(self, nodes: Iterable[Node]) -> None:
+        """Remove what only other nodes needed, and no name points to."""
+        named = {pointer.key for name in self.places.names() if (pointer := self.places.pointer(name)) is not None}
+        for node in nodes:
+            if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
+                self.inventory.folder(node).remove()
+                self.inventory.forget(node)
+                say(f"removed {node.label} ({self.inventory.folder(node)})")
+
+    def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
+        """Keys of what is there as it is asked for, and made again all the same."""
+        if not self.again:
+            return set()
+        current = {node.key for name, node in names.items() if self._points_to(name, node)}
+        return {node.key for node in nodes if node.key in current}
+
+    def _points_to(self, name: str, node: Node) -> bool:
+        found = self.places.pointer(name)
+        return found is not None and found.key == node.key
+
+    def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
+        if todo:
+            say(f"{counted(len(todo), 'artefact')} to make:")
+        for node in todo:
+            # Not as a table: reasons are long, and a narrow terminal would cut them up.
+            say(f"  {node.label}: {reason(self.inventory, node, names, again)}")
+        if not todo:
+            say("nothing to make: everything is there")
+
+
+@contextmanager
+def open_session(
+    config: RunConfig, again: bool = False, dry_run: bool = False, dashboard: bool = False
+) -> Iterator[Session]:
+    """A session for the duration of the block.
+
+    Args:
+        config: the run.
+        again: make the targets anew, or move their names.
+        dry_run: only say what would be made.
+        dashboard: a Ray that is started here has its dashboard.
+    """
+    with ray_session(config.ray, dashboard), ExitStack() as stack:
+        yield Session(config, again, dry_run, stack)

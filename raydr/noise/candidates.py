@@ -1,0 +1,99 @@
+"""Candidate negatives as judges are given them: query after query, and only those that are still undecided."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.errors import DataError
+from raydr.noise.judges.base import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of some queries, query after query.
+
+    Args:
+        table: rows of the table ``negatives``.
+        query_ids: the Q queries, in the order of the rows.
+        offsets: rows of query i are ``offsets[i]:offsets[i + 1]``.
+    """
+
+    table: pa.Table
+    query_ids: list[str]
+    offsets: IntArray
+
+    @property
+    def query_M(self) -> IntArray:
+        return np.repeat(np.arange(len(self.query_ids)), np.diff(self.offsets))
+
+    def only(self, keep_Q: np.ndarray) -> Candidates:
+        """The candidates of some of the queries."""
+        return self._those(keep_Q[self.query_M], keep_Q)
+
+    def undecided(self) -> Candidates:
+        """Those that no earlier judge has dropped or relabelled, each once; queries that have none are left out."""
+        ids = [self.table["query_id"].to_pylist(), self.table["passage_id"].to_pylist()]
+        used_M = pc.is_in(self.table["action"], pa.array(["keep", "down_weight"])).to_numpy()
+        seen: set[tuple[str, str]] = set()
+        keep_M = np.zeros(len(self.table), dtype=np.bool_)
+        for at, pair in enumerate(zip(*ids, strict=True)):
+            keep_M[at] = used_M[at] and pair not in seen
+            seen.add(pair)
+        return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
+
+    def relabelled(self) -> dict[str, list[str]]:
+        """By query, the passages that an earlier judge has made positives."""
+        found = self.table.filter(pc.equal(self.table["action"], "relabel"))
+        by_query: dict[str, list[str]] = defaultdict(list)
+        for query_id, passage_id in zip(found["query_id"].to_pylist(), found["passage_id"].to_pylist(), strict=True):
+            by_query[query_id].append(passage_id)
+        return by_query
+
+    def _those(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
+        sizes = np.bincount(self.query_M[keep_M], minlength=len(self.query_ids))[keep_Q]
+        return Candidates(
+            self.table.filter(pa.array(keep_M)),
+            [query_id for query_id, kept in zip(self.query_ids, keep_Q, strict=True) if kept],
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        )
+
+
+def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
+    """All candidates of the queries whose first row is one of ``start`` to ``end``, wherever their other rows are.
+
+    So each query of a part belongs to exactly one range of rows, whole.
+    """
+    codes = table["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    # Codes are numbered by first appearance.
+    _, first = np.unique(codes, return_index=True)
+    mine = np.flatnonzero((first >= start) & (first < end))
+    rows = np.flatnonzero(np.isin(codes, mine))
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    sizes = np.bincount(codes, minlength=len(first))[mine]
+    query_ids = table["query_id"].take(pa.array(first[mine])).to_pylist()
+    return Candidates(table.take(pa.array(rows)), query_ids, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def mined_scores(found: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:
+    """The miner's scores of the candidates, and of each query's positive: -inf where the miner did not retrieve it.
+
+    Raises:
+        DataError: a candidate has none.
+    """
+    if found.table["score"].null_count:
+        at = int(np.flatnonzero(found.table["score"].is_null().to_numpy())[0])
+        row = found.table.slice(at, 1).to_pylist()[0]
+        raise DataError(
+            f"judge {judge} was told to read the miner's scores, but {found.table['score'].null_count} of "
+            f"{len(found.table)} candidates have none, the first is passage {row['passage_id']!r} of query "
+            f"{row['query_id']!r} (miner {row['miner']}): set judge.scores to model"
+        )
+    best_Q = np.full(len(found.query_ids), -np.inf)
+    given_M = found.table["positive_score"].to_numpy(zero_copy_only=False).astype(np.float64)
+    np.maximum.at(best_Q, found.query_M, np.nan_to_num(given_M, nan=-np.inf))
+    return found.table["score"].to_numpy().astype(np.float64), best_Q

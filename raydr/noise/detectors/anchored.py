@@ -1,0 +1,87 @@
+"""A detector that knows what mismatched pairs look like: like pairs put together at random."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.calibrated import START_SHARES
+
+#: EM ends after so many steps, or when the mean log-likelihood rises by less.
+_NUM_STEPS, _TOLERANCE = 1000, 1e-8
+
+
+class AnchoredDetector(Detector):
+    """Two Gaussians on the margin, the mismatched one held near what random pairs show.
+
+    Two free Gaussians follow whatever shape the clean pairs have: where those are skewed, one Gaussian takes their tail
+    and the other the rest together with the mismatched pairs, and clean data alone are cut in two. But how a mismatched
+    pair looks need not be guessed. Its passage was meant for another query, and the perplexity of a query with a
+    passage drawn at random costs no further encoding. With mean m and variance v of these on the axis
+    z = log(e^PPL − 1), the mixture is
+
+        f(z) = w · N(z; μ₀, σ₀²) + (1 − w) · N(z; μ₁, v),   m − max_shift · √v ≤ μ₁ ≤ m,
+
+    with w, μ₀, σ₀² and μ₁ fitted by EM. μ₁ may lie lower than m, since a retriever that was trained on mismatched pairs
+    finds them less surprising than pairs it never saw. Where few pairs are mismatched and the two kinds overlap, one
+    free Gaussian explains all of them as well, and nothing is flagged.
+
+    Source: ours; the model around it is NPC's; an empirical null is Efron's (JASA 2004).
+
+    >>> rng = np.random.default_rng(0)
+    >>> margins_N = np.concatenate([rng.normal(-2.0, 2.0, 900), rng.normal(4.0, 1.0, 100)])
+    >>> random_R = rng.normal(4.5, 1.0, 1000)
+    >>> detection = AnchoredDetector().detect(np.logaddexp(0.0, margins_N), np.logaddexp(0.0, random_R))
+    >>> int((~detection.clean)[:900].sum()), int((~detection.clean)[900:].sum())
+    (10, 94)
+    """
+
+    reads_random_pairs: ClassVar[bool] = True
+
+    name: Literal["anchored"] = "anchored"
+    max_shift: float = Field(default=1.0, ge=0.0)
+    """By how many standard deviations of the random pairs the mismatched ones may lie lower. 0 suits an encoder that
+    was not trained on the pairs."""
+
+    min_separation: float = Field(default=0.75, ge=0.0)
+    """Smallest distance of the components, as Ashman's D; lower than other detectors', since the anchor tells which is
+    which where they overlap."""
+
+    variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
+    """Share of the sample variance added to each component's variance."""
+
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))
+        fits = [self._fit_from(share, axis_N, axis_R) for share in START_SHARES]
+        fit = min(fits, key=lambda one: one.bic_two)
+        return replace(fit, reason=self.why_not_bimodal(fit))
+
+    def _fit_from(self, share: float, axis_N: FloatArray, axis_R: FloatArray) -> MixtureFit:
+        """EM that starts with a share of the lowest values as the clean component."""
+        num, variance = len(axis_N), float(axis_N.var())
+        floor = self.variance_floor * variance
+        highest, variance_1 = float(axis_R.mean()), float(axis_R.var()) + floor
+        lowest = highest - self.max_shift * float(np.sqrt(variance_1))
+        low_N = axis_N[: max(1, round(share * num))]
+        mean_0, variance_0, weight = float(low_N.mean()), float(low_N.var()) + floor, share
+        mean_1, before = highest, -np.inf
+        for _ in range(_NUM_STEPS):
+            fit = MixtureFit("margin", (weight, 1.0 - weight), (mean_0, mean_1), (variance_0, variance_1), 0.0, 0.0)
+            logs_2N = fit.log_densities(axis_N)
+            total_N = np.logaddexp(*logs_2N)
+            likelihood = float(total_N.sum())
+            if likelihood - before < _TOLERANCE * num:
+                break
+            before = likelihood
+            clean_N, noisy_N = np.exp(logs_2N - total_N)
+            # An empty component keeps its place, so that its share may grow again.
+            weight = float(np.clip(clean_N.mean(), 1e-6, 1.0 - 1e-6))
+            mean_0 = float((clean_N * axis_N).sum() / max(clean_N.sum(), 1e-6))
+            variance_0 = float((clean_N * (axis_N - mean_0) ** 2).sum() / max(clean_N.sum(), 1e-6)) + floor
+            mean_1 = float(np.clip((noisy_N * axis_N).sum() / max(noisy_N.sum(), 1e-6), lowest, highest))
+        single = -0.5 * num * (np.log(2.0 * np.pi * (variance + floor)) + variance / (variance + floor))
+        return replace(fit, bic_one=2.0 * np.log(num) - 2.0 * single, bic_two=4.0 * np.log(num) - 2.0 * likelihood)

@@ -1,0 +1,205 @@
+"""What a detector of mismatched pairs sees and returns.
+
+A detector fits two components to the perplexities of all training pairs: a low one, the clean pairs, and a high one,
+the mismatched pairs. It is fitted once for all workers, which then share its flags.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from raydr.component import Component
+from raydr.errors import DataError
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Perplexities below this count as this before a logarithm is taken, so that 0 has one. A larger bound would pile up
+#: the surest pairs at one place, which a mixture takes for a component: with dot products, margins of −40 are ordinary.
+SMALLEST_PERPLEXITY = 1e-300
+#: Increasing functions of the perplexity on which a mixture may be fitted, see :class:`MixtureFit`.
+Axis = Literal["perplexity", "log", "margin"]
+
+
+@dataclass(frozen=True)
+class MixtureFit:
+    """Two Gaussians on an axis that is an increasing function of the perplexity; index 0 is the clean one.
+
+    Args:
+        axis: ``perplexity``; ``log`` of it; or ``margin``, log(e^PPL − 1), by how much the random passages outscore the
+            positive.
+        weights: of the components.
+        means: on the axis, ascending.
+        variances: on the axis.
+        bic_one: Bayesian information criterion of a single Gaussian (lower is better).
+        bic_two: the same of the two.
+        reason: why the two are not taken for clean and mismatched pairs; empty if they are.
+    """
+
+    axis: Axis
+    weights: tuple[float, float]
+    means: tuple[float, float]
+    variances: tuple[float, float]
+    bic_one: float
+    bic_two: float
+    reason: str = ""
+
+    @property
+    def bimodal(self) -> bool:
+        """True if the two components are taken for clean and mismatched pairs."""
+        return not self.reason
+
+    @property
+    def separation(self) -> float:
+        """Ashman's D, √2·|μ₁ − μ₀| / √(σ₀² + σ₁²); two Gaussians are clearly apart from 2 on."""
+        return (self.means[1] - self.means[0]) * math.sqrt(2.0 / (self.variances[0] + self.variances[1]))
+
+    def log_densities(self, axis_N: FloatArray) -> FloatArray:
+        """log(weight · density) of both components at places on the axis, shape (2, N)."""
+        weights, means, variances = (np.array(pair)[:, None] for pair in (self.weights, self.means, self.variances))
+        squared_2N = (axis_N - means) ** 2 / variances
+        return np.asarray(np.log(weights) - 0.5 * (np.log(2.0 * np.pi * variances) + squared_2N))
+
+    def log_posterior(self, perplexities_N: FloatArray) -> FloatArray:
+        """log p(clean | perplexity), finite and never increasing in the perplexity, shape (N,).
+
+        Two Gaussians of different width cross twice: far out on one side the wider wins again, so that the smallest
+        perplexities could count as mismatched or the largest as clean. The log-odds have one stationary point, outside
+        the two means; beyond it they are held at its value.
+        """
+        axis_N = to_axis(perplexities_N, self.axis)
+        (mean_0, mean_1), (var_0, var_1) = self.means, self.variances
+        # Slope of the log-odds at x: constant + slope · x, negative between the means.
+        constant, slope = mean_0 / var_0 - mean_1 / var_1, 1.0 / var_1 - 1.0 / var_0
+        if slope < 0.0:
+            axis_N = np.maximum(axis_N, -constant / slope)
+        elif slope > 0.0:
+            axis_N = np.minimum(axis_N, -constant / slope)
+        log_clean_N, log_noisy_N = self.log_densities(axis_N)
+        return np.asarray(-np.logaddexp(0.0, log_noisy_N - log_clean_N))
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Flags of N training pairs, and what they rest on.
+
+    Args:
+        clean: bool, shape (N,), False where the pair is taken for mismatched.
+        log_posterior: float64, shape (N,), log p(clean | perplexity); 0 everywhere if the fit is not bimodal.
+        threshold: λ, the posterior above which a pair is clean.
+        fit: the mixture; None if there was nothing to fit.
+        reason: why all pairs were kept; empty if they were judged.
+    """
+
+    clean: BoolArray
+    log_posterior: FloatArray
+    threshold: float
+    fit: MixtureFit | None
+    reason: str = ""
+
+
+class Detector(Component):
+    """Base of the detectors; subclasses implement :meth:`fit`.
+
+    All pairs are kept, with a reason, if the perplexities do not fall into two groups: one component explains them as
+    well (BIC), a component is almost empty, or the two are too close.
+    """
+
+    package: ClassVar[str] = "raydr.noise.detectors"
+    kind: ClassVar[str] = "detector"
+    reads_random_pairs: ClassVar[bool] = False
+    """Whether it compares with the perplexities of random pairs."""
+
+    threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """λ; a pair is clean if p(clean | perplexity) > λ. 0 flags nothing."""
+
+    min_clean_weight: float = Field(default=0.1, ge=0.0, le=0.5)
+    """Smallest weight of the clean component."""
+
+    min_noisy_weight: float = Field(default=0.01, ge=0.0, le=0.5)
+    """Smallest weight of the other."""
+
+    min_separation: float = Field(default=1.0, ge=0.0)
+    """Smallest distance of the components, as Ashman's D; 2 is "clearly apart"."""
+
+    @abstractmethod
+    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        """The mixture of finite, not all equal perplexities; the same for any order of them.
+
+        Args:
+            perplexities_N: of the training pairs.
+            random_R: of random pairs; empty if there are none.
+        """
+
+    def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
+        """Fit, and flag the pairs that belong to the high component.
+
+        Args:
+            perplexities_N: one value a training pair, see :func:`raydr.noise.perplexity.perplexities`.
+            random_N: the same of random pairs, see :func:`raydr.noise.perplexity.random_pair_perplexities`; NaN where
+                there is none. Not every detector reads them.
+
+        Raises:
+            DataError: perplexities are negative or not finite, or the detector reads random pairs and was given none.
+        """
+        perplexities_N = _checked(perplexities_N)
+        random_R = np.zeros(0) if random_N is None else _checked(random_N[~np.isnan(random_N)])
+        if self.reads_random_pairs and random_N is None:
+            raise DataError(f"detector {self.name} compares with random pairs: give their perplexities")
+        if np.unique(perplexities_N).size < 10:
+            return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities")
+        if self.reads_random_pairs and np.unique(random_R).size < 10:
+            return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities of random pairs")
+        fit = self.fit(perplexities_N, random_R)
+        if not fit.bimodal:
+            return self._keep_all(perplexities_N, fit, fit.reason)
+        log_posterior_N = fit.log_posterior(perplexities_N)
+        log_threshold = np.log(self.threshold) if self.threshold > 0.0 else -np.inf
+        return Detection(log_posterior_N > log_threshold, log_posterior_N, self.threshold, fit)
+
+    def why_not_bimodal(self, fit: MixtureFit) -> str:
+        """The first test that the two components fail, empty if they pass all."""
+        if fit.bic_two >= fit.bic_one:
+            return f"one component explains the perplexities as well (BIC {fit.bic_one:.1f}, two: {fit.bic_two:.1f})"
+        for label, weight, smallest in (
+            ("clean", fit.weights[0], self.min_clean_weight),
+            ("noisy", fit.weights[1], self.min_noisy_weight),
+        ):
+            if weight < smallest:
+                return f"the {label} component is almost empty (weight {weight:.4f} < {smallest})"
+        if not fit.separation >= self.min_separation:
+            return f"the components are too close (Ashman's D {fit.separation:.2f} < {self.min_separation})"
+        return ""
+
+    def _keep_all(self, perplexities_N: FloatArray, fit: MixtureFit | None, reason: str) -> Detection:
+        clean_N = np.ones(perplexities_N.shape, dtype=np.bool_)
+        return Detection(clean_N, np.zeros(perplexities_N.shape), self.threshold, fit, reason)
+
+
+def _checked(perplexities_N: FloatArray) -> FloatArray:
+    perplexities_N = np.asarray(perplexities_N, dtype=np.float64)
+    if perplexities_N.ndim != 1 or not np.isfinite(perplexities_N).all() or (perplexities_N < 0).any():
+        raise DataError("perplexities must be finite, not negative and of shape (N,)")
+    return perplexities_N
+
+
+def to_axis(perplexities_N: FloatArray, axis: Axis) -> FloatArray:
+    """Where perplexities lie on the axis of a mixture, shape (N,); increasing on each axis.
+
+    >>> to_axis(np.log(np.array([2.0])), "margin").round(6).tolist()  # PPL log 2: the odds are even
+    [0.0]
+    """
+    if axis == "perplexity":
+        return perplexities_N
+    positive_N = np.maximum(perplexities_N, SMALLEST_PERPLEXITY)
+    if axis == "log":
+        return np.log(positive_N)
+    # log(e^p − 1) = p + log(1 − e^−p): no overflow for large p, no cancellation for small p.
+    return np.asarray(positive_N + np.log(-np.expm1(-positive_N)))

@@ -1,0 +1,84 @@
+"""How the models that judges have of their own are trained."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from raydr.component import Config
+from raydr.losses.schedule import BetaSchedule
+from raydr.models.config import Dtype
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.optimizer_config import OptimizerConfig
+
+
+class SieveOptimizerConfig(OptimizerConfig):
+    """AdamW with the paper's small, constant learning rate."""
+
+    learning_rate: float = Field(default=1e-7, gt=0)
+    schedule: Literal["linear", "cosine", "constant"] = "constant"
+    warmup_share: float = Field(default=0.0, ge=0, le=1)
+
+
+class SieveBetaSchedule(BetaSchedule):
+    """β that is on from the first epoch, since the retriever is trained already."""
+
+    start_epoch: int = Field(default=0, ge=0)
+
+
+class SieveConfig(Config):
+    """How the throw-away model of the passage sieve is trained, from a copy of the retriever that is judged with."""
+
+    beta: SieveBetaSchedule = SieveBetaSchedule(final=0.5)
+    """β of the robust contrastive loss."""
+
+    num_epochs: int = Field(default=1, ge=1)
+    """Of the throw-away model."""
+
+    batch_size: int = Field(default=16, ge=2)
+    """Queries in one step; a query's candidates are its own negatives alone."""
+
+    num_candidates: int | None = Field(default=None, ge=1)
+    """Negatives of each query that are trained on, best ranks first; ``negatives.depth`` if null. All are judged."""
+
+    scale: float | None = Field(default=None, gt=0)
+    """τ while training; the retriever's own if null. The judgment does not depend on it."""
+
+    optimizer: SieveOptimizerConfig = SieveOptimizerConfig()
+
+    @model_validator(mode="after")
+    def _beta_is_on(self) -> SieveConfig:
+        if self.beta.start_epoch >= self.num_epochs:
+            raise ValueError(
+                f"beta.start_epoch is {self.beta.start_epoch} and num_epochs {self.num_epochs}: β would never be on; "
+                "set start_epoch lower"
+            )
+        return self
+
+
+class ClassifierConfig(Config):
+    """How the cross-encoder of the judge ``classifier`` is trained."""
+
+    model: CrossEncoderConfig = CrossEncoderConfig()
+    num_epochs: int = Field(default=1, ge=0)
+    """0 takes the checkpoint as it is: it must be a cross-encoder already."""
+
+    batch_size: int = Field(default=16, ge=1)
+    """Queries in one step, over all workers; each brings one positive and its negatives."""
+
+    num_hard_negatives: int = Field(default=3, ge=0)
+    """Candidates of a query drawn as negatives in each epoch."""
+
+    num_random_negatives: int = Field(default=1, ge=0)
+    """Random passages of the corpus drawn as further negatives."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    dtype: Dtype = "auto"
+    """As ``train.dtype``."""
+
+    @model_validator(mode="after")
+    def _has_negatives(self) -> ClassifierConfig:
+        if self.num_epochs and not self.num_hard_negatives + self.num_random_negatives:
+            raise ValueError("a classifier needs negatives: set num_hard_negatives or num_random_negatives")
+        return self

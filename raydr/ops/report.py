@@ -1,0 +1,138 @@
+"""The page of a run: what has a name in its working folder, collected artefact by artefact; needs no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.graph.places import Places
+from raydr.graph.stage_times import read_times
+from raydr.ops.plan.plan import PLAN_FILE, RunPlan
+from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.pages.run import AuditStory, ModelStory, PlanStory, RunStory, run_page
+from raydr.runtime.console import show_summary
+from raydr.stages import audit, audit_report, evaluate
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.folder import Folder
+
+#: The page, in the working folder.
+PAGE = "report.html"
+#: Detections drawn of one training; of more, these are spread evenly over the epochs.
+MAX_PANELS = 12
+
+
+def write_report(config: RunConfig, places: Places) -> str:
+    """Write the page of a run anew; returns its path.
+
+    Args:
+        config: names the run.
+        places: of its working folder; the models, evaluations, audits and verdicts that have names are shown.
+    """
+    root = places.root
+
+    def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
+        return [(name.partition("/")[2], places.open(name, kind)) for name in places.names(under)]
+
+    models = [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")]
+    evaluations = [
+        (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
+        for name, one in named("evaluation", "evaluation")
+    ]
+    audits = [_audit_story(name, one) for name, one in named("audits", "audit")]
+    verdicts = [(name, one.info) for name, one in named("verdicts", "verdicts")]
+    others = _other_pages(root)
+    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root), others))
+    with root.publish(PAGE) as path:
+        Path(path).write_text(page, encoding="utf-8")
+    counts = {
+        "models": len(models),
+        "evaluations": len(evaluations),
+        "audits": len(audits),
+        "verdicts": len(verdicts),
+        "pages": len(others),
+    }
+    show_summary("report", {**counts, "at": root.path(PAGE)})
+    return root.path(PAGE)
+
+
+def _other_pages(root: Folder) -> list[tuple[str, str]]:
+    """What has a page of its own, and where: the refresh and the searches."""
+    refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
+    searches = [
+        (f"the search {file.split('/')[1]}", file)
+        for file in root.files("tune")
+        if file.count("/") == 2 and file.endswith(PAGE)
+    ]
+    return refresh + searches
+
+
+def _plan_story(root: Folder) -> PlanStory | None:
+    if not root.exists(PLAN_FILE):
+        return None
+    return PlanStory(RunPlan.from_json(root.read_json(PLAN_FILE)), read_times(root))
+
+
+def _data_of(places: Places, model: Artifact) -> Dataset | None:
+    """The data set that a model was trained on, if it is there."""
+    key = model.manifest.identity.inputs.get("dataset", "")
+    folder = places.folder("dataset", key)
+    return Dataset.open(folder) if key and folder.exists(MANIFEST) else None
+
+
+def _model_story(name: str, model: Artifact, data: Dataset | None) -> ModelStory:
+    train = model.manifest.identity.config.get("train", {})
+    settings = ", ".join(
+        [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
+    )
+    return ModelStory(name, settings, model.info, _panel(name, model, data))
+
+
+def _panel(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
+    """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
+    parts = set(model.parts())
+    # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
+    found = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
+    if not found:
+        return None
+    noisy = _noisy_queries(model, data)
+    chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
+    panels = []
+    for detection in (found[at] for at in chosen):
+        table = read_parquet(model.local(_detection_part(detection)), ["query_id", "perplexity", "clean"])
+        truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
+        pairs = DetectedPairs(
+            table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(detection["fit"]), truth
+        )
+        panels.append((f"epoch {detection['epoch'] + 1}: {detection['share_flagged']:.1%} flagged", pairs))
+    left_out = f" ({len(panels)} of {len(found)} epochs)" if len(panels) < len(found) else ""
+    return detection_panel(panels, f"Perplexities of the training pairs: {name}{left_out}")
+
+
+def _detection_part(detection: Mapping[str, Any]) -> str:
+    return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
+
+
+def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
+    """Ids of the queries whose pair was mismatched on purpose; None if the data set is gone or has none."""
+    if data is None:
+        return None
+    split = model.manifest.identity.config["train_split"]
+    qrels = data.qrels(split)
+    noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
+    return noisy if len(noisy) else None
+
+
+def _audit_story(name: str, artifact: Artifact) -> AuditStory:
+    # Audits of earlier versions have kept no captions; their pictures have titles.
+    captions = artifact.info.get("captions", {})
+    pictures = tuple(
+        (Path(artifact.local(part)).read_bytes(), captions.get(part, "")) for part in artifact.parts(audit_report.PLOTS)
+    )
+    return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

@@ -1,0 +1,151 @@
+"""Where the parts of an artefact are made: by Ray's workers, or in this very process.
+
+A stage says what one part takes and is given a pool; it does not know which. The same functions run in both, so the
+bytes are the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raydr.models.encode_config import EncodeConfig
+from raydr.runtime.cluster import local_session
+from raydr.runtime.console import progress_bar
+
+#: Rows that are read without a model in the time that one takes with it, roughly.
+_LIGHT_ROWS = 20
+
+#: What a worker of :meth:`Pool.feed` gets and returns: columns of one row.
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Work for workers that hold a model.
+
+    Args:
+        worker: a class; made once a process with ``job``, called with a batch of one item.
+        job: what every worker knows; small and picklable.
+        before: what is done with an item first, where no model is needed: ``before(batch, job)``.
+        settings: how many workers there are, and how large; ``before`` has tasks of its own.
+    """
+
+    worker: Callable[[Any], Callable[[Batch], Batch]]
+    job: Any
+    settings: EncodeConfig
+    before: Callable[[Batch, Any], Batch] | None = None
+
+
+class Pool(ABC):
+    """Runs functions that make parts."""
+
+    #: Whether everything runs in this process.
+    here: bool
+
+    @abstractmethod
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
+        """The result of one call; ``retried`` says whether a worker that was lost in the middle may be replaced.
+
+        Raises:
+            RaydrError: what the function raised, as itself.
+        """
+
+    @abstractmethod
+    def map(
+        self,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+    ) -> Iterator[Any]:
+        """The results of many calls as they finish, under a progress bar; for small results.
+
+        Raises:
+            RaydrError: the first one that a call raised; the others are given up.
+        """
+
+    @abstractmethod
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """What many calls of a generator yield, in the order of time; given up if the caller stops early."""
+
+    @abstractmethod
+    def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """What the workers return for the items, as they finish.
+
+        Args:
+            feed: the workers.
+            items: numbers and strings by name, one mapping an item.
+        """
+
+
+class ThisProcess(Pool):
+    """Runs everything in this process, one after the other: what is small is done before a worker has started."""
+
+    here = True
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
+        return function(*arguments)
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+    ) -> Iterator[Any]:
+        with progress_bar(description, len(calls), unit) as bar:
+            for arguments in calls:
+                yield function(*arguments)
+                bar.advance()
+
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        for arguments in calls:
+            yield from function(*arguments)
+
+    def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        worker = None
+        for item in items:
+            batch: Batch = {name: np.array([value]) for name, value in item.items()}
+            if feed.before is not None:
+                batch = feed.before(batch, feed.job)
+            worker = worker or feed.worker(feed.job)
+            yield {name: column[0] for name, column in worker(batch).items()}
+
+
+def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:
+    """This process for little work where Ray would be a local one, else Ray.
+
+    Args:
+        num_rows: of the input that is worked on.
+        num_gpus: that a worker needs; Ray gives them out.
+        asks_model: whether a model reads the rows.
+    """
+    local = local_session()
+    weight = 1 if asks_model else 1 / _LIGHT_ROWS
+    if local is not None and not num_gpus and num_rows * weight <= local.in_process_rows:
+        return ThisProcess()
+    # Ray takes a second to import.
+    from raydr.stages.ray_pool import RayPool
+
+    return RayPool()

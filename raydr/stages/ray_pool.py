@@ -1,0 +1,106 @@
+"""The pool of Ray's workers: tasks for functions, Ray Data for workers that hold a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ray
+
+from raydr.runtime.cluster import start_ray
+from raydr.runtime.console import progress_bar
+from raydr.stages.data_context import data_context
+from raydr.stages.encoders import plan_encoders
+from raydr.stages.failures import worker_errors
+from raydr.stages.pool import Feed, Pool
+
+
+class RayPool(Pool):
+    """Runs everything on the cluster, or on the Ray of this machine, which is started if it is not."""
+
+    here = False
+
+    def __init__(self) -> None:
+        start_ray()
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        retried: bool = True,
+    ) -> Any:
+        more = {} if retried else {"max_retries": 0}
+        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **more)(function)
+        with worker_errors():
+            return ray.get(task.remote(*arguments))
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+    ) -> Iterator[Any]:
+        task = ray.remote(num_cpus=num_cpus)(function)
+        left = [task.remote(*arguments) for arguments in calls]
+        with progress_bar(description, len(left), unit) as bar:
+            try:
+                while left:
+                    (done,), left = ray.wait(left, num_returns=1)
+                    with worker_errors():
+                        result = ray.get(done)
+                    yield result
+                    bar.advance()
+            finally:
+                for reference in left:
+                    ray.cancel(reference)
+
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        task = ray.remote(num_cpus=1, num_returns="streaming")(function)
+        left: list[Any] = [task.remote(*arguments) for arguments in calls]
+        try:
+            while left:
+                (generator,), left = ray.wait(left, num_returns=1, fetch_local=False)
+                reference = next(generator, None)
+                if reference is not None:
+                    left.append(generator)
+                    with worker_errors():
+                        result = ray.get(reference)
+                    yield result
+        finally:
+            for generator in left:
+                ray.cancel(generator)
+
+    def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        # What an error holds on to is let go in the frames below the one that catches it.
+        with worker_errors():
+            yield from self._feed(feed, items)
+
+    def _feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        from ray.data import ActorPoolStrategy, DataContext
+
+        settings = feed.settings
+        fewest, most = (min(count, len(items)) for count in plan_encoders(settings))
+        with DataContext.current(data_context()):
+            rows = ray.data.from_items([dict(item) for item in items], override_num_blocks=len(items))
+            if feed.before is not None:
+                rows = rows.map_batches(
+                    feed.before,
+                    batch_size=1,
+                    batch_format="numpy",
+                    fn_kwargs={"job": feed.job},
+                    num_cpus=settings.cpus_per_tokenizer,
+                )
+            rows = rows.map_batches(
+                feed.worker,
+                batch_size=1,
+                batch_format="numpy",
+                fn_constructor_args=(feed.job,),
+                compute=ActorPoolStrategy(min_size=fewest, max_size=most),
+                num_cpus=settings.cpus_per_actor,
+                num_gpus=settings.gpus_per_actor,
+            )
+            yield from rows.iter_rows()

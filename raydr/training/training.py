@@ -1,0 +1,58 @@
+"""What is told to a training of a retriever: all of its settings, and nothing else of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from raydr.component import Config, explain
+from raydr.errors import ConfigError
+from raydr.models.config import ModelConfig
+from raydr.training.config import TrainConfig
+
+
+class Training(Config):
+    """One training; goes to every worker."""
+
+    model: ModelConfig
+    train: TrainConfig
+    """With a dtype that is resolved."""
+
+    train_split: str
+    """What is trained on."""
+
+    dev_split: str
+    """Chooses the epoch; nothing is measured if the data set has no such split."""
+
+    seed: int
+    with_optimizer: bool = False
+    """Take up the moments of the optimiser that were kept with the model that is started from."""
+
+    keep_optimizer: bool = False
+    """Keep the optimiser's state after the last step with the model, for a training that goes on."""
+
+    def changed(self, model: Mapping[str, Any], train: Mapping[str, Any], where: str) -> Training:
+        """A training like this one with other settings, whose last state is what it is made for.
+
+        Nothing is measured on the way: retrieval on the dev split may cost more than a short training.
+
+        Args:
+            model: changes to the model's settings.
+            train: changes to those of training.
+            where: the section that they come from, for messages.
+
+        Raises:
+            ConfigError: the settings do not fit each other.
+        """
+        try:
+            return Training(
+                model=ModelConfig.model_validate({**dict(self.model), **model}),
+                train=TrainConfig.model_validate({**dict(self.train), **train}),
+                train_split=self.train_split,
+                dev_split="",
+                seed=self.seed,
+            )
+        except ValidationError as error:
+            raise ConfigError(explain(error, f"{where}, with the workers of train,")) from None

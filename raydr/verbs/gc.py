@@ -1,0 +1,30 @@
+"""``raydr gc``: remove what no name reaches any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.graph.garbage import Garbage
+
+
+def gc(
+    config: RunConfig,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
+) -> list[Garbage]:
+    """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes."""
+    from raydr.graph.garbage import find_garbage
+    from raydr.graph.places import Places
+    from raydr.runtime.console import counted, say
+
+    found = find_garbage(Places.of(config.workdir))
+    for one in found:
+        say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")
+        if yes:
+            one.folder.remove()
+    total = sum(one.num_bytes for one in found) / 1e6
+    say(f"{counted(len(found), 'artefact')}, {total:,.1f} MB: {'removed' if yes else '--yes removes them'}")
+    return found

@@ -1,0 +1,180 @@
+"""Making nodes: resuming, locks, what is set aside, and garbage."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.things import make_all, thing
+from raydr.errors import DataError
+from raydr.graph.garbage import find_garbage
+from raydr.graph.node import Existing, Node, Work
+from raydr.graph.planning import Inventory
+from raydr.graph.running import repair
+from raydr.graph.scheduling import run_nodes
+from raydr.runtime.capacity import ON_DEMAND
+from raydr.store.artifact import DONE, begin
+from raydr.store.folder import Folder
+
+
+def test_a_node_that_fails_keeps_its_parts_and_its_name_does_not_move(tmp_path: Path) -> None:
+    good = thing("a", text="good")
+    make_all(tmp_path, good, names={"a": good})
+
+    def fail(work: Work) -> dict[str, Any]:
+        work.making.folder.write_json(f"{DONE}/x.json", {"rows": 1, "bytes": 1, "checksum": "c"})
+        raise DataError("broken")
+
+    bad = replace(thing("a", x=1), make=fail)
+    with pytest.raises(DataError):
+        make_all(tmp_path, bad, names={"a": bad})
+    inventory = make_all(tmp_path)
+    assert inventory.state(bad) == "begun"
+    assert inventory.num_parts_done(bad) == 1
+    assert inventory.places.open("a", "thing").fingerprint == good.key
+
+
+def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    node = thing("a", text="mine")
+    inventory = make_all(tmp_path)
+    ready = multiprocessing.get_context("spawn").Event()
+    done = multiprocessing.get_context("spawn").Event()
+    other = multiprocessing.get_context("spawn").Process(
+        target=_hold, args=(inventory.folder(node).url, node.identity.model_dump_json(), ready, done)
+    )
+    other.start()
+    assert ready.wait(60)
+    assert find_garbage(inventory.places) == []
+    threading.Timer(1.0, done.set).start()
+    make_all(tmp_path, node)
+    other.join(60)
+    # The other one was first.
+    assert Inventory(inventory.places).open(node).info == {"by": "the other"}
+
+
+def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
+    from raydr.store.artifact import Building, Identity
+
+    with begin(Folder(url), Identity.model_validate_json(identity)) as making:
+        ready.set()
+        done.wait(60)
+        assert isinstance(making, Building)
+        making.finish({"by": "the other"})
+
+
+def test_damaged_artefacts_are_set_aside(tmp_path: Path) -> None:
+    a, b = thing("a", text="xyz"), thing("b", text="ok")
+    inventory = make_all(tmp_path, a, b)
+    Path(inventory.folder(a).path("part")).write_text("xyZ")
+    assert repair(inventory, [a, b]) == [a]
+    assert inventory.state(a) == "to do"
+    assert inventory.state(b) == "done"
+
+
+def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
+    a = thing("a", text="1")
+    vectors = replace(thing("vectors", a), kind="embeddings")
+    kept = replace(thing("kept vectors", a, x=1), kind="embeddings")
+    result = thing("result", vectors)
+    left = thing("left", text="22")
+    inventory = make_all(tmp_path, a, vectors, kept, result, left, names={"result": result, "kept": kept})
+    found = find_garbage(inventory.places)
+    assert {(one.kind, one.why) for one in found} == {
+        ("embeddings", "no name reaches it"),
+        ("thing", "no name reaches it"),
+    }
+    assert {one.folder.root for one in found} == {inventory.folder(vectors).root, inventory.folder(left).root}
+    assert all(one.num_bytes > 0 for one in found)
+    make_all(tmp_path, a)
+    assert "was set aside when it was made anew" in {one.why for one in find_garbage(inventory.places)}
+
+
+def test_an_artefact_that_is_there_is_a_node_with_its_own_key(tmp_path: Path) -> None:
+    a = thing("a", text="x")
+    inventory = make_all(tmp_path, a)
+    found = Existing.of(inventory.open(a), "models/a")
+    assert found.key == a.key
+    b = thing("b", found)
+    assert b.key == thing("b", replace(a, label="models/a")).key
+
+
+# -- side by side
+
+
+def test_nodes_side_by_side_never_demand_more_than_there_is() -> None:
+    lock, busy, most, order = threading.Lock(), [0.0], [0.0], []
+    a = thing("a", cpus=2)
+    b, c = thing("b", a), thing("c", a)
+    nodes = [a, b, c, thing("big", a, cpus=8), thing("d", b, c)]
+    both = threading.Barrier(2, timeout=30)
+
+    def do(one: Node) -> None:
+        with lock:
+            busy[0] += min(one.demand["CPU"], 2)
+            most[0] = max(most[0], busy[0])
+        if one.label in ("b", "c"):
+            both.wait()
+        with lock:
+            busy[0] -= min(one.demand["CPU"], 2)
+            order.append(one.label)
+
+    run_nodes(nodes, {"CPU": 2}, do)
+    assert most[0] == 2
+    assert order[0] == "a"
+    assert set(order) == {"a", "b", "c", "big", "d"}
+    assert order.index("d") > max(order.index("b"), order.index("c"))
+
+
+def test_what_a_cluster_has_none_of_keeps_nothing_waiting() -> None:
+    both = threading.Barrier(2, timeout=30)
+    nodes = [thing("a"), thing("b", demand={"CPU": 1.0, "GPU": 3.0})]
+    run_nodes(nodes, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
+    assert both.n_waiting == 0
+
+
+def test_two_searches_never_share_a_cluster_that_grows() -> None:
+    """Each could hold a part of what the cluster comes to, and wait for the rest."""
+    running: set[str] = set()
+    together: set[frozenset[str]] = set()
+    lock = threading.Lock()
+
+    def do(one: Node) -> None:
+        with lock:
+            running.add(one.label)
+            together.add(frozenset(running))
+        with lock:
+            running.discard(one.label)
+
+    nodes = [replace(thing(label), kind="run") for label in ("dev", "test")]
+    run_nodes(nodes, {"CPU": ON_DEMAND}, do)
+    assert together == {frozenset({"dev"}), frozenset({"test"})}
+    both = threading.Barrier(2, timeout=30)
+    run_nodes(nodes, {"CPU": 2}, lambda one: both.wait())
+
+
+def test_a_lone_node_is_made_in_the_calling_thread() -> None:
+    threads = []
+    a = thing("a")
+    run_nodes([a, thing("b", a)], {"CPU": 1}, lambda one: threads.append(threading.current_thread()))
+    assert set(threads) == {threading.current_thread()}
+
+
+def test_a_failure_ends_the_run_after_its_neighbours() -> None:
+    a, b = thing("a"), thing("b")
+    both, finished = threading.Barrier(2, timeout=30), []
+
+    def do(one: Node) -> None:
+        if one.label in "ab":
+            both.wait()
+        if one.label == "a":
+            raise ValueError("broken")
+        finished.append(one.label)
+
+    with pytest.raises(ValueError, match="broken"):
+        run_nodes([a, b, thing("c", a)], {"CPU": 2}, do)
+    assert finished == ["b"]

@@ -1,0 +1,44 @@
+"""Nodes of one small file, for tests of the graph itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raydr.graph.node import Node, Work
+from raydr.graph.places import Places
+from raydr.graph.planning import Inventory
+from raydr.graph.running import Runner
+from raydr.runtime.cluster import RayConfig, ray_session
+from raydr.runtime.tracking import NullTracker
+from raydr.store.artifact import write_and_record
+from raydr.store.folder import Folder
+
+
+def thing(label: str, *inputs: Node, x: int = 0, text: str = "", cpus: float = 1, **fields: Any) -> Node:
+    """A node whose artefact has one part, ``text`` and those of its inputs."""
+
+    def make(work: Work) -> dict[str, Any]:
+        content = text + "".join(Path(one.local("part")).read_text() for one in work.inputs.values())
+        part = write_and_record(work.making.folder, "part", 1, partial(_write, content or label))
+        work.making.done["part"] = part
+        return {"label": label}
+
+    found = Node(
+        "thing", label, make, {"name": label, "x": x}, {one.label: one for one in inputs}, demand={"CPU": cpus}
+    )
+    return replace(found, **fields)
+
+
+def _write(content: str, path: str) -> None:
+    Path(path).write_text(content)
+
+
+def make_all(root: Path, *nodes: Node, names: dict[str, Node] | None = None) -> Inventory:
+    """Make nodes in the order given, in this process."""
+    inventory = Inventory(Places(Folder(str(root))))
+    with ray_session(RayConfig()):
+        Runner(inventory, NullTracker(), {}, {"CPU": 2.0}, names or {}).make(nodes)
+    return inventory

@@ -36,8 +36,8 @@ class Part(Config):
     rows: int
     bytes: int
     checksum: str
-    #: What was counted while it was made, so that a resumed stage need not make it again to know.
     counts: dict[str, int] = {}
+    """What was counted while it was made, so that a resumed stage need not make it again to know."""
 
 
 class Identity(Config):
@@ -47,11 +47,12 @@ class Identity(Config):
     """
 
     kind: str
-    #: Raised by a stage whose output changes for the same config.
     version: int = FORMAT_VERSION
+    """Raised by a stage whose output changes for the same config."""
+
     config: dict[str, Any] = {}
-    #: Fingerprints of the artefacts and files it is made from, by role.
     inputs: dict[str, str] = {}
+    """Fingerprints of the artefacts and files it is made from, by role."""
 
     @property
     def fingerprint(self) -> str:
@@ -83,12 +84,14 @@ class Manifest(Config):
     raydr_version: str
     created: str
     parts: dict[str, Part]
-    #: Digests of the contents of all that it was made from, nearest and farther, by fingerprint.
     made_from: dict[str, str] = {}
-    #: Counters and resolved settings, for people and for later stages.
+    """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
+
     info: dict[str, Any] = {}
-    #: The whole resolved run config, for provenance only.
+    """Counters and resolved settings, for people and for later stages."""
+
     run_config: dict[str, Any] = {}
+    """The whole resolved run config, for provenance only."""
 
     @property
     def digest(self) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
-    from raydr.data.inspection import InspectionReport
+    from raydr.data.inspection_report import InspectionReport
 
 
 def inspect(config: RunConfig) -> InspectionReport:

@@ -39,4 +39,4 @@ def small_run(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any
 
 def recipe_of(config: RunConfig, workdir: Path | None = None) -> Recipe:
     """The nodes that a config leads to; ``workdir`` keeps the facts in place of the config's own."""
-    return Recipe(Declaring(config, Facts(Places(Folder(str(workdir or config.workdir))))))
+    return Recipe(Declaring(config, Facts(Places(Folder(str(workdir or config.workdir)))), config))

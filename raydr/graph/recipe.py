@@ -13,6 +13,7 @@ from raydr.graph.nodes import data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
+from raydr.stages.train_progress import Watcher
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
@@ -122,13 +123,20 @@ class Recipe:
             return self.existing(f"models/{name}", "model")
         return self.trained(name)
 
-    def trained(self, name: str = TRAINED, negatives: Node | None = None, pairs: Node | None = None) -> Node:
+    def trained(
+        self,
+        name: str = TRAINED,
+        negatives: Node | None = None,
+        pairs: Node | None = None,
+        watcher: Watcher | None = None,
+    ) -> Node:
         """The config's training, or that of a variant.
 
         Args:
             name: of the model; that of a variant trains the variant.
             negatives: candidates in place of those that the config mines and judges.
             pairs: a data set in place of the run's, for example a judged one.
+            watcher: whom the training tells how far it is; the console if None.
         """
         self.dataset()
         run = self.run.of(self.config.variant(name))
@@ -140,6 +148,7 @@ class Recipe:
             training.training_of(run),
             pairs or given.pairs or data.dataset(run),
             negatives or given.negatives,
+            watcher=watcher,
         )
         return self.named(f"models/{name}", node)
 

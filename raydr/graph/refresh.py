@@ -153,12 +153,8 @@ class _Refresh:
                 kept |= {node.key for one in done for node in one.vectors()}
                 continue
             kept |= {node.key for one in done[-keep:] for node in one.vectors()}
-            old |= {key: node for one in done for key, node in one.nodes().items() if node.temporary}
-        for key, node in old.items():
-            if key not in kept and self.inventory.manifest(node) is not None:
-                self.inventory.folder(node).remove()
-                self.inventory.forget(node)
-                say(f"removed {node.label} ({self.inventory.folder(node)})")
+            old |= {key: node for one in done for key, node in one.nodes().items()}
+        self.session.prune(node for key, node in old.items() if key not in kept)
 
     def _compare(self, finished: dict[str, list[Round]]) -> list[str]:
         """By split, one evaluation over all rounds of all arms, each against the first round of the first arm."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
 from raydr.runtime.console import say, warn
 from raydr.runtime.tracking import Tracker
-from raydr.stages.pool import choose_pool
+from raydr.stages.pool import Pool, choose_pool
 from raydr.store.artifact import Artifact, Building, begin
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
@@ -37,7 +37,7 @@ class Runner:
         run_config: kept in the manifests, for people.
         capacity: what the nodes share.
         names: what is to be pointed to as soon as it is complete.
-        made: told of every node that was made.
+        pool: where everything is made; chosen for each node by its size if None.
     """
 
     inventory: Inventory
@@ -45,7 +45,7 @@ class Runner:
     run_config: Mapping[str, Any]
     capacity: Resources
     names: Mapping[str, Node]
-    made: Callable[[Node], None] = lambda node: None
+    pool: Pool | None = None
 
     @property
     def places(self) -> Places:
@@ -92,7 +92,7 @@ class Runner:
 
     def _make(self, node: Node) -> None:
         inputs = {role: self.inventory.open(one) for role, one in node.inputs.items()}
-        pool = choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
+        pool = self.pool or choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
         num_parts = self.inventory.num_parts_done(node)
         started = time.monotonic()
         with (
@@ -111,7 +111,6 @@ class Runner:
             StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
         )
         self.point(node)
-        self.made(node)
 
     def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
         """The node's place, once no other process is making it; held until the stack ends."""

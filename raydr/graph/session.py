@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,7 +56,7 @@ class Session:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe(Declaring(self.config, Facts(self.places)))
+        return Recipe(Declaring(self.config, Facts(self.places), self.config))
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -103,6 +103,15 @@ class Session:
             if self.inventory.manifest(node) is not None:
                 self.places.point(name, node.kind, node.key)
         return [self.inventory.open(target) for target in targets]
+
+    def prune(self, nodes: Iterable[Node]) -> None:
+        """Remove what only other nodes needed, and no name points to."""
+        named = {pointer.key for name in self.places.names() if (pointer := self.places.pointer(name)) is not None}
+        for node in nodes:
+            if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
+                self.inventory.folder(node).remove()
+                self.inventory.forget(node)
+                say(f"removed {node.label} ({self.inventory.folder(node)})")
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
         """Keys of what is there as it is asked for, and made again all the same."""

@@ -14,8 +14,6 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
-from raydr.runtime.cluster import is_connected
-from raydr.stages.dev_actor import DevJob, RayValidator
 from raydr.stages.member import Member
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
@@ -110,14 +108,8 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         # What was mined is of the training split alone.
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
     )
-    beside = None
-    if train.dev.beside and inputs.dev is not None and is_connected():
-        dev = DevJob(train, origin, job.corpus.url, inputs.dev, train.dtype, training.seed)
-        beside = RayValidator(dev, member.rank == 0)
     dtype = torch_dtype(train.dtype)
-    setup = build_setup(
-        train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap, beside=beside
-    )
+    setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
     if training.with_optimizer:
@@ -208,9 +200,7 @@ class WorkerListener:
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
         # Before anybody is told, who may ask for the state.
         self.member.report(report, save)
-        # The dev measure of the last epoch may still be on its way; it is logged with the next one.
-        told = [row for row in progress.history[self.num_told :] if row.epoch != progress.pending_epoch]
-        for row in told if self.rank == 0 and finished_epoch else []:
+        for row in progress.history[self.num_told :] if self.rank == 0 and finished_epoch else []:
             history = progress.history[: row.epoch + 1]
             self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
             if self.tracker is not None:

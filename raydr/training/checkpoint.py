@@ -13,8 +13,6 @@ from raydr.component import Config
 WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
 TEACHER = "teacher.safetensors"
-#: State of the networks after the epoch whose dev measure is still being taken, ``pending-0.safetensors``, ...
-PENDING = "pending-{}.safetensors"
 #: Folder of the second network's state in co-teaching.
 PEER = "peer"
 OPTIMIZER = "optimizer.pt"
@@ -44,8 +42,6 @@ class Progress(Config):
     #: Which network was better on dev after the last epoch; 1 is co-teaching's second.
     better_network: int = 0
     finished: bool = False
-    #: The finished epoch whose dev measure is still being taken.
-    pending_epoch: int | None = None
     #: Flags of the noise detector for the epoch in progress (True = clean), null before the first detection.
     clean: list[bool] | None = None
     #: Fit of the detector before each epoch, for the log.

@@ -29,9 +29,6 @@ class DevConfig(Config):
     measure: str = "RR@10"
     #: Epochs without a better dev measure after which training ends; never if null.
     patience: int | None = Field(default=None, ge=1)
-    #: Measure on an actor of its own while the next epoch is trained, if a CPU (or GPU) is free for it. The result is
-    #: the same: an epoch that was trained in vain is forgotten.
-    beside: bool = False
 
 
 class TeacherConfig(Config):
@@ -186,5 +183,4 @@ NEUTRAL: Final[dict[str, Any]] = {
     "share_warmup": True,
     "cache_tokens": True,
     "recompute_activations": True,
-    "dev": {"beside"},
 }

@@ -21,7 +21,7 @@ from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval
-from raydr.training.trainer import BesideValidator, Listener, Setup
+from raydr.training.trainer import Listener, Setup
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ def build_setup(
     dtype: torch.dtype,
     listener: Listener,
     wrap: Callable[[nn.Module], nn.Module] | None = None,
-    beside: BesideValidator | None = None,
 ) -> Setup:
     """Put together what a :class:`~raydr.training.trainer.Trainer` needs.
 
@@ -55,7 +54,6 @@ def build_setup(
         dtype: arithmetic of the forward pass.
         listener: what happens outside.
         wrap: makes a module data-parallel, for example ``DistributedDataParallel``; None for a single process.
-        beside: takes the dev measures while training goes on; None takes them between epochs.
     """
     corpus = inputs.corpus
     choose_attention(model, next(model.parameters()).device.type, dtype)
@@ -70,7 +68,7 @@ def build_setup(
     detector = None
     if config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
-    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, beside)
+    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener)
 
 
 def _alone(model: nn.Module) -> nn.Module:

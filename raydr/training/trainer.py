@@ -21,8 +21,8 @@ from raydr.errors import TrainingError
 from raydr.losses.base import Candidates, LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import BEST, PEER, PENDING, EpochRow, Progress, load_progress, save_progress
-from raydr.training.collectives import broadcast_object, mean_over_ranks, num_ranks, rank
+from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
+from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
@@ -52,19 +52,6 @@ class Listener(Protocol):
 State = dict[str, Tensor]
 
 
-class BesideValidator(Protocol):
-    """Takes the dev measure of copied weights while training goes on; only rank 0's is asked."""
-
-    def ready(self) -> bool:
-        """Whether it can start at once."""
-
-    def submit(self, states: list[State]) -> None:
-        """Begin to measure each learner's weights."""
-
-    def result(self) -> list[float]:
-        """The measures of what was submitted last; waits for them."""
-
-
 @dataclass(frozen=True)
 class Setup:
     """What the trainer works on."""
@@ -79,8 +66,6 @@ class Setup:
     dtype: torch.dtype
     seed: int
     listener: Listener
-    #: Measures on dev beside training; None takes the measure between epochs.
-    beside: BesideValidator | None = None
 
 
 class Trainer:
@@ -108,9 +93,6 @@ class Trainer:
         #: The flags of ``progress`` as they were last used, and as an array.
         self._clean: tuple[list[bool], NDArray[np.bool_]] | None = None
         self.best: State | None = None
-        #: Weights of the learners after ``progress.pending_epoch``, and whether they are being measured beside.
-        self.pending: list[State] = []
-        self.submitted = False
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint."""
@@ -119,8 +101,6 @@ class Trainer:
             learner.load(place)
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
-        if self.progress.pending_epoch is not None:
-            self.pending = [load_file(folder / PENDING.format(at)) for at in range(len(self.learners))]
 
     def run(self) -> Progress:
         """Train to the end; afterwards the model holds the state that ``keep`` asks for.
@@ -279,79 +259,32 @@ class Trainer:
             finished=progress.epoch + 1 >= self.config.num_epochs,
         )
         if self.setup.dev is not None:
-            self._validate(progress.epoch)
+            self._validate(self.setup.dev)
         self.setup.listener.on_checkpoint(self.progress, self._save)
 
-    def _validate(self, epoch: int) -> None:
-        """Measure the networks as they are after an epoch, beside the next one if possible."""
-        self._settle()
-        if self.progress.epoch <= epoch:
-            # The epoch before was the last one that counts.
-            return
-        states = [_copied(learner.model) for learner in self.learners]
-        beside = self.setup.beside
-        if beside is None or not broadcast_object(beside.ready() if rank() == 0 else None):
-            self._measured(epoch, self._measure(), states)
-            return
-        if rank() == 0:
-            beside.submit(states)
-        self.pending, self.submitted = states, True
-        self.progress = self.progress.changed(pending_epoch=epoch)
-        if self.progress.finished:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Wait for the dev measure that is still being taken, if there is one."""
-        epoch, beside = self.progress.pending_epoch, self.setup.beside
-        if epoch is None:
-            return
-        if self.submitted and beside is not None:
-            values: list[float] = broadcast_object(beside.result() if rank() == 0 else None)
-        else:
-            # Training was interrupted before the result came.
-            now = [_copied(learner.model) for learner in self.learners]
-            self._put_back(self.pending)
-            values = self._measure()
-            self._put_back(now)
-        states, self.pending, self.submitted = self.pending, [], False
-        self.progress = self.progress.changed(pending_epoch=None)
-        self._measured(epoch, values, states)
-
-    def _measure(self) -> list[float]:
-        assert self.setup.dev is not None
-        return [self.setup.dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
-
-    def _put_back(self, states: list[State]) -> None:
-        for learner, state in zip(self.learners, states, strict=True):
-            learner.model.load_state_dict(state)
-
-    def _measured(self, epoch: int, values: list[float], states: list[State]) -> None:
-        """Note the dev measures of an epoch; whatever came after it is forgotten if training should have ended then."""
+    def _validate(self, dev: DevRetrieval) -> None:
+        """Measure the networks on dev after an epoch, and see whether training has come to its end."""
         name, progress = f"dev {self.config.dev.measure}", self.progress
+        values = [dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
         better = int(np.argmax(values))
         found = {name: values[better]}
         if len(values) > 1:
             found[f"{name}, the other network"] = values[1 - better]
-        row = progress.history[epoch]
-        history = [*progress.history]
-        history[epoch] = EpochRow(epoch=epoch, metrics=row.metrics | found)
+        epoch, metrics = progress.history[-1].epoch, progress.history[-1].metrics
+        history = [*progress.history[:-1], EpochRow(epoch=epoch, metrics=metrics | found)]
         best_epoch, best_measure = progress.best_epoch, progress.best_measure
-        if best_measure is None or values[better] > best_measure:
+        if best_epoch is None or best_measure is None or values[better] > best_measure:
             best_epoch, best_measure = epoch, values[better]
             if self.config.keep == "best":
-                self.best = states[better]
-        self.progress = progress.changed(
-            history=history, best_epoch=best_epoch, best_measure=best_measure, better_network=better
-        )
+                self.best = _copied(self.learners[better].model)
         patience = self.config.dev.patience
-        if patience is not None and best_epoch is not None and epoch - best_epoch >= patience:
-            self._put_back(states)
-            self.progress = self.progress.changed(
-                epoch=epoch + 1,
-                history=history[: epoch + 1],
-                detections=[one for one in progress.detections if one["epoch"] <= epoch],
-                finished=True,
-            )
+        self.progress = progress.changed(
+            history=history,
+            best_epoch=best_epoch,
+            best_measure=best_measure,
+            better_network=better,
+            finished=progress.finished or (patience is not None and epoch - best_epoch >= patience),
+        )
 
     def _save(self, folder: Path) -> None:
         for learner, place in zip(self.learners, _places(folder), strict=False):
@@ -359,8 +292,6 @@ class Trainer:
         save_progress(folder, self.progress)
         if self.best is not None:
             save_file(self.best, folder / BEST)
-        for at, state in enumerate(self.pending):
-            save_file(state, folder / PENDING.format(at))
 
 
 def _copied(model: DualEncoder) -> State:

@@ -10,17 +10,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from raydr.errors import TuningError
 from raydr.runtime.console import ProgressBar, say
 from raydr.runtime.tracking import Tracker
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 from raydr.tuning.distributions import as_text
-from raydr.tuning.trials import Change, Row, Status, Trial, best_trial
+from raydr.tuning.resources import describe_booked
+from raydr.tuning.trials import Row, Status, Trial, best_trial
 
 #: Folders of the trials' own files below the search's: their states while they run, the model of the best.
 PLACES = "places"
 
-#: What removes files of a trial that is over: its values, and those of the trials still running.
+#: What removes files of a trial that is over: its values, and those of the trials that are kept.
 Forget = Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None]
 
 
@@ -33,11 +35,19 @@ class Book:
         total: trials there will be.
         bar: progress in trials.
         unit: what a trial is measured after, for messages.
-        forget: removes what a trial has left outside its folder, given its values and those of the running ones.
+        forget: removes what a trial has left outside its folder, given its values and those of the trials kept.
+        max_wait_s: how long a trial may wait for its CPUs and GPUs.
     """
 
     def __init__(
-        self, making: Building, tracker: Tracker, total: int, bar: ProgressBar, unit: str, forget: Forget
+        self,
+        making: Building,
+        tracker: Tracker,
+        total: int,
+        bar: ProgressBar,
+        unit: str,
+        forget: Forget,
+        max_wait_s: float,
     ) -> None:
         self.making = making
         self.tracker = tracker
@@ -45,8 +55,10 @@ class Book:
         self.bar = bar
         self.unit = unit
         self.forget = forget
+        self.max_wait_s = max_wait_s
         self.trials: dict[int, Trial] = {}
         self._trackers: dict[int, Tracker] = {}
+        self._forgotten: set[int] = set()
         #: When the running trials began or finished their last epoch.
         self._since: dict[int, float] = {}
         for name in making.folder.files("trials"):
@@ -98,13 +110,20 @@ class Book:
         say(f"trial {number}: {self.unit} {row.epoch}, dev {row.score:.4f}")
         self._log(number, row)
 
-    def change(self, number: int, values: Mapping[str, Any], origin: int) -> None:
-        """A member of a population goes on from another one's state."""
-        trial = self.trials[number]
-        change = Change(epoch=trial.epochs, origin=origin, values=dict(values))
-        self._write(trial.changed(values=dict(values), changes=[*trial.changes, change]))
-        settings = ", ".join(f"{_last(key)} {as_text(value)}" for key, value in values.items())
-        say(f"trial {number} goes on from trial {origin}'s state with {settings}")
+    def wait(self, number: int, seconds: float) -> None:
+        """A trial has no CPUs and GPUs yet.
+
+        Raises:
+            TuningError: it has waited too long.
+        """
+        message = f"trial {number} has waited {seconds:,.0f} s for its CPUs and GPUs; {describe_booked()}"
+        if seconds < self.max_wait_s:
+            say(message)
+            return
+        raise TuningError(
+            f"{message}. Wait until they are free, end what holds them (ray status; ray list actors), or raise "
+            "trials.max_wait_s; the same command goes on with the search"
+        )
 
     def retry(self, number: int, error: str) -> None:
         """A trial died and is tried again."""
@@ -120,8 +139,7 @@ class Book:
         trial = self._timed(self.trials[number].changed(status=status, error=error))
         self._write(trial)
         self._record(trial)
-        self._forget_models()
-        self.forget(trial.values, [one.values for one in self.trials.values() if not one.over])
+        self._forget_ended(but=number)
         self._tell(trial)
 
     def close(self, interrupted: bool) -> None:
@@ -129,6 +147,7 @@ class Book:
         for tracker in self._trackers.values():
             tracker.end("KILLED" if interrupted else "FINISHED")
         self._trackers.clear()
+        self._forget_ended()
 
     # -- inside
 
@@ -151,11 +170,16 @@ class Book:
         name, folder = _name(trial.number), self.making.folder
         self.making.record(name, Part(rows=len(trial.rows), bytes=folder.size(name), checksum=folder.checksum(name)))
 
-    def _forget_models(self) -> None:
+    def _forget_ended(self, but: int | None = None) -> None:
+        """Remove what trials that are over have left, but not of the best, nor of one that may be on its way down."""
         best = best_trial(self.trials.values())
-        for trial in self.trials.values():
-            if trial.over and (best is None or trial.number != best.number):
-                self.place(trial.number).remove()
+        spared = {but, best.number if best is not None else None}
+        ended = [one for one in self.trials.values() if one.over and one.number not in spared | self._forgotten]
+        kept = [one.values for one in self.trials.values() if not one.over or one.number in spared]
+        for trial in ended:
+            self._forgotten.add(trial.number)
+            self.place(trial.number).remove()
+            self.forget(trial.values, kept)
 
     def _tell(self, trial: Trial) -> None:
         self.bar.advance()

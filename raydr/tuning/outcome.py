@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from raydr.compare import Compared
 from raydr.evaluation.metrics import parse_measures
 from raydr.runtime.console import show_summary, show_table
 from raydr.runtime.tracking import Tracker
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.tuning.book import load_trials, place_of
+from raydr.tuning.book import load_trials
 from raydr.tuning.importance import importances
-from raydr.tuning.objective import MODEL
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.plots import pictures
-from raydr.tuning.report import Confirmation, tuning_page
+from raydr.tuning.report import tuning_page
 from raydr.tuning.result import SearchResult, trial_rows
 from raydr.tuning.search import BEST, TABLE, TRIALS
 
@@ -56,8 +56,24 @@ def show_result(result: SearchResult) -> None:
         )
 
 
-def report(result: SearchResult, confirmations: Sequence[Confirmation], made: Artifact, tracker: Tracker) -> None:
-    """Write the page and the pictures, log everything, and say where it is."""
+def report(
+    result: SearchResult,
+    confirmations: Sequence[Compared],
+    made: Artifact,
+    place: Folder,
+    model: Artifact,
+    tracker: Tracker,
+) -> None:
+    """Write the page and the pictures, log everything, and say where it is.
+
+    Args:
+        result: of the search.
+        confirmations: of its best.
+        made: the study.
+        place: where its name leads to.
+        model: of the best trial.
+        tracker: its MLflow run.
+    """
     folder = made.folder
     drawn = pictures(result)
     for name, png, _ in drawn:
@@ -67,7 +83,7 @@ def report(result: SearchResult, confirmations: Sequence[Confirmation], made: Ar
     shown = [(png, caption) for _, png, caption in drawn]
     with folder.publish(PAGE) as path:
         Path(path).write_text(tuning_page(result, shown, confirmations, best_config), encoding="utf-8")
-    _log(result, confirmations, made, [name for name, _, _ in drawn], tracker)
+    _log(result, confirmations, made, [name for name, _, _ in drawn], model, tracker)
     best, default = result.best, result.default
     facts = {"best trial": f"{best.number}, dev {result.measure} {best.score or 0.0:.4f}"}
     if default.score is not None and best.number:
@@ -79,29 +95,33 @@ def report(result: SearchResult, confirmations: Sequence[Confirmation], made: Ar
             f"{first.measure} {first.difference:+.4f} [{first.low:+.4f}, {first.high:+.4f}], p {first.p:.4f}, "
             f"{len(one.seeds)} seeds"
         )
-    facts |= {"best config": folder.path(BEST), "report": folder.path(PAGE), "trials": folder.path(TABLE)}
+    facts |= {
+        "best config": place.path(BEST),
+        "its model": str(model.folder),
+        "report": place.path(PAGE),
+        "trials": place.path(TABLE),
+    }
     show_summary(f"search {result.name}", facts)
 
 
 def _log(
-    result: SearchResult, confirmations: Sequence[Confirmation], made: Artifact, drawn: Sequence[str], tracker: Tracker
+    result: SearchResult,
+    confirmations: Sequence[Compared],
+    made: Artifact,
+    drawn: Sequence[str],
+    model: Artifact,
+    tracker: Tracker,
 ) -> None:
     for part in (BEST, TRIALS, TABLE):
         tracker.log_artifact(made.local(part))
     for name in drawn:
         tracker.log_artifact(made.folder.localize(f"plots/{name}"), "plots")
     tracker.log_artifact(made.folder.localize(PAGE))
-    _log_model(place_of(made.folder, result.best.number) / MODEL, tracker)
+    for part in model.parts():
+        below = part.rpartition("/")[0]
+        tracker.log_artifact(model.local(part), f"best-model/{below}".rstrip("/"))
     numbers = {"best/dev": result.best.score, "default/dev": result.default.score}
     numbers |= {f"importance/{row.key}": row.share for row in result.importances.rows}
     for one in confirmations:
         numbers |= {f"gain/{one.split}/{row.measure}": row.difference for row in one.comparisons}
     tracker.log_metrics({name: value for name, value in numbers.items() if value is not None})
-
-
-def _log_model(folder: Folder, tracker: Tracker) -> None:
-    """The model of the best trial alone: those of the others are gone."""
-    model = Artifact.open(folder, "model")
-    for part in model.parts():
-        below = part.rpartition("/")[0]
-        tracker.log_artifact(model.local(part), f"best-model/{below}".rstrip("/"))

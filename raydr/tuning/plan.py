@@ -8,9 +8,8 @@ from typing import Any
 
 from raydr.config.run import RunConfig, apply_override, merged
 from raydr.errors import ConfigError
+from raydr.graph.declaring import encoders, trainers
 from raydr.graph.refresh_results import check_measure
-from raydr.graph.retrieval_steps import encoders, trainers
-from raydr.runtime.capacity import is_on_demand
 from raydr.runtime.console import say, show_table
 from raydr.stages.resources import cluster_capacity
 from raydr.store.folder import Folder
@@ -167,37 +166,14 @@ def shares_for(plan: TunePlan, config: RunConfig) -> Shares:
     return shares
 
 
-def split_for(plan: TunePlan, config: RunConfig) -> Split:
+def split_for(plan: TunePlan) -> Split:
     """Split what Ray has among the trials; Ray is connected.
 
     Raises:
         ConfigError: not even one trial fits.
     """
-    capacity, wanted = cluster_capacity(), plan.space.settings.trials.concurrency
-    if plan.schedule.name == "pbt" and is_on_demand(capacity):
-        wanted = wanted or plan.total
-    split = split_resources(plan.space.config.train, capacity, plan.total, wanted)
-    if plan.schedule.name == "pbt":
-        _check_population(plan, split, config)
-    return split
-
-
-def _check_population(plan: TunePlan, split: Split, config: RunConfig) -> None:
-    if not split.alone:
-        raise ConfigError(
-            f"population based training takes trials of one process, train.num_workers is {split.num_workers}: set it "
-            "to 1 or take another scheduler"
-        )
-    if split.concurrency < plan.total:
-        raise ConfigError(
-            f"population based training compares trials that run side by side: {plan.total} are asked for, "
-            f"{split.concurrency} fit. Set search.num_trials to {split.concurrency} or less, or take another scheduler"
-        )
-    if not Folder(config.workdir).is_local:
-        raise ConfigError(
-            f"population based training passes states on by paths, and the working folder {config.workdir} is none: "
-            "use a folder that all nodes see, or take another scheduler"
-        )
+    wanted = plan.space.settings.trials.concurrency
+    return split_resources(plan.space.config.train, cluster_capacity(), plan.total, wanted)
 
 
 def show_plan(plan: TunePlan, split: Split | Shares) -> None:

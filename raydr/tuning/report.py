@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from raydr.evaluation.comparison import Comparison, MeasureSummary
+from raydr.compare import Compared
 from raydr.pages.html import Page
 from raydr.tuning.distributions import as_text
 from raydr.tuning.proposals import describe
 from raydr.tuning.result import SearchResult, trial_rows
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """The best config and the default, trained anew with several seeds and evaluated on one split.
-
-    Args:
-        split: that was searched.
-        seeds: of the trainings.
-        confidence: of the intervals.
-        summaries: means over queries, of each query's mean over the seeds.
-        comparisons: the best config against the default, on the same means.
-        by_seed: measure → system → the mean of each seed.
-    """
-
-    split: str
-    seeds: Sequence[int]
-    confidence: float
-    summaries: Sequence[MeasureSummary]
-    comparisons: Sequence[Comparison]
-    by_seed: dict[str, dict[str, list[float]]]
-
-
 def tuning_page(
-    result: SearchResult, drawn: Sequence[tuple[bytes, str]], confirmations: Sequence[Confirmation], best_config: str
+    result: SearchResult, drawn: Sequence[tuple[bytes, str]], confirmations: Sequence[Compared], best_config: str
 ) -> str:
     """The self-contained HTML page.
 
@@ -84,7 +62,7 @@ def _outcome(result: SearchResult) -> str:
     return f"{found}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
 
 
-def confirmation_rows(found: Confirmation, by_seed: bool) -> tuple[list[str], list[list[str]]]:
+def confirmation_rows(found: Compared, by_seed: bool) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: the default, the best, and the difference with its interval and p-value, by measure.
 
     Args:
@@ -108,7 +86,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{min(values):.3f} to {max(values):.3f}"
 
 
-def _confirmation(page: Page, found: Confirmation) -> None:
+def _confirmation(page: Page, found: Compared) -> None:
     page.heading(f"Best against default on {found.split}")
     seeds = ", ".join(map(str, found.seeds))
     page.table(

@@ -168,3 +168,23 @@ def split_resources(train: TrainConfig, capacity: Mapping[str, float], num_trial
         min(wanted or fitting, num_trials),
         dict(capacity),
     )
+
+
+def describe_booked() -> str:
+    """How many of Ray's CPUs and GPUs are booked, and by whom, for those who wait for some."""
+    import ray
+    from ray.util import placement_group_table
+
+    there, free = ray.cluster_resources(), ray.available_resources()
+    groups = [group["bundles"].values() for group in placement_group_table().values() if group["state"] == "CREATED"]
+    found = []
+    for kind in ("CPU", "GPU"):
+        if kind not in there:
+            continue
+        of_groups = sum(bundle.get(kind, 0.0) for bundles in groups for bundle in bundles)
+        booked = there[kind] - free.get(kind, 0.0)
+        found.append(
+            f"of {there[kind]:g} {kind}, {booked:g} are booked: {of_groups:g} by groups of workers, "
+            f"{max(0.0, booked - of_groups):g} by other tasks and actors"
+        )
+    return "; ".join(found) or "Ray has none"

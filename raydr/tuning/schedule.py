@@ -1,4 +1,4 @@
-"""When trials may be stopped or changed: never before the longest warm-up of the space, since its gain shows late."""
+"""When trials may be stopped: never before the longest warm-up of the space, since its gain shows late."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ from typing import Literal
 from raydr.errors import ConfigError
 from raydr.tuning.space import Space
 
-#: Settings that a training can change in its middle, for population based training.
-CHANGEABLE = (
-    "model.dropout",
-    "model.scale",
-    "train.loss.beta.final",
-    "train.loss.consistency_weight",
-    "train.num_hard_negatives",
-    "train.optimizer.learning_rate",
-    "train.optimizer.weight_decay",
-    "train.pair_detection.detector.threshold",
-    "train.sampler",
-    "train.teacher.momentum",
-)
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -30,14 +16,14 @@ class Schedule:
 
     Args:
         name: of the rule, see :class:`raydr.tuning.settings.SchedulerConfig`.
-        grace_epochs: epochs (rounds, of a refresh) before anything is stopped or changed.
+        grace_epochs: epochs (rounds, of a refresh) before anything is stopped.
         max_epochs: the longest trial of the space.
         longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on; of refreshes in rounds: 1 if
             settings of ``refresh`` are searched, which act from the second round on.
         unit: what a trial is measured after.
     """
 
-    name: Literal["asha", "median", "pbt", "none"]
+    name: Literal["asha", "median", "none"]
     grace_epochs: int
     max_epochs: int
     longest_warmup: int
@@ -62,8 +48,7 @@ def plan_schedule(space: Space) -> Schedule:
     """Derive the schedule of a space, or check what it asks for.
 
     Raises:
-        ConfigError: the grace period is within a warm-up, or so long that nothing could be stopped, or population based
-            training is asked to change what cannot be changed.
+        ConfigError: the grace period is within a warm-up, or so long that nothing could be stopped.
     """
     settings = space.settings.scheduler
     refreshes = space.settings.objective == "refresh"
@@ -71,13 +56,6 @@ def plan_schedule(space: Space) -> Schedule:
     longest, most = _longest_rounds(space) if refreshes else _longest_epochs(space)
     if settings.name == "none":
         return Schedule("none", most, most, longest, unit)
-    if settings.name == "pbt":
-        if refreshes:
-            raise ConfigError(
-                "population based training changes settings in the middle of a training, and a trial of this space is "
-                "a whole refresh: take another scheduler"
-            )
-        _check_changeable(space)
     grace = settings.grace_epochs or longest + 1
     if grace <= longest:
         late = "settings of refresh, which act from the second round on" if refreshes else (
@@ -114,18 +92,3 @@ def _longest_rounds(space: Space) -> tuple[int, int]:
     """Rounds in which nothing may differ yet, and the most rounds."""
     late = any(key.startswith("refresh.") for key in space.parameters)
     return int(late), max(config.refresh.num_rounds for _, config in space.corners())
-
-
-def _check_changeable(space: Space) -> None:
-    fixed = [key for key in space.parameters if not _is_changeable(key)]
-    if fixed:
-        raise ConfigError(
-            f"population based training changes settings in the middle of a training, which {', '.join(fixed)} cannot "
-            f"be: take another scheduler, or search only {', '.join(CHANGEABLE)}"
-        )
-    if space.settings.search.algorithm == "grid":
-        raise ConfigError("population based training begins with random trials: set search.algorithm: random")
-
-
-def _is_changeable(key: str) -> bool:
-    return any(key == one or key.startswith(f"{one}.") for one in CHANGEABLE)

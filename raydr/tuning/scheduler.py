@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from ray.tune.schedulers import (
     ASHAScheduler,
     FIFOScheduler,
     MedianStoppingRule,
-    PopulationBasedTraining,
     TrialScheduler,
 )
 
-from raydr.tuning.mutation import mutate
 from raydr.tuning.schedule import Schedule
 from raydr.tuning.settings import SchedulerConfig
 from raydr.tuning.space import Space
-from raydr.tuning.trials import Trial
+from raydr.tuning.trials import WAITED, Trial
 
 _METRIC = {"metric": "score", "mode": "max"}
 
@@ -35,6 +32,8 @@ class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
     """ASHA that never stops the default, since the others are compared with it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if WAITED in result:
+            return str(TrialScheduler.CONTINUE)
         action: str = super().on_trial_result(tune_controller, trial, result)
         return str(TrialScheduler.CONTINUE) if _is_default(trial) else action
 
@@ -43,40 +42,13 @@ class SparingMedian(MedianStoppingRule):  # type: ignore[misc]
     """Median stopping that never stops the default, since the others are compared with it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if WAITED in result:
+            return str(TrialScheduler.CONTINUE)
         if _is_default(trial):
             # The hook that only remembers the result.
             self.on_trial_complete(tune_controller, trial, result)
             return str(TrialScheduler.CONTINUE)
         return str(super().on_trial_result(tune_controller, trial, result))
-
-
-class Population(PopulationBasedTraining):  # type: ignore[misc]
-    """Population based training in which a trial takes over another one's settings and stays itself.
-
-    The default keeps its own, since the others are compared with it.
-    """
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if result["finished"]:
-            # Changed now, the trial would be run again, and its end be that of other values.
-            return str(TrialScheduler.CONTINUE)
-        if result["again"]:
-            # What was changed after this row, before the search was killed, the trial has already.
-            state = self._trial_state[trial]
-            if result["epoch"] - state.last_perturbation_time >= self._perturbation_interval:
-                state.last_perturbation_time = result["epoch"]
-            return str(TrialScheduler.CONTINUE)
-        return str(super().on_trial_result(tune_controller, trial, result))
-
-    def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
-        if not _is_default(trial):
-            super()._exploit(tune_controller, trial, trial_to_clone)
-
-    def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        config, operations = super()._get_new_config(trial, trial_to_clone)
-        own = trial.config["trial"]
-        taken_up = [*own["taken_up"], trial_to_clone.config["trial"]["number"]]
-        return {"trial": {**own, "values": config["trial"]["values"], "taken_up": taken_up}}, operations
 
 
 def _is_default(trial: Any) -> bool:
@@ -97,8 +69,6 @@ def make_scheduler(space: Space, schedule: Schedule, over: Sequence[Trial]) -> T
             return _asha(settings, schedule, over)
         case "median":
             return _median(settings, schedule, over)
-        case "pbt":
-            return _population(space, settings, schedule)
         case _:
             return FIFOScheduler()
 
@@ -133,24 +103,6 @@ def _median(settings: SchedulerConfig, schedule: Schedule, over: Sequence[Trial]
         for result in results:
             scheduler.on_trial_complete(None, past, result)
     return scheduler
-
-
-def _population(space: Space, settings: SchedulerConfig, schedule: Schedule) -> TrialScheduler:
-    rng = np.random.default_rng(space.config.seed)
-
-    def explore(config: dict[str, Any]) -> dict[str, Any]:
-        trial = config["trial"]
-        return {**config, "trial": {**trial, "values": mutate(space.parameters, trial["values"], rng)}}
-
-    return Population(
-        time_attr="epoch",
-        **_METRIC,
-        burn_in_period=schedule.grace_epochs,
-        perturbation_interval=settings.interval_epochs,
-        quantile_fraction=settings.quantile,
-        custom_explore_fn=explore,
-        log_config=False,
-    )
 
 
 def _results(over: Sequence[Trial]) -> list[tuple[_PastTrial, list[dict[str, Any]]]]:

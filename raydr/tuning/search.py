@@ -1,15 +1,14 @@
 """A search with Ray Tune: trials are proposed, run side by side, stopped early, and written into a book.
 
-Artefact ``search``::
+Artefact ``study``::
 
     trials/trial-NNN.json    values, status and the rows of every epoch, one file a trial
     trials.json              all of them
     trials.parquet           the same as a table, one row a trial and epoch
     best.yaml                the best trial's config, ready to run
 
-Beside them, while it is not over, ``places/`` holds the states of running trials and the model of the best so far, and
-``warmups/`` or ``rounds/`` what trials share. Ray Tune runs and schedules; what a killed search goes on from is the
-book alone.
+Beside them, while it is not over, ``places/`` holds how far running trials are. What trials make, and share, lies under
+the keys of the graph. Ray Tune runs and schedules; what a killed search goes on from is the book alone.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from raydr.data.schema import write_parquet
 from raydr.errors import TuningError
 from raydr.runtime.console import progress_bar, say
 from raydr.runtime.tracking import Tracker
-from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Building
+from raydr.store.folder import write_part
 from raydr.tuning.book import Book
 from raydr.tuning.distributions import as_text
 from raydr.tuning.objective import Objective
 from raydr.tuning.schedule import Schedule
 from raydr.tuning.space import Space
-from raydr.tuning.trial import run_trial
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trials import Trial, as_table, best_trial
 
-BEST, TRIALS, TABLE, WARMUPS, ROUNDS = "best.yaml", "trials.json", "trials.parquet", "warmups", "rounds"
+BEST, TRIALS, TABLE = "best.yaml", "trials.json", "trials.parquet"
 #: Where Ray Tune keeps its own files while it runs.
 _TUNE_FILES = "ray-tune"
 #: Memory that Ray books for a trial's own process; its work books CPUs and GPUs for itself.
@@ -57,9 +55,7 @@ class Search:
         concurrency: how many run at a time.
         total: trials, the default among them.
         facts: how it is searched, in sentences.
-        identity: what the search's outcome depends on.
         measure: on the dev split, that trials are compared by.
-        judged: trainings read what the judges of their configs leave.
     """
 
     name: str
@@ -68,49 +64,41 @@ class Search:
     concurrency: int
     total: int
     facts: Sequence[str]
-    identity: Identity
     measure: str
-    judged: bool
 
 
-def search(plan: Search, objective: Objective, output: Folder, tracker: Tracker, overwrite: bool = False) -> Artifact:
-    """Run the trials that are not over, and put what they came to into an artefact.
+def search(making: Building, tracker: Tracker, plan: Search, objective: Objective) -> dict[str, Any]:
+    """Run the trials that are not over, and put what they came to into the artefact.
 
     Args:
+        making: the ``study``.
+        tracker: its MLflow run; each trial is nested in it.
         plan: the space and how it is searched.
         objective: what a trial does.
-        output: where the ``search`` artefact goes.
-        tracker: the search's MLflow run; each trial is nested in it.
-        overwrite: replace a search that was done differently.
 
     Raises:
         TuningError: no trial was trained to its end.
-        FingerprintError: another search has begun at the same place.
         KeyboardInterrupt: Ctrl-C; the same command goes on.
     """
-    # What trials share, and the states of those that run, lie in the same folder.
-    with begin(output, plan.identity, overwrite, counts_files=True) as making:
-        if isinstance(making, Artifact):
-            say(f"search {output}: already there with the same settings, reused")
-            return making
-        with progress_bar(f"tune {plan.name}", plan.total, "trials") as bar:
-            book = Book(making, tracker, plan.total, bar, plan.schedule.unit, objective.forget)
-            interrupted = True
-            try:
-                _run(plan, objective, book)
-                interrupted = False
-            finally:
-                book.close(interrupted)
-        trials = book.listed()
-        best = best_trial(trials)
-        if best is None:
-            reasons = sorted({trial.error for trial in trials if trial.error})
-            raise TuningError(
-                f"none of the {len(trials)} trials was trained to its end"
-                + (f"; the first reason: {reasons[0]}" if reasons else "")
-                + ". Correct the config or the space and search anew with --overwrite"
-            )
-        return _finish(plan, making, trials, best)
+    with progress_bar(f"tune {plan.name}", plan.total, "trials") as bar:
+        max_wait_s = plan.space.settings.trials.max_wait_s
+        book = Book(making, tracker, plan.total, bar, plan.schedule.unit, objective.forget, max_wait_s)
+        interrupted = True
+        try:
+            _run(plan, objective, book)
+            interrupted = False
+        finally:
+            book.close(interrupted)
+    trials = book.listed()
+    best = best_trial(trials)
+    if best is None:
+        reasons = sorted({trial.error for trial in trials if trial.error})
+        raise TuningError(
+            f"none of the {len(trials)} trials was trained to its end"
+            + (f"; the first reason: {reasons[0]}" if reasons else "")
+            + ". Correct the config or the space and search anew"
+        )
+    return _finish(plan, making, trials, best)
 
 
 def _run(plan: Search, objective: Objective, book: Book) -> None:
@@ -118,6 +106,7 @@ def _run(plan: Search, objective: Objective, book: Book) -> None:
 
     from raydr.tuning.scheduler import make_scheduler
     from raydr.tuning.source import Follower, TrialSource
+    from raydr.tuning.trial import TrialProcess
 
     waiting = [number for number in range(plan.total) if number not in book.trials or not book.trials[number].over]
     if len(waiting) < plan.total:
@@ -130,17 +119,13 @@ def _run(plan: Search, objective: Objective, book: Book) -> None:
     over = [trial for trial in book.listed() if trial.over]
     process = tune.PlacementGroupFactory([{"memory": _TRIAL_MEMORY}])
     source = TrialSource(plan.space, book, waiting)
-    population = plan.schedule.name == "pbt"
-    # Tune cannot combine this scheduler with a searcher: all members of a population are known from the start.
-    members = {"trial": tune.grid_search(source.all())} if population else {}
     with _quiet_tune():
         tune.Tuner(
-            tune.with_resources(lambda config: run_trial(config["trial"], objective, folder), process),
-            param_space=members,
+            tune.with_resources(tune.with_parameters(TrialProcess, objective=objective, search=folder), process),
             tune_config=tune.TuneConfig(
-                search_alg=None if population else source,
+                search_alg=source,
                 scheduler=make_scheduler(plan.space, plan.schedule, over),
-                num_samples=1 if population else len(waiting),
+                num_samples=len(waiting),
                 max_concurrent_trials=plan.concurrency,
                 trial_dirname_creator=lambda trial: str(trial.trial_id),
             ),
@@ -175,10 +160,8 @@ def _quiet_tune() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) -> Artifact:
+def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) -> dict[str, Any]:
     folder = making.folder
-    for shared in (WARMUPS, ROUNDS):
-        (folder / shared).remove()
     table = as_table(trials)
     making.record(TABLE, write_part(folder, TABLE, table.num_rows, lambda path: write_parquet(table, path)))
     listed = json.dumps([trial.model_dump(mode="json") for trial in trials], indent=1)
@@ -188,7 +171,7 @@ def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) ->
     for trial in trials:
         counts[trial.status] += 1
     default = trials[0]
-    info = {
+    return {
         "name": plan.name,
         "trials": len(trials),
         **counts,
@@ -197,7 +180,6 @@ def _finish(plan: Search, making: Building, trials: list[Trial], best: Trial) ->
         "default_score": default.score,
         "facts": list(plan.facts),
     }
-    return making.finish(info, plan.space.config.model_dump(mode="json"))
 
 
 def best_config(plan: Search, best: Trial, default: Trial) -> str:
@@ -209,13 +191,6 @@ def best_config(plan: Search, best: Trial, default: Trial) -> str:
         f"Trial {best.number} of the search {plan.name}: {score}{against}.",
         *(f"  {key}: {as_text(value)}" for key, value in best.values.items()),
     ]
-    if best.changes:
-        lines.append(f"These are its last values; before epoch {best.changes[-1].epoch + 1} it had others.")
-    if plan.judged and config.judge.judges:
-        lines.append(
-            "It was trained on judged data: run raydr mine and raydr judge with this file, and give raydr train what "
-            "they make (--negatives, --dataset)."
-        )
     if plan.space.settings.objective == "refresh":
         lines.append("Its rounds: raydr refresh with this file.")
     return "".join(f"# {line}\n" for line in lines) + config.to_yaml()

@@ -27,19 +27,14 @@ class SchedulerConfig(Config):
     """Which trials are stopped early, by the dev measure after each epoch; each round, where refreshes are searched."""
 
     #: ``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``median``: a trial is stopped when
-    #: its best value is below the median of the others' means; ``pbt``: population based training, where the worst go
-    #: on from the best one's state with changed settings; ``none``: all trials are trained to their end.
-    name: Literal["asha", "median", "pbt", "none"] = "asha"
-    #: Epochs before anything is stopped or changed; one more than the longest warm-up of the space if null.
+    #: its best value is below the median of the others' means; ``none``: all trials are trained to their end.
+    name: Literal["asha", "median", "none"] = "asha"
+    #: Epochs before anything is stopped; one more than the longest warm-up of the space if null.
     grace_epochs: int | None = Field(default=None, ge=1)
     #: ``asha``: of the trials that reach a rung, one in so many goes on.
     reduction_factor: float = Field(default=2, gt=1)
     #: ``median``: trials that a median is taken over, at least.
     min_trials: int = Field(default=3, ge=2)
-    #: ``pbt``: epochs between two changes.
-    interval_epochs: int = Field(default=1, ge=1)
-    #: ``pbt``: share of the trials that count as the worst, and as the best.
-    quantile: float = Field(default=0.25, gt=0, le=0.5)
 
 
 class TrialsConfig(Config):
@@ -49,6 +44,8 @@ class TrialsConfig(Config):
     concurrency: int | None = Field(default=None, ge=1)
     #: Further tries of a trial that died, before it is recorded as failed.
     max_failures: int = Field(default=1, ge=0)
+    #: Seconds that a trial waits for its CPUs and GPUs before the search ends and says who holds them.
+    max_wait_s: float = Field(default=3600.0, gt=0)
 
 
 class ConfirmConfig(Config):

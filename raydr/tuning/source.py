@@ -14,7 +14,7 @@ from raydr.tuning.proposals import propose
 from raydr.tuning.space import Space
 from raydr.tuning.trial import REASON
 from raydr.tuning.trial_config import with_values
-from raydr.tuning.trials import Row
+from raydr.tuning.trials import WAITED, Row
 
 
 class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
@@ -33,19 +33,7 @@ class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
         self.numbers = list(numbers)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
-        """The next trial, as Tune's config of it."""
-        found = self._next()
-        return {"trial": found} if found is not None else str(Searcher.FINISHED)
-
-    def all(self) -> list[dict[str, Any]]:
-        """All trials that are left."""
-        found = []
-        while (one := self._next()) is not None:
-            found.append(one)
-        return found
-
-    def _next(self) -> dict[str, Any] | None:
-        """The next trial's number, values and what is known of it already."""
+        """The next trial's number, values and what is known of it already, as Tune's config of it."""
         while self.numbers:
             number = self.numbers.pop(0)
             trial = self.book.trials.get(number)
@@ -58,9 +46,8 @@ class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
                 self.book.end(number, "failed", str(error))
                 continue
             rows = [row.model_dump() for row in trial.rows]
-            taken_up = [change.origin for change in trial.changes]
-            return {"number": number, "values": trial.values, "rows": rows, "taken_up": taken_up}
-        return None
+            return {"trial": {"number": number, "values": trial.values, "rows": rows}}
+        return str(Searcher.FINISHED)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Nothing to do: proposals are made from the book."""
@@ -87,13 +74,11 @@ class Follower(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         number = trial.config["trial"]["number"]
-        # Of the result and not of the trial, which a scheduler may have changed after it: a search that is killed here
-        # must not go on with new values from an old state.
-        asked = result["config"]["trial"]
-        if len(asked["taken_up"]) > len(self.book.trials[number].changes):
-            self.book.change(number, asked["values"], asked["taken_up"][-1])
+        if WAITED in result:
+            self.book.wait(number, result[WAITED])
+            return
         self.book.add(number, Row.model_validate(result["row"]))
-        if result["finished"]:
+        if result["done"]:
             self.book.end(number, "finished")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

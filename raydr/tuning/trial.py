@@ -2,203 +2,164 @@
 
 from __future__ import annotations
 
-import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ray.tune import Trainable
 
 from raydr.config.run import RunConfig
-from raydr.errors import BusyError
-from raydr.stages.failures import root_cause
-from raydr.stages.lone_worker import Alone
-from raydr.stages.train import train
+from raydr.stages.failures import root_cause, worker_errors
+from raydr.stages.pool import ThisProcess
+from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder
-from raydr.training.checkpoint import load_progress
 from raydr.tuning.book import place_of
-from raydr.tuning.objective import Objective, RowsSoFar
-from raydr.tuning.trials import Row, rows_of
+from raydr.tuning.objective import News, Objective
+from raydr.tuning.resources import Split
+from raydr.tuning.trial_nodes import make, trained
+from raydr.tuning.trials import WAITED, Row, rows_of
 
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
 
-#: Why a trial died, in its folder, if it could say so.
-REASON = "died.json"
-#: Seconds between two looks at a training that reports nothing, and until the process of an ended attempt is gone.
-_LOOK_S, _GONE_S = 0.5, 120.0
+#: Files in a trial's folder: why it died, if it could say so; and the history of its training, there when that begins.
+REASON, HISTORY = "died.json", "history.json"
+#: Seconds between two looks at a training, and between two words about waiting.
+_LOOK_S, _WORD_S = 0.5, 60.0
+#: Seconds until work that was ended, or its process, is gone.
+_GONE_S = 120.0
 
 
-def run_trial(config: Mapping[str, Any], objective: Objective, search: Folder) -> None:
-    """What Ray Tune runs for a trial.
+class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
+    """What Ray Tune runs for a trial: each of its steps is an epoch (or round), or the word that the trial waits."""
 
-    Args:
-        config: ``number`` and ``values`` of the trial, and the ``rows`` that an earlier, interrupted search has left:
-            they are reported again, so that the scheduler sees what it saw then.
-        objective: what to do.
-        search: the folder of the search.
-    """
-    from ray import tune
+    def setup(self, config: dict[str, Any], objective: Objective, search: Folder) -> None:
+        """Begin.
 
-    place = place_of(search, config["number"])
-    reported = 0
+        Args:
+            config: under ``trial`` its ``number`` and ``values``, and the ``rows`` that an interrupted search has left:
+                they are told again, so that the scheduler sees what it saw then.
+            objective: what to do.
+            search: the folder of the search.
+        """
+        trial = config["trial"]
+        self.results = _results(trial, objective, place_of(search, trial["number"]))
 
-    def report(rows: list[Row], finished: bool, again: bool = False) -> None:
-        nonlocal reported
-        for row in rows:
-            last = finished and row is rows[-1]
-            # An interrupted search may have written the last row and not that it was the last.
-            if row.epoch > reported or last:
-                reported = row.epoch
-                state = objective.state(place)
-                tune.report(
-                    {"epoch": row.epoch, "score": row.score, "finished": last, "again": again, "row": row.model_dump()},
-                    checkpoint=tune.Checkpoint.from_directory(state.root) if state is not None else None,
-                )
+    def step(self) -> dict[str, Any]:
+        return next(self.results)
 
-    start = None
-    if (taken_up := tune.get_checkpoint()) is not None:
-        start = Folder(taken_up.path)
-        reported = load_progress(Path(taken_up.path)).epoch
-    else:
-        report([Row.model_validate(row) for row in config["rows"]], finished=False, again=True)
+    def cleanup(self) -> None:
+        """End what works for the trial. Tune waits for that before this process goes."""
+        self.results.close()
+
+
+def _results(trial: dict[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
     place.remove(REASON)
+    reported = 0
+    before = News([Row.model_validate(row) for row in trial["rows"]])
     try:
-        for rows, finished in objective.run(config["values"], place, start):
-            report(rows, finished)
+        with closing(objective.run(trial["values"], place)) as work:
+            for news in chain([before], work):
+                if news.waited_s:
+                    yield {"epoch": reported, "score": 0.0, WAITED: news.waited_s}
+                for row in news.rows:
+                    done = news.finished and row is news.rows[-1]
+                    # An interrupted search may have written the last row and not that it was the last.
+                    if row.epoch > reported or done:
+                        reported = row.epoch
+                        yield {"epoch": row.epoch, "score": row.score, "row": row.model_dump(), "done": done}
     except Exception as error:
         # Tune passes errors on as pickles; the book reads this.
         place.write_json(REASON, root_cause(error))
         raise
 
 
-class _Histories(Protocol):
-    """A queue, in this process or as a Ray actor."""
+@contextmanager
+def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_gpus: float = 0) -> Iterator[Any]:
+    """A Ray task outside the trial's placement group, never tried again: Tune counts the tries.
 
-    def put(self, item: Any) -> None: ...
+    When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
+    takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
+    the dashboard.
+    """
+    import ray
 
-    def get(self, block: bool = ..., timeout: float | None = ...) -> Any: ...
+    options = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "max_retries": 0,
+        # The process ends with its work: what it held of memory and GPU is free for the next trial.
+        "max_calls": 1,
+        "scheduling_strategy": "DEFAULT",
+        # Without it that actor finds no dashboard where several Rays run on one machine, and dies of it.
+        "runtime_env": {"env_vars": {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}},
+    }
+    reference = ray.remote(**options)(task).remote(*arguments)
+    try:
+        yield reference
+    finally:
+        # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
+        pass
 
 
 @dataclass(frozen=True)
 class HistoryWatcher:
-    """Passes on the history of a training after each epoch, but not the last: that is over when the model is saved."""
+    """Writes the history of a training after each epoch, but not the last: that is over when the model is saved.
 
-    histories: _Histories
+    Args:
+        place: of the trial.
+    """
+
+    place: Folder
 
     def tell(self, message: str) -> None:
-        """Nobody reads the lines of single trials."""
+        """Nobody reads the lines of single trials; the first says that the training has begun."""
+        if not self.place.exists(HISTORY):
+            self.place.write_json(HISTORY, [])
 
     def step(self, progress: Progress, num_steps: int) -> None:
         """Only epochs count."""
 
     def epoch(self, progress: Progress) -> None:
-        from ray.exceptions import RayActorError
-
-        if progress.finished:
-            return
-        try:
-            self.histories.put([row.model_dump() for row in progress.history])
-        except RayActorError:
-            # The trial was stopped: the queue went first, and this group is about to go. An error here would make Ray
-            # Train start the group again at the very moment when it is taken down, and nobody would free its CPUs.
-            return
+        if not progress.finished:
+            self.place.write_json(HISTORY, [row.model_dump() for row in progress.history])
 
 
-def training_rows(
-    config: RunConfig, dataset: Folder, corpus: Folder, negatives: Folder | None, output: Folder, alone: Alone | None
-) -> Iterator[RowsSoFar]:
-    """Train, and tell the rows so far after every epoch; a Ray task that streams.
+def follow_training(config: RunConfig, place: Folder, split: Split) -> Generator[News, None, None]:
+    """Train, and tell the rows so far again and again.
 
     Args:
-        config: of the trial.
-        dataset: what is trained on.
-        corpus: its corpus.
-        negatives: candidates of the training split.
-        output: where the model goes; an interrupted training goes on from the state beside it.
-        alone: train in this very process; with a group of Ray Train workers if None.
-
-    Yields:
-        All rows so far, and whether the training is finished and its model saved.
+        config: of the trial; what its training reads is there.
+        place: the trial's.
+        split: of the resources: whether a single process trains, or a group of Ray Train workers that book their own.
     """
-    histories, empty = _queue(alone is not None)
-
-    def work() -> list[dict[str, Any]]:
-        deadline = time.monotonic() + _GONE_S
-        while True:
-            try:
-                made = train(
-                    config,
-                    dataset,
-                    corpus,
-                    output,
-                    negatives,
-                    # What the trial came to before it took up another one's state is given up.
-                    overwrite=alone is not None and alone.start is not None,
-                    alone=alone,
-                    watcher=HistoryWatcher(histories),
-                )
-            except BusyError:
-                # Tune has ended the attempt before this one, but its process may take a moment to go.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_LOOK_S)
-                continue
-            history: list[dict[str, Any]] = made.info["history"]
-            return history
+    import ray
 
     def rows(history: list[dict[str, Any]]) -> list[Row]:
         return rows_of(history, config.train.dev.measure, config.train.keep)
 
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        running = pool.submit(work)
-        while not running.done():
-            try:
-                yield rows(histories.get(timeout=_LOOK_S)), False
-            except empty:
-                continue
-        yield rows(running.result()), True
+    # Else it would seem that the training has begun.
+    place.remove(HISTORY)
+    needs = {"num_cpus": split.cpus, "num_gpus": split.gpus} if split.alone else {}
+    with outside(_train, config, place, split.alone, **needs) as training:
+        since = told = time.monotonic()
+        while not ray.wait([training], timeout=_LOOK_S)[0]:
+            if place.exists(HISTORY):
+                yield News(rows(place.read_json(HISTORY)))
+            elif time.monotonic() > told + _WORD_S:
+                told = time.monotonic()
+                yield News([], waited_s=told - since)
+        with worker_errors():
+            history = ray.get(training)
+        yield News(rows(history), finished=True)
 
 
-# One place, so that a training does not run far ahead of Tune, which may want to stop it.
-def _queue(alone: bool) -> tuple[_Histories, type[Exception]]:
-    if alone:
-        return queue.Queue(maxsize=1), queue.Empty
-    from ray.util import queue as ray_queue
-
-    return ray_queue.Queue(maxsize=1, actor_options={"num_cpus": 0}), ray_queue.Empty
-
-
-def streamed(
-    task: Callable[..., Iterator[RowsSoFar]], num_cpus: float, num_gpus: float
-) -> Callable[..., Iterator[RowsSoFar]]:
-    """A generator as a Ray task outside the trial's placement group, never tried again: Tune counts the tries.
-
-    It goes on only when the caller asks for what comes next: what Tune stops after some rows has begun nothing more.
-    """
-    import ray
-
-    def gated(*arguments: Any) -> Iterator[RowsSoFar | None]:
-        for rows in task(*arguments):
-            yield rows
-            # Ray lets a generator go on as soon as somebody begins to read; this is read only afterwards.
-            yield None
-
-    remote: Any = ray.remote(
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        max_retries=0,
-        # The process ends with its training: what it held of memory and GPU is free for the next trial.
-        max_calls=1,
-        scheduling_strategy="DEFAULT",
-        num_returns="streaming",
-        _generator_backpressure_num_objects=1,
-    )(gated)
-
-    def call(*arguments: Any) -> Iterator[RowsSoFar]:
-        for reference in remote.remote(*arguments):
-            if (rows := ray.get(reference)) is not None:
-                yield rows
-
-    return call
+def _train(config: RunConfig, place: Folder, alone: bool) -> list[dict[str, Any]]:
+    """Train in the main thread, where Ray Train can be interrupted; returns the whole history."""
+    node = trained(config, HistoryWatcher(place))
+    inventory = make(config, [node], ThisProcess() if alone else RayPool())
+    history: list[dict[str, Any]] = inventory.open(node).info["history"]
+    return history

@@ -10,6 +10,8 @@ import pyarrow as pa
 from raydr.component import Config
 from raydr.tuning.distributions import as_text
 
+#: Says in a result that the trial has no CPUs and GPUs yet, and for how many seconds it has waited for them.
+WAITED = "waited_s"
 #: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -24,16 +26,6 @@ class Row(Config):
     metrics: dict[str, float]
 
 
-class Change(Config):
-    """A member of a population has taken up another one's state with changed values."""
-
-    #: Epochs that it had finished itself.
-    epoch: int
-    #: Whose state it went on from.
-    origin: int
-    values: dict[str, Any]
-
-
 class Trial(Config):
     """One trial of a search; number 0 is the default."""
 
@@ -45,8 +37,6 @@ class Trial(Config):
     error: str = ""
     #: From its start to its end, without the time between two attempts of the search.
     seconds: float = 0.0
-    #: With population based training; ``values`` are the last ones.
-    changes: list[Change] = []
 
     @property
     def over(self) -> bool:

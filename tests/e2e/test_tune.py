@@ -81,7 +81,7 @@ def finish(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def book(folder: Path) -> dict[int, dict[str, Any]]:
     """The trials as far as they are written down."""
-    found = [json.loads(path.read_text()) for path in (folder / "work/tune/mine/trials").glob("trial-*.json")]
+    found = [json.loads(path.read_text()) for path in (folder / "work/store/study").glob("*/trials/trial-*.json")]
     return {trial["number"]: trial for trial in found}
 
 
@@ -101,10 +101,6 @@ def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, 
     before = over(book(tmp_path))
     assert len(before) < 6
 
-    refused = finish(tune(tmp_path, "--set", "train.batch_size=4"))
-    assert refused.returncode == 1, refused.stderr
-    assert "train.batch_size: there 8, asked 4" in refused.stderr
-
     resumed = finish(tune(tmp_path))
     assert resumed.returncode == 0, resumed.stderr
     trials = book(tmp_path)
@@ -120,16 +116,19 @@ def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, 
     stopped = trials[1 + statuses[1:3].index("stopped")]
     assert [row["epoch"] for row in stopped["rows"]] == [1, 2, 3]
 
-    search = Artifact.open(str(tmp_path / "work/tune/mine"), "search")
+    search = Artifact.open(str(tmp_path / "work/tune/mine"), "study")
     search.verify()
     best = search.info["best"]
     assert best in (0, 3)
     chosen = RunConfig.load(search.folder.path("best.yaml"))
     assert chosen.train.loss.num_warmup_epochs == trials[best]["values"]["train.loss.warmup_epochs"]
     assert chosen.workdir == str(tmp_path / "work")
-    # Only the best trial's model is kept, and nothing that a resume would need.
-    assert [path.parts[-2] for path in (tmp_path / "work/tune/mine/places").glob("*/model")] == [f"trial-{best:03d}"]
-    assert not (tmp_path / "work/tune/mine/warmups").exists()
+    # Only the best trial's model is kept, under a name, and nothing that a resume would need.
+    kept = (tmp_path / "work/models/mine-best").resolve()
+    assert [path for path in (tmp_path / "work/store/model").iterdir() if path.is_dir()] == [kept]
+    # It is the model that its config trains by itself.
+    same = finish([sys.executable, "-m", "raydr", "train", search.folder.path("best.yaml"), "--dry-run"])
+    assert "nothing to make" in same.stderr
     assert set(pq.read_table(search.folder.path("trials.parquet"))["trial"].to_pylist()) == set(range(6))
     page = (tmp_path / "work/tune/mine/report.html").read_text()
     assert page.count("<img") >= 3
@@ -149,7 +148,11 @@ def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, 
 
     again = finish(tune(tmp_path))
     assert again.returncode == 0, again.stderr
-    assert "already there with the same settings, reused" in again.stderr
+    assert "nothing to make: everything is there" in again.stderr
+    other = finish(tune(tmp_path, "--set", "train.batch_size=4"))
+    assert other.returncode == 1, other.stderr
+    assert "tune/mine: " in other.stderr
+    assert "--again" in other.stderr
 
 
 def test_trials_of_two_workers_run_ray_train_and_leave_nothing_behind(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
@@ -187,8 +190,7 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
         time.sleep(POLL_S)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    rounds = tmp_path / "work/tune/mine/rounds"
-    [first] = rounds.glob("round-1/train-*/manifest.json")
+    [first] = (tmp_path / "work/store/model").glob("*/manifest.json")
     made = first.stat().st_mtime_ns
 
     resumed = subprocess.Popen(tune(tmp_path, *more), stderr=subprocess.PIPE, text=True)
@@ -208,10 +210,12 @@ def test_a_search_over_refreshes_is_killed_in_a_trial_and_goes_on(beir_folder, t
         ("stopped", 1),
     ]
     assert "dev recall@5 (qrels)" in trials[0]["rows"][0]["metrics"]
-    assert not rounds.exists()
+    assert not (tmp_path / "work/store/index").exists() or not list(
+        (tmp_path / "work/store/index").glob("*/manifest.json")
+    )
 
-    search = Artifact.open(str(tmp_path / "work/tune/mine"), "search")
+    search = Artifact.open(str(tmp_path / "work/tune/mine"), "study")
     assert search.info["best"] == 0
-    Artifact.open(str(tmp_path / "work/tune/mine/places/trial-000/model"), "model").verify()
+    Artifact.open(str(tmp_path / "work/models/mine-best"), "model").verify()
     assert "raydr refresh with this file" in Path(search.folder.path("best.yaml")).read_text()
     assert "dev RR@10 by round" in (tmp_path / "work/tune/mine/report.html").read_text()

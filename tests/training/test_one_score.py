@@ -173,18 +173,18 @@ def test_in_judging_pairs(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(sample.score([], [], {}, {})) == []
 
 
-class OneShard:
+class TwoShards:
     """An index of given vectors."""
 
     def __init__(self, vectors: np.ndarray, score: ScoreFunction) -> None:
         self.score = score
         self.factory = resolve_factory(IndexConfig(factory="Flat"), *vectors.shape, score)[0]
-        self.starts = np.array([0, len(vectors)])
+        self.starts = np.array([0, 50, len(vectors)])
         self.vectors = vectors
 
     def load(self, shard: int) -> Any:
         index = make_index(self.factory, self.vectors.shape[1])
-        index.add(self.vectors)
+        index.add(self.vectors[self.starts[shard] : self.starts[shard + 1]])
         return index
 
 
@@ -193,8 +193,8 @@ def test_in_search(scored: Scored, num_threads: int, monkeypatch: pytest.MonkeyP
     """Of vectors that half precision holds as they are: what it rounds off is no matter of the score."""
     monkeypatch.setattr("raydr.indexing.search.QUERIES_PER_THREAD", 1)
     query_QD, passage_PD = (one.astype(np.float16).astype(np.float32) for one in (scored.query_QD, scored.passage_PD))
-    index = cast(IndexShards, OneShard(passage_PD, scored.config.score))
-    found = ShardSearcher(index, [0], SearchConfig(), num_threads).search(query_QD, 10)
+    index = cast(IndexShards, TwoShards(passage_PD, scored.config.score))
+    found = ShardSearcher(index, [0, 1], SearchConfig(), num_threads).search(query_QD, 10)
     for query in (0, 7, 39):
         exact = np.array([scored.expected(query_QD[query], passage_D) for passage_D in passage_PD])
         np.testing.assert_allclose(found.scores[query], exact[found.rows[query]], rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ def row(epoch: int, score: float) -> Row:
 
 def open_book(making: Building) -> Book:
     with progress_bar("tune", 3, "trials") as bar:
-        return Book(making, NullTracker(), 3, bar, "epoch", lambda ended, running: None)
+        return Book(making, NullTracker(), 3, bar, "epoch", lambda ended, running: None, 60.0)
 
 
 def test_a_killed_search_finds_its_trials_and_keeps_the_best_model_alone(tmp_path: Path):
@@ -56,5 +56,8 @@ def test_a_killed_search_finds_its_trials_and_keeps_the_best_model_alone(tmp_pat
         book.add(2, row(2, 0.4))
         book.end(2, "stopped")
         assert book.trials[2].epochs == 2
+        # Its training may not be down yet, and still write.
+        assert (folder / "places/trial-002").exists()
+        book.close(interrupted=False)
         assert not (folder / "places/trial-002").exists()
         assert (folder / "places/trial-001/model.json").exists()

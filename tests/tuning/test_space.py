@@ -113,12 +113,6 @@ def test_the_grace_period_is_beyond_the_longest_warm_up():
     assert plan_schedule(make_space(beta, make_config(train={"loss": {"name": "rcl"}}))).longest_warmup == 5
 
 
-def test_population_based_training_changes_only_what_can_be_changed():
-    with pytest.raises(ConfigError, match=r"which train.loss.warmup_epochs cannot be"):
-        plan_schedule(make_space(scheduler={"name": "pbt"}))
-    assert plan_schedule(make_space({"model.scale": {"uniform": [5, 9]}}, scheduler={"name": "pbt"})).name == "pbt"
-
-
 def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
     starts = {"refresh.start": {"choice": ["last", "scratch"]}}
     rounds = make_config(refresh={"num_rounds": 3, "arms": {"plain": {}}}, evaluate={"measures": ["RR@10"]})
@@ -134,8 +128,6 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
         plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 1}))
     with pytest.raises(ConfigError, match=r"grace period is 3 rounds and refresh.num_rounds 3"):
         plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 3}))
-    with pytest.raises(ConfigError, match="a trial of this space is a whole refresh"):
-        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"name": "pbt"}))
     with pytest.raises(ConfigError, match="with objective: refresh also in those of refresh"):
         make_space(starts, rounds)
     with pytest.raises(ConfigError, match=r"refresh.measure cannot be searched: it decides what the trials"):

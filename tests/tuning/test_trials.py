@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.tune.schedulers import PopulationBasedTraining
 
 from raydr.errors import ConfigError
 from raydr.runtime.capacity import ON_DEMAND
@@ -102,66 +100,3 @@ def test_a_resumed_scheduler_stops_what_it_would_have_stopped(name):
     assert decision([], 7, 0.05) == "CONTINUE"
     # The others are compared with the default, so it is trained to its end however bad it is.
     assert decision(over, 0, 0.05) == "CONTINUE"
-
-
-def test_a_member_of_a_population_takes_over_changed_values_and_stays_itself():
-    space = make_space(
-        {"model.scale": {"uniform": [5, 50]}}, make_config(train={"loss": "nce"}), scheduler={"name": "pbt"}
-    )
-    scheduler = make_scheduler(space, plan_schedule(space), [])
-    bad, good = FakeTrial(1), FakeTrial(0)
-    bad.config["trial"] |= {"values": {"model.scale": 6.0}, "rows": [], "taken_up": []}
-    good.config["trial"] |= {"values": {"model.scale": 30.0}, "rows": [{"epoch": 1}], "taken_up": []}
-    found = [scheduler._get_new_config(bad, good)[0]["trial"] for _ in range(20)]
-    assert {(one["number"], len(one["rows"]), *one["taken_up"]) for one in found} == {(1, 0, 0)}
-    assert {24.0, 36.0} <= {one["values"]["model.scale"] for one in found}
-    assert good.config["trial"]["values"] == {"model.scale": 30.0}
-
-
-class FakeMember(FakeTrial):
-    """What population based training looks at."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.status, self.experiment_tag = "RUNNING", ""
-        self.run_metadata = SimpleNamespace(
-            checkpoint_manager=SimpleNamespace(checkpoint_config=SimpleNamespace(num_to_keep=None))
-        )
-
-    def is_finished(self) -> bool:
-        return False
-
-
-@pytest.mark.parametrize(("number", "row", "changes"), [
-    (1, {}, True),
-    # The others are compared with the default.
-    (0, {}, False),
-    # It is over, and would be run again.
-    (1, {"finished": True}, False),
-    # Of an interrupted search, which has changed it already.
-    (1, {"again": True}, False),
-])  # fmt: skip
-def test_whose_values_a_population_changes(number, row, changes, monkeypatch):
-    space = make_space(
-        {"model.scale": {"uniform": [5, 50]}},
-        make_config(train={"loss": "nce"}),
-        scheduler={"name": "pbt", "grace_epochs": 1, "interval_epochs": 1, "quantile": 0.5},
-    )
-    scheduler = make_scheduler(space, plan_schedule(space), [])
-    changed: list[int] = []
-
-    def change(self: Any, controller: Any, trial: FakeMember, donor: FakeMember) -> None:
-        changed.append(trial.config["trial"]["number"])
-
-    monkeypatch.setattr(PopulationBasedTraining, "_exploit", change)
-    good, bad = FakeMember(2), FakeMember(number)
-    controller = SimpleNamespace(
-        search_alg=None, get_trials=lambda: [good, bad], _schedule_trial_save=lambda trial, result: "state"
-    )
-    for trial in (good, bad):
-        scheduler.on_trial_add(controller, trial)
-    plain = {"epoch": 3, "finished": False, "again": False}
-    for trial, score in ((bad, 0.1), (good, 0.9)):
-        assert scheduler.on_trial_result(controller, trial, plain | {"score": score}) == "CONTINUE"
-    assert scheduler.on_trial_result(controller, bad, plain | {"epoch": 4, "score": 0.1} | row) == "CONTINUE"
-    assert changed == ([number] if changes else [])

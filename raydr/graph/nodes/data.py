@@ -10,7 +10,7 @@ def corpus(run: Declaring) -> Node:
     """The passages of the reader's files."""
     from raydr.stages.prepare import prepare_corpus
 
-    data = run.config.data
+    data = run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
     return Node(
         "corpus",
@@ -30,7 +30,7 @@ def prepared(run: Declaring) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
     from raydr.stages.prepare import prepare_dataset
 
-    config, data = run.config, run.config.data
+    config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
     subset = {"max_queries": dict(data.max_queries), "seed": config.seed} if data.max_queries else {}
     return Node(
@@ -59,12 +59,12 @@ def prepared(run: Declaring) -> Node:
 
 def dataset(run: Declaring) -> Node:
     """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
-    settings = run.config.inject_noise
+    settings = run.of_data.inject_noise
     if settings is None:
         return prepared(run)
     from raydr.stages.inject_noise import inject_noise
 
-    config = run.config
+    config = run.of_data
     return Node(
         "dataset",
         "inject-noise",

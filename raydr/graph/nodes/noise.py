@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raydr.graph.declaring import Declaring
+from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
@@ -100,7 +100,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         ),
         unit="pairs" if on_pairs else "candidates",
         asks_model=model is not None,
-        demand=run.encoders(),
+        demand=encoders(run.config),
     )
 
 
@@ -227,6 +227,6 @@ def audit(
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
         asks_model=True,
-        demand=run.encoders(),
+        demand=encoders(run.config),
         moves=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raydr.graph.declaring import Declaring
+from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
 
@@ -23,7 +23,7 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
         unit="passages",
         asks_model=True,
-        demand=run.encoders(),
+        demand=encoders(run.config),
         temporary=True,
     )
 
@@ -50,7 +50,7 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
         unit="queries",
         asks_model=True,
-        demand=run.encoders(),
+        demand=encoders(run.config),
         temporary=True,
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.graph.declaring import Declaring
+from raydr.graph.declaring import Declaring, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig
+from raydr.stages.train_progress import Watcher
 from raydr.training.config import NEUTRAL
 from raydr.training.training import Training
 
@@ -34,6 +35,7 @@ def trained(
     negatives: Node | None,
     start: Node | None = None,
     after: tuple[Node, ...] = (),
+    watcher: Watcher | None = None,
 ) -> Node:
     """A trained dual encoder.
 
@@ -45,6 +47,7 @@ def trained(
         negatives: mined candidates; those that came with the data if None.
         start: the model that it goes on from; ``model.checkpoint`` if None.
         after: what must have ended before.
+        watcher: whom it tells how far it is; the console if None.
     """
     from raydr.stages.train import VERSION, train
 
@@ -65,6 +68,7 @@ def trained(
             training=training,
             tracker=work.tracker.handle(),
             warmups=warmups,
+            watcher=watcher,
         ),
         training_settings(training) | ({"checkpoint": run.facts.checkpoint(training.model)} if start is None else {}),
         inputs,
@@ -72,7 +76,7 @@ def trained(
         num_rows=lambda inputs: epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
         unit="pairs",
         asks_model=True,
-        demand=run.trainers(),
+        demand=trainers(run.config),
         after=after,
     )
 
@@ -152,5 +156,5 @@ def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | 
         num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
         unit="pairs",
         asks_model=True,
-        demand=run.trainers(),
+        demand=trainers(run.config),
     )

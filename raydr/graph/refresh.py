@@ -107,7 +107,8 @@ class _Refresh:
     def _make(self, targets: list[Node]) -> None:
         rounds = {key: node for arm in self.arms for one in arm.rounds for key, node in one.nodes().items()}
         data = {node.key for name, node in self.session.recipe.names.items() if "/" not in name}
-        self.session.make(*targets, anew=[node for key, node in rounds.items() if key not in data], moving=True)
+        anew = [node for key, node in rounds.items() if key not in data]
+        self.session.make(*targets, anew=anew, moving=True, checked=True)
 
     def _see_whether_to_stop(self, arm: Arm) -> None:
         patience = arm.settings.patience

@@ -57,32 +57,32 @@ class Runner:
         Args:
             nodes: in an order in which they could be made; what else they need is there.
         """
+        self._check_splits(nodes)
         for node in nodes:
-            for one in node.inputs.values():
-                self._check_split(one, [node])
             if self.inventory.manifest(node) is not None:
                 self._set_aside(node)
 
         def make(node: Node) -> None:
             self._make(node)
-            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
+            if node.kind == "dataset":
+                self._check_splits(nodes)
 
         run_nodes(nodes, self.capacity, make)
 
-    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
-        """Say now, and not after a training, that a data set has not the split that is worked on.
+    def _check_splits(self, nodes: Sequence[Node]) -> None:
+        """Say as soon as a data set is there, and not after a training, which splits it has not.
 
         Raises:
-            DataError: it has not.
+            DataError: one of the nodes works on such a split.
         """
-        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
-            return
-        data = Dataset(self.inventory.open(dataset))
-        for one in users:
-            split = one.settings.get("split", data.splits[0])
+        for node in nodes:
+            dataset = node.inputs.get("dataset")
+            if dataset is None or "split" not in node.settings or self.inventory.manifest(dataset) is None:
+                continue
+            data, split = Dataset(self.inventory.open(dataset)), node.settings["split"]
             if split not in data.splits:
                 raise DataError(
-                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{node.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
                     f"{', '.join(data.splits)}"
                 )
 
@@ -139,19 +139,24 @@ def log_made(tracker: Tracker, artifact: Artifact) -> None:
     tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})
 
 
-def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:
-    """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
+def repair(inventory: Inventory, todo: Sequence[Node]) -> bool:
+    """Set aside what is damaged of that which is about to be read: a part that was changed or cut off since.
+
+    Args:
+        inventory: what is there.
+        todo: what is to be made.
 
     Returns:
-        The nodes that have to be made again.
+        Whether anything is damaged.
     """
-    damaged = []
-    for node in nodes:
+    read = {one.key: one for node in todo for one in node.inputs.values() if inventory.manifest(one) is not None}
+    damaged = False
+    for node in read.values():
         try:
             inventory.open(node).verify()
         except ArtifactError as error:
             warn(f"{error}; {node.label} is made again")
             inventory.folder(node).set_aside()
             inventory.forget(node)
-            damaged.append(node)
+            damaged = True
     return damaged

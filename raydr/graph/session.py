@@ -15,7 +15,7 @@ from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
 from raydr.graph.recipe import Recipe
-from raydr.graph.running import Runner
+from raydr.graph.running import Runner, repair
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
@@ -68,13 +68,16 @@ class Session:
         tracker.log_text(config.to_yaml(), CONFIG_FILE)
         return tracker
 
-    def make(self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False) -> list[Artifact]:
+    def make(
+        self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, checked: bool = False
+    ) -> list[Artifact]:
         """Make the targets and whatever of their inputs is missing; says before what that is, and why.
 
         Args:
             targets: what is asked for.
             anew: what is made anew if that was asked for; the targets if None.
             moving: names move to what is asked for without a word: they only show what is there.
+            checked: what is read is compared with its checksums before, and made again where it differs.
 
         Returns:
             The targets; nothing in a dry run.
@@ -88,6 +91,8 @@ class Session:
             check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
         todo = required(self.inventory, targets, again)
+        if checked and not self.dry_run and repair(self.inventory, todo):
+            todo = required(self.inventory, targets, again)
         self._tell(todo, names, again)
         if self.dry_run:
             return []

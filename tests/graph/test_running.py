@@ -67,11 +67,12 @@ def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
         making.finish({"by": "the other"})
 
 
-def test_damaged_artefacts_are_set_aside(tmp_path: Path) -> None:
+def test_what_is_damaged_is_set_aside_before_it_is_read(tmp_path: Path) -> None:
     a, b = thing("a", text="xyz"), thing("b", text="ok")
     inventory = make_all(tmp_path, a, b)
     Path(inventory.folder(a).path("part")).write_text("xyZ")
-    assert repair(inventory, [a, b]) == [a]
+    assert not repair(inventory, [a, thing("c", b)])
+    assert repair(inventory, [thing("c", a, b)])
     assert inventory.state(a) == "to do"
     assert inventory.state(b) == "done"
 

@@ -325,8 +325,8 @@ def test_a_verb_a_round_and_a_trial_that_make_the_same_have_the_same_key_and_pla
 ) -> None:
     same = ["refresh.judges=null", "variants={long: {num_epochs: 9}}"]
     recipe = recipe_of(with_settings(base, *same), tmp_path / "w")
-    trial = recipe_of(with_settings(base, *same, "train.num_epochs=5"), tmp_path / "w")
-    trial = Recipe(trial.run.of(with_settings(base, *same)))
+    study = recipe_of(with_settings(base, *same, "train.num_epochs=5"), tmp_path / "w")
+    trial = Recipe(study.run.of(with_settings(base, *same)))
     arm = lay_out(recipe.run)[0].rounds[0]
     found = {
         "model": [recipe.trained(), arm.model, trial.trained()],

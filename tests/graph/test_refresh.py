@@ -217,10 +217,13 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     comparison = json.loads((tmp_path / "refresh" / "comparison" / "dev" / "comparisons.json").read_text())
     assert {row["system"] for row in comparison} == {"plain-2", "judged-2"}
 
+    damaged = Path(judged.folders["round-2/judged-margin-train"]) / "negatives" / "train" / "part-00000.arrow"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     longer = config.model_dump()
     longer["refresh"]["arms"]["judged"]["rounds"][2]["train"] = {"num_epochs": 2}
     changed = raydr.refresh(RunConfig.parse(longer))
     said = capsys.readouterr().err
+    assert "round-2/judged-margin-train is made again" in said
     assert "train.num_epochs was 1, is 2" in said
     assert changed.rounds["plain"] == first.rounds["plain"]
     assert changed.rounds["judged"][1].fingerprints[mined] == judged.fingerprints[mined]

@@ -291,16 +291,13 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
 
 
 @contextmanager
-def begin(
-    path: str | Folder, identity: Identity, overwrite: bool = False, counts_files: bool = False
-) -> Iterator[Artifact | Building]:
+def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> Iterator[Artifact | Building]:
     """Start or go on making an artefact, or find it complete.
 
     Args:
         path: where it goes.
         identity: what it is.
         overwrite: replace something else that is there.
-        counts_files: any file counts as work that was begun, not only a finished part.
 
     Yields:
         An :class:`Artifact` if a complete one with the same fingerprint is there (reuse it), else a
@@ -321,8 +318,7 @@ def begin(
             begun = Identity.model_validate(folder.read_json(PLAN))
             if begun.fingerprint != identity.fingerprint:
                 # Where nothing was finished under the old plan, nothing is lost by starting over.
-                work = [name for name in folder.files("" if counts_files else DONE) if name != PLAN]
-                _refuse_or_remove(folder, identity, begun, overwrite or not work)
+                _refuse_or_remove(folder, identity, begun, overwrite or not folder.files(DONE))
         elif folder.exists() and folder.files() and not overwrite:
             raise ArtifactError(
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "

@@ -11,7 +11,7 @@ from experiments.noisy_pairs import make_arms
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
-from raydr.graph.job import open_job
+from raydr.graph.session import open_session
 
 pytestmark = pytest.mark.ray
 
@@ -40,8 +40,8 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
 ) -> None:
     config = config_for(tmp_path / "work", beir_folder, tiny_checkpoint, top_k=5)
     out = tmp_path / "out"
-    with open_job(config) as job:
-        arms = {arm.name: arm for arm in make_arms(job, ["nce", "consistency-filtered", "clean"])}
+    with open_session(config) as session:
+        arms = {arm.name: arm for arm in make_arms(session, ["nce", "consistency-filtered", "clean"])}
         results = run_arms(list(arms.values()), [0], out)
     left = {name: len(Dataset.open(arm.data.dataset).qrels("train")) for name, arm in arms.items()}
     assert config.train.batch_size <= left["consistency-filtered"] < left["nce"] == left["clean"]
@@ -55,5 +55,5 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
     # Nothing is trained if a judge leaves too little.
     strict = config_for(tmp_path / "strict", beir_folder, tiny_checkpoint, top_k=1)
     too_large = strict.model_copy(update={"train": strict.train.model_copy(update={"batch_size": 1000})})
-    with open_job(too_large) as job, pytest.raises(DataError, match=r"leaves \d+ of \d+ pairs, fewer than .* 1000"):
-        make_arms(job, ["consistency-filtered"])
+    with open_session(too_large) as session, pytest.raises(DataError, match=r"leaves \d+ of \d+ pairs, fewer than .* 1000"):
+        make_arms(session, ["consistency-filtered"])

@@ -13,7 +13,6 @@ from raydr.ops.plan.estimate import (
     RunSizes,
     estimate_encoding,
     estimate_index,
-    estimate_run,
     estimate_search,
     estimate_training,
 )
@@ -120,10 +119,3 @@ def test_an_index_with_cells_costs_its_training_and_searches_less():
     assert search[1].seconds - 3 == pytest.approx(1000 * (100_000 * 64 / 1000 + 1000) * 64 / 2e9)
     built = [estimate_index(run, "index", SIZES, 64, RATES.search, 2).seconds for run in (flat, cells)]
     assert built[1] - built[0] == pytest.approx((50_000 * 10 + 100_000) * 1000 * 64 / 1e9)
-
-
-def test_the_whole_run_has_its_test_splits():
-    names = [stage.name for stage in estimate_run(config(), SIZES, RATES, {"CPU": 2, "GPU": 0})]
-    assert names == [
-        "train-trained", "encode-trained-passages", "index-trained", "encode-trained-test", "search-trained-test",
-    ]  # fmt: skip

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_runs import small_run
 
+import raydr
 from raydr.config.run import RunConfig
-from raydr.errors import ArtifactError
-from raydr.graph.job import open_job
-from raydr.ops.plan.run import run_plan
+from raydr.errors import ConfigError
 
 
-@pytest.mark.ray
-def test_a_run_is_planned_done_and_compared(ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys):
-    sections = {"plan": {"sample_passages": 50, "probe_seconds": 0.1, "prices": {"cpu_hour": 0.1}}}
+def test_a_run_is_planned_done_and_compared(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    sections: dict[str, Any] = {
+        "plan": {"sample_passages": 50, "probe_seconds": 0.1, "prices": {"cpu_hour": 0.1}},
+        "train": {"num_epochs": 1},
+        "variants": {"longer": {"num_epochs": 40}},
+    }
     config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections))
-    with open_job(config) as job:
-        with pytest.raises(ArtifactError, match="the corpus at .* does not exist"):
-            run_plan(job, refresh=False)
-        job.prepare()
-        plan = run_plan(job, refresh=False)
-        job.mine("train")
-        job.train()
-        job.encode()
-        encoded = job.workspace.passages().root
-        took = {path.name: path.read_text() for path in (tmp_path / "times").iterdir()}
-        # A stage that had nothing to do took no time that would count.
-        job.encode()
-        job.report()
-    assert took == {path.name: path.read_text() for path in (tmp_path / "times").iterdir()}
-    assert sorted(took) == ["encode-trained-passages.json", "train-trained.json"]
-    assert {"train-trained", "encode-trained-passages", "index-trained"} <= {stage.name for stage in plan.stages}
+    plan = raydr.plan(config)
+    planned = {stage.name: stage for stage in plan.stages}
+    assert {"train-trained", "train-longer", "encode-untrained-passages", "index-trained", "search-longer-test"} <= (
+        planned.keys()
+    )
     assert all(stage.seconds > 0 for stage in plan.stages)
-    written = sum(path.stat().st_size for path in Path(encoded).glob("*.arrow"))
-    [encoding] = [stage for stage in plan.stages if stage.name == "encode-trained-passages"]
+    assert [planned[f"train-{name}"].work for name in ("trained", "longer")] == [
+        "40 queries x 1 epochs",
+        "40 queries x 40 epochs",
+    ]
+    assert "bm25" in plan.missing
+    [vectors] = raydr.encode(config)
+    took = times(tmp_path)
+    assert {"train-trained", "encode-trained-passages", "mine-bm25-train"} <= took.keys()
+    # What had nothing to do took no time that would count.
+    raydr.encode(config)
+    assert times(tmp_path) == took
+    raydr.report(config)
+    written = sum(Path(vectors.local(part)).stat().st_size for part in vectors.parts())
+    encoding = planned["encode-trained-passages"]
+    assert encoding.key == vectors.fingerprint
     assert encoding.disk_bytes == pytest.approx(written, rel=0.9)
     assert (encoding.worker_bytes or 0) > 2**20
     page = (tmp_path / "report.html").read_text()
@@ -44,10 +51,14 @@ def test_a_run_is_planned_done_and_compared(ray_local, beir_folder, tiny_checkpo
     assert "cost" in capsys.readouterr().err
 
 
-@pytest.mark.ray
+def times(workdir: Path) -> dict[str, str]:
+    """The files of the times, by the stage's name."""
+    return {file.name.rpartition("-")[0]: file.read_text() for file in (workdir / "times").iterdir()}
+
+
 def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
-    ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys
-):
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
     def plan(num_passages: int) -> dict[str, float]:
         device = {"name": "an H100", "flops": 4e14}
         config = RunConfig.parse(
@@ -57,14 +68,22 @@ def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
                 refresh={"num_rounds": 2, "evaluate_splits": ["dev"]},
             )
         )  # fmt: skip
-        with open_job(config) as job:
-            job.prepare()
-            return {stage.name: stage.seconds for stage in run_plan(job, refresh=True).stages}
+        return {stage.name: stage.seconds for stage in raydr.plan(config, refresh=True).stages}
 
     found = plan(10**6)
-    assert {"round-1/train", "round-2/passages", "round-2/run-train", "round-2/index"} <= found.keys()
-    assert plan(10**9)["round-1/passages"] > 100 * found["round-1/passages"]
+    passages = "round-1/encode-round-1-passages"
+    assert {"round-1/train", "round-2/train", passages, "round-2/search-round-2-dev", "round-2/index-round-2"} <= (
+        found.keys()
+    )
+    assert plan(10**9)[passages] > 100 * found[passages]
     said = capsys.readouterr().err
     assert "an H100" in said
     assert "1,000,000,000 passages" in said
     assert "bm25" in said
+
+
+def test_a_missing_training_split_is_told(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
+    data = {"reader": {"name": "beir", "path": str(beir_folder), "splits": ["dev", "test"]}}
+    config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, data=data))
+    with pytest.raises(ConfigError, match=r"has no split 'train'; it has dev, test"):
+        raydr.plan(config)

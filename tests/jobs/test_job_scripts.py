@@ -17,7 +17,11 @@ from raydr.evaluation.metrics import parse_measures
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
-STAGES = ("prepare", "train", "encode", "index", "evaluate", "refresh", "tune")
+#: The config of each script.
+CONFIGS = dict.fromkeys(("prepare", "train", "encode", "index", "evaluate"), "run") | {
+    "refresh": "refresh",
+    "tune": "tune",
+}
 RECIPES = sorted(path for path in (JOBS / "recipes").glob("*.yaml") if path.name != "published.yaml")
 REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve")
 
@@ -90,26 +94,26 @@ def test_recipes_of_one_data_set_differ_in_the_method_alone() -> None:
             assert len({repr(getattr(config, section)) for config in configs}) == 1, (data_set, section)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", CONFIGS)
 def test_every_stage_has_a_script_and_a_config(stage: str, run_script: Any, tmp_path: Path) -> None:
     space = ["--space", str(ROOT / "tune_spaces" / "npc.yaml")] if stage == "tune" else []
-    arguments = ["--config", str(JOBS / f"{stage}.yaml"), "--dry-run", "--set", f"workdir={tmp_path}", *space]
+    arguments = ["--config", str(JOBS / f"{CONFIGS[stage]}.yaml"), "--dry-run", "--set", f"workdir={tmp_path}", *space]
     status, printed = run_script(stage, *arguments)
     # What a stage before it would have made, it makes itself.
     assert (status, "nothing is missing" in printed) == (0, True), printed
     script = (JOBS / f"{stage}.py").read_text()
-    assert f"ray job submit --working-dir . -- python jobs/{stage}.py --config jobs/{stage}.yaml" in script
+    assert f"ray job submit --working-dir . -- python jobs/{stage}.py --config jobs/{CONFIGS[stage]}.yaml" in script
 
 
-def test_the_jobs_of_a_run_share_data_and_model() -> None:
-    configs = {stage: RunConfig.load(JOBS / f"{stage}.yaml") for stage in STAGES}
-    assert len({config.workdir for config in configs.values()}) == 1
-    assert len({repr(config.data) for config in configs.values()}) == 1
-    assert len({repr(config.model) for stage, config in configs.items() if stage != "prepare"}) == 1
+def test_the_configs_share_data_and_model() -> None:
+    configs = [RunConfig.load(JOBS / f"{name}.yaml") for name in sorted(set(CONFIGS.values()))]
+    assert len({config.workdir for config in configs}) == 1
+    assert len({repr(config.data.reader) for config in configs}) == 1
+    assert len({repr(config.model) for config in configs}) == 1
 
 
 def test_wrong_settings_and_wrong_usage_end_with_2(run_script: Any) -> None:
-    config = str(JOBS / "train.yaml")
+    config = str(JOBS / "run.yaml")
     status, printed = run_script("train", "--config", config, "--dry-run", "--set", "train.num_epoch=3")
     assert status == 2
     assert "train.num_epoch: unknown key (value 3)" in printed
@@ -143,7 +147,7 @@ def test_a_job_makes_what_it_lacks_and_is_done_when_it_is_there(
 
 def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:
     """A job that fails ends its process with 1, and the message is the last line."""
-    command = [sys.executable, "jobs/encode.py", "--config", "jobs/encode.yaml"]
+    command = [sys.executable, "jobs/encode.py", "--config", "jobs/run.yaml"]
     overrides = ["workdir=s3://bucket/none", "tracking.enabled=false"]
     arguments = [part for one in overrides for part in ("--set", one)]
     ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

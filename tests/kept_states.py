@@ -5,8 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from raydr.stages.worker_group import CHECKPOINT_LIST
+from raydr.training.checkpoint import PROGRESS
 
 
-def has_kept_state(state: Path) -> bool:
-    """Whether Ray Train has listed a checkpoint: one that only has files may not be whole, and is not used."""
-    return any('"checkpoint_dir_name"' in place.read_text() for place in state.rglob(CHECKPOINT_LIST))
+def has_kept_state(state: Path, since: float = 0.0) -> bool:
+    """Whether a whole state lies below a folder, of a group or of a training in one process.
+
+    Ray Train's are whole when they are in its list; one that only has files may not be, and is not used.
+
+    Args:
+        state: the folder.
+        since: kept after this time.
+    """
+    listed = [place for place in state.rglob(CHECKPOINT_LIST) if '"checkpoint_dir_name"' in place.read_text()]
+    alone = [place for place in state.rglob(PROGRESS) if place.parent.name.startswith("step-")]
+    return any(place.stat().st_mtime > since for place in [*listed, *alone])

@@ -103,6 +103,7 @@ class Runner:
         ):
             making = self._begin(node, stack)
             if isinstance(making, Building):
+                say(f"== {node.label} -> {making.folder}")
                 info = node.make(Work(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)

@@ -25,7 +25,7 @@ _SINGLE: tuple[Victim, ...] = ("worker", "trainer")
 #: Exit status after Ctrl-C.
 INTERRUPTED = 130
 
-_STARTED = re.compile(r"^== (\S+): .* -> (\S+)$")
+_STARTED = re.compile(r"^== (\S+) -> (\S+)$")
 #: Share of a step's time: a kill that came too late although it was to come as early as this is the command's own.
 _EARLY = 0.1
 #: Seconds after which a command that says nothing has hung.

@@ -42,7 +42,8 @@ def write_config(folder: Path, beir_folder: Path, checkpoint: str, ray_folder: s
             "classifier": {"model": {"checkpoint": checkpoint, "max_length": 48}, "dtype": "float32"},
         },
         refresh={"evaluate_splits": ["dev"], **refresh},
-        ray={"temp_dir": ray_folder},
+        # Kills are to hit Ray's workers.
+        ray={"temp_dir": ray_folder, "in_process_rows": 0},
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "run.yaml"
@@ -56,7 +57,7 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
     with tempfile.TemporaryDirectory(prefix="rc", ignore_cleanup_errors=True) as ray_folder:
         config = write_config(folder, beir_folder, checkpoint, ray_folder, **refresh)
         command = [sys.executable, "-m", "raydr", "refresh", str(config)]
-        made = folder / "work" / "refresh"
+        made = folder / "work"
         monkey = Monkey(command, seconds, list(kills), ray_folder, lambda: shutil.rmtree(made), SEED)
         monkey.run()
         return monkey
@@ -64,13 +65,13 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
 
 def step_seconds(folder: Path) -> dict[str, float]:
     """Seconds of each step, by label."""
-    files = sorted((folder / "work" / "refresh" / "times").glob("*.json"))
+    files = sorted((folder / "work" / "times").glob("*.json"))
     return {found["stage"]: float(found["seconds"]) for found in (json.loads(file.read_text()) for file in files)}
 
 
 def artefacts(folder: Path) -> dict[str, Any]:
-    """Fingerprint and parts of every artefact below the refresh, and what the model's weights add up to."""
-    root = folder / "work" / "refresh"
+    """Fingerprint and parts of every artefact, and what the model's weights add up to."""
+    root = folder / "work" / "store"
     found = {}
     for path in sorted(root.rglob(MANIFEST)):
         manifest = json.loads(path.read_text())
@@ -84,7 +85,9 @@ def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list
     """Kills of every kind of step, in the last round that has it, at random moments: of the command, of its whole node,
     of a worker."""
     kills = []
-    last = {step.partition("/")[2]: step for step in sorted(seconds)}
+    last = {
+        step.partition("/")[2].replace(step.partition("/")[0], "round"): step for step in sorted(seconds) if "/" in step
+    }
     for step in sorted(last.values()):
         # The classifier's and the retriever's groups, and the actors, are what can lose a single worker.
         for at in range(each):
@@ -100,10 +103,10 @@ def test_a_few_kills_leave_no_trace(beir_folder, tiny_checkpoint, tmp_path):
     seconds = step_seconds(tmp_path / "calm")
     kills = [
         Kill("round-1/train", "trainer"),
-        Kill("round-1/passages", "node", 0.5),
+        Kill("round-1/encode-round-1-passages", "node", 0.5),
         # The index follows the encoding, so both are in threads.
-        Kill("round-1/index", "interrupt", 0.1),
-        Kill("round-1/run-dev", "driver", 0.3),
+        Kill("round-1/index-round-1", "interrupt", 0.1),
+        Kill("round-1/search-round-1-dev", "driver", 0.3),
     ]
     monkey = run_through(tmp_path / "wild", beir_folder, tiny_checkpoint, kills, seconds, num_rounds=1)
     assert len(monkey.done) == 4

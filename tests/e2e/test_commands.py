@@ -31,7 +31,7 @@ def config_file(beir_folder, tiny_checkpoint, tmp_path):
         tiny_checkpoint,
         tmp_path / "work",
         name="e2e",
-        train={"num_epochs": 6, "checkpoint_steps": 3},
+        train={"num_epochs": 30, "checkpoint_steps": 3},
         tracking={"enabled": True},
     )
     path = tmp_path / "run.yaml"
@@ -45,28 +45,56 @@ def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_main_job_is_killed_resumed_and_reused(config_file, tmp_path):
+@pytest.mark.parametrize("where", ["in this process", pytest.param("on Ray", marks=pytest.mark.ray)])
+def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_path, where):
     """Killed in training and run again, it goes on; that nothing differs then is what tests/chaos looks at."""
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "raydr", "quickstart", str(config_file)],
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    state = tmp_path / "work" / "models" / "trained.training"
-    while not has_kept_state(state):
-        assert killed.poll() is None, "the job ended before it could be killed"
-        time.sleep(POLL_S)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    ray = ["--set", f"ray.in_process_rows={0 if where == 'on Ray' else 1000}"]
+    stopped = leave_in_training(config_file, tmp_path / "work", signal.SIGINT, ray)
+    assert stopped.returncode == 130
+    assert "the same command goes on from there" in stopped.stderr
+    killed = leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, ray)
+    assert killed.returncode == -signal.SIGKILL
 
-    resumed = raydr("quickstart", str(config_file))
+    resumed = raydr("quickstart", str(config_file), *ray)
     assert resumed.returncode == 0, resumed.stderr
-    assert "reused" in resumed.stderr
+    assert "train-trained: was interrupted" in resumed.stderr
+    assert "corpus: new" not in resumed.stderr
     assert re.search(r"going on from epoch \d+, step \d+", resumed.stderr)
 
+    again = raydr("quickstart", str(config_file), *ray)
+    assert "nothing to make" in again.stderr
     found = raydr("search", str(config_file), "river city mountain", "-k", "2")
     assert found.returncode == 0, found.stderr
-    assert len(re.findall(r"^ +\d\. ", found.stderr + found.stdout, flags=re.MULTILINE)) == 2
+    assert len(re.findall(r"^ +\d\. ", found.stdout, flags=re.MULTILINE)) == 2
+
+
+def leave_in_training(
+    config_file: Path, workdir: Path, how: signal.Signals, options: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """The main job, sent a signal as soon as its training has kept another state."""
+    command = [sys.executable, "-m", "raydr", "quickstart", str(config_file), *options]
+    with open(workdir.with_name("log"), "w+") as log:
+        job = subprocess.Popen(command, stderr=log, start_new_session=True)
+        started = time.time()
+        while not any(
+            has_kept_state(state, since=started) for state in (workdir / "store" / "model").glob("*.training")
+        ):
+            assert job.poll() is None, (
+                f"the job ended before it could be stopped: {workdir.with_name('log').read_text()}"
+            )
+            time.sleep(POLL_S)
+        job.send_signal(how)
+        job.wait(120)
+    return subprocess.CompletedProcess(command, job.returncode, "", workdir.with_name("log").read_text())
+
+
+def test_another_setting_stops_with_1_and_says_which(config_file):
+    few = ["--set", "train.num_epochs=1", "--set", "tracking.enabled=false"]
+    assert raydr("train", str(config_file), *few).returncode == 0
+    result = raydr("train", str(config_file), "--set", "tracking.enabled=false")
+    assert result.returncode == 1
+    assert "models/trained: train.num_epochs was 1, is 30" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_bad_rows_end_a_command_with_file_and_line(config_file, beir_folder, tmp_path):

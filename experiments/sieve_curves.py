@@ -110,7 +110,7 @@ def score_all(
 
     def asked(judge: Judge, changed: JudgeConfig) -> Node:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        node = asked_model(run, judge, candidates, split, retriever)
+        node = asked_model(run, judge, candidates, split, retriever, candidates)
         assert node is not None
         return node
 

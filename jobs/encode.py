@@ -1,6 +1,6 @@
 """Encode the corpus with a trained model on Ray Data: the longest stage of a large run.
 
-    ray job submit --working-dir . -- python jobs/encode.py --config jobs/encode.yaml
+    ray job submit --working-dir . -- python jobs/encode.py --config jobs/run.yaml
 
 The autoscaler brings up to encode.max_actors encoders with encode.gpus_per_actor GPUs each. A part is encoded once: a
 job that was stopped, or lost spot nodes, goes on with the missing parts.

@@ -1,6 +1,6 @@
 """Search the test splits in a model's index and evaluate, beside the other systems that have runs.
 
-    ray job submit --working-dir . -- python jobs/evaluate.py --config jobs/evaluate.yaml
+    ray job submit --working-dir . -- python jobs/evaluate.py --config jobs/run.yaml
 
 Encodes the queries, searches all shards of the index, measures with confidence intervals. If the config is one of
 jobs/recipes, the published figure stands beside the measured one.

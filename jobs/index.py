@@ -1,6 +1,6 @@
 """Build the FAISS index over a model's passage vectors.
 
-    ray job submit --working-dir . -- python jobs/index.py --config jobs/index.yaml
+    ray job submit --working-dir . -- python jobs/index.py --config jobs/run.yaml
 
 CPU work: one task a shard of index.shard_rows passages, with index.cpus_per_task CPUs each.
 """

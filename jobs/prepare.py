@@ -1,6 +1,6 @@
 """Make what training reads: corpus and data set, and noise on purpose and mined candidates if the config has them.
 
-    ray job submit --working-dir . -- python jobs/prepare.py --config jobs/prepare.yaml
+    ray job submit --working-dir . -- python jobs/prepare.py --config jobs/run.yaml
 
 CPU work: reading takes one CPU a file, mining one CPU a part. Goes on from the finished sources if run again.
 """

@@ -1,6 +1,6 @@
 """Train the dual encoder on Ray Train.
 
-    ray job submit --working-dir . -- python jobs/train.py --config jobs/train.yaml
+    ray job submit --working-dir . -- python jobs/train.py --config jobs/run.yaml
 
 Needs train.num_workers workers with train.cpus_per_worker CPUs each, and a GPU each with train.use_gpu. A job that was
 stopped or lost a node goes on from its last checkpoint when it is submitted again.

@@ -58,10 +58,11 @@ class Component(Config):
 
     name: str
 
-    #: The package whose modules define the subclasses; set on the base class of each kind.
     package: ClassVar[str]
-    #: What the kind is called in messages, for example ``loss``.
+    """The package whose modules define the subclasses; set on the base class of each kind."""
+
     kind: ClassVar[str]
+    """What the kind is called in messages, for example ``loss``."""
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:

@@ -148,6 +148,15 @@ def ray_local() -> Iterator[None]:
         assert not ray.is_initialized()
 
 
+@pytest.fixture
+def here() -> Iterator[None]:
+    """A session in which small work is done in this process."""
+    from raydr.runtime.cluster import RayConfig, ray_session
+
+    with ray_session(RayConfig()):
+        yield
+
+
 @pytest.fixture(params=["here", pytest.param("ray", marks=pytest.mark.ray)])
 def pool(request: pytest.FixtureRequest) -> Pool:
     """Each of the two ways in which a stage runs its work."""

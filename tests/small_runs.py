@@ -5,6 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from raydr.config.run import RunConfig
+from raydr.graph.declaring import Declaring
+from raydr.graph.facts import Facts
+from raydr.graph.places import Places
+from raydr.graph.recipe import Recipe
+from raydr.store.folder import Folder
+
 
 def small_run(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any) -> dict[str, Any]:
     """A config as a nested dict; ``sections`` change it, mappings setting by setting."""
@@ -28,3 +35,8 @@ def small_run(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any
     for name, changes in sections.items():
         raw[name] = raw.get(name, {}) | changes if isinstance(changes, dict) else changes
     return raw
+
+
+def recipe_of(config: RunConfig, workdir: Path | None = None) -> Recipe:
+    """The nodes that a config leads to; ``workdir`` keeps the facts in place of the config's own."""
+    return Recipe(Declaring(config, Facts(Places(Folder(str(workdir or config.workdir)))), config))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from raydr.data.readers.base import Reader
 from raydr.graph.places import Places
@@ -16,52 +16,58 @@ from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_finger
 from raydr.models.config import Dtype, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
+from raydr.stages.choose_pool import choose_pool
 from raydr.stages.encoders import Arithmetic, choose_device, resolve_arithmetic
-from raydr.stages.pool import choose_pool
 from raydr.stages.sources import Sources, find_sources, source_checksums
 from raydr.stages.worker_group import resolve_training_dtype
 from raydr.store.artifact import fingerprint_of
 from raydr.training.config import TrainConfig
 
 _FACTS = "facts"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a working folder.
+    """The facts of a working folder; each is looked up once a session, however many nodes depend on it.
 
     Args:
         places: where they are kept.
     """
 
     places: Places
-    _checkpoints: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, Any] = field(default_factory=dict)
 
     def checkpoint(self, model: ModelConfig) -> str:
-        """What a model starts from: hash of weights and tokenizer, taken once a session."""
+        """What a model starts from: hash of weights and tokenizer."""
         return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
 
     def cross_encoder_checkpoint(self, model: CrossEncoderConfig) -> str:
         """As :meth:`checkpoint`, of a cross-encoder."""
         return self._once(model.model_dump_json(), lambda: cross_encoder_fingerprint(model))
 
-    def _once(self, key: str, find: Callable[[], str]) -> str:
-        if key not in self._checkpoints:
-            self._checkpoints[key] = find()
-        return self._checkpoints[key]
+    def _once(self, key: str, find: Callable[[], T]) -> T:
+        if key not in self._known:
+            self._known[key] = find()
+        found: T = self._known[key]
+        return found
 
     def sources(self, reader: Reader) -> tuple[Sources, list[str]]:
         """The files of a reader, and the checksum of each.
 
         A file that has the size and the time of last change that it had is not read again.
         """
-        sources = find_sources(reader)
-        found = self._find(
-            "sources",
-            {"reader": reader.model_dump(mode="json"), "versions": sources.versions()},
-            lambda: {"checksums": source_checksums(choose_pool(sources.num_rows()), reader, sources)},
-        )
-        return sources, list(found["checksums"])
+
+        def find() -> tuple[Sources, list[str]]:
+            sources = find_sources(reader)
+            found = self._find(
+                "sources",
+                {"reader": reader.model_dump(mode="json"), "versions": sources.versions()},
+                lambda: {"checksums": source_checksums(choose_pool(sources.num_rows()), reader, sources)},
+            )
+            return sources, list(found["checksums"])
+
+        return self._once(reader.model_dump_json(), find)
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""
@@ -90,7 +96,11 @@ class Facts:
 
     def _find(self, what: str, depends_on: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         name = f"{_FACTS}/{what}-{fingerprint_of(depends_on)[:16]}.json"
-        if not self.places.root.exists(name):
-            self.places.root.write_json(name, {"value": find(), "depends_on": depends_on})
-        value: dict[str, Any] = self.places.root.read_json(name)["value"]
-        return value
+
+        def look() -> dict[str, Any]:
+            if not self.places.root.exists(name):
+                self.places.root.write_json(name, {"value": find(), "depends_on": depends_on})
+            value: dict[str, Any] = self.places.root.read_json(name)["value"]
+            return value
+
+        return self._once(name, look)

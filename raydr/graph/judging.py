@@ -45,7 +45,7 @@ def asked_model(
     negatives: Node | None,
     split: str,
     retriever: Node,
-    candidates: Node | None = None,
+    candidates: Node | None,
 ) -> Node | None:
     """The model that a judge asks; None if it reads the scores that the candidates were mined with.
 
@@ -55,7 +55,7 @@ def asked_model(
         negatives: what it judges, if it judges candidates.
         split: that is judged.
         retriever: that the run judges with.
-        candidates: that a cross-encoder learns from; those that are judged if None.
+        candidates: of the training split, that a cross-encoder learns from; None if the run mines none.
 
     Raises:
         ConfigError: the judge's model cannot be made for this split.
@@ -69,13 +69,13 @@ def asked_model(
         case Embedder():
             return training.untrained(run, asked.model, asked.name)
         case CrossEncoder():
-            settings, learnt_from = asked.settings, candidates or negatives
-            if settings.num_epochs and settings.num_hard_negatives and learnt_from is None:
+            settings = asked.settings
+            if settings.num_epochs and settings.num_hard_negatives and candidates is None:
                 raise ConfigError(
                     f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
                     "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
                 )
-            return training.cross_encoder(run, settings, learnt_from)
+            return training.cross_encoder(run, settings, candidates)
         case Copy():
             if split != run.config.data.train_split:
                 raise ConfigError(

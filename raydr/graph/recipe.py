@@ -11,6 +11,7 @@ from raydr.graph.judging import Judged, asked_model, judge_all
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED
+from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
 from raydr.stages.train_progress import Watcher
 from raydr.store.artifact import Artifact
@@ -90,10 +91,11 @@ class Recipe:
         candidates = self.candidates(split, miner) if judge.subject == "negatives" else None
         name = f"{judge.name}-{miner or self.miner()}-{split}" if candidates is not None else f"{judge.name}-{split}"
         asked = model or self.config.judge.model
-        retriever = self.base_model(asked)
-        node = noise.verdicts(
-            self.run, judge, split, candidates, asked_model(self.run, judge, candidates, split, retriever)
-        )
+        learnt_from = None
+        if isinstance(judge.asks(self.config.judge), CrossEncoder) and (candidates or self.config.negatives):
+            learnt_from = self.candidates(self.config.data.train_split, miner)
+        reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
+        node = noise.verdicts(self.run, judge, split, candidates, reads)
         return self.named(f"verdicts/{name}{f'-{asked}' if asked != self.config.judge.model else ''}", node)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:

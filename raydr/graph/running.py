@@ -9,7 +9,8 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.errors import ArtifactError, BusyError
+from raydr.data.dataset import Dataset
+from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.graph.node import Node, Resources, Work
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
@@ -17,7 +18,8 @@ from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
 from raydr.runtime.console import say, warn
 from raydr.runtime.tracking import Tracker
-from raydr.stages.pool import Pool, choose_pool
+from raydr.stages.choose_pool import choose_pool
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
@@ -57,9 +59,33 @@ class Runner:
             nodes: in an order in which they could be made; what else they need is there.
         """
         for node in nodes:
+            for one in node.inputs.values():
+                self._check_split(one, [node])
             if self.inventory.manifest(node) is not None:
                 self._set_aside(node)
-        run_nodes(nodes, self.capacity, self._make)
+
+        def make(node: Node) -> None:
+            self._make(node)
+            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
+
+        run_nodes(nodes, self.capacity, make)
+
+    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
+        """Say now, and not after a training, that a data set has not the split that is worked on.
+
+        Raises:
+            DataError: it has not.
+        """
+        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
+            return
+        data = Dataset(self.inventory.open(dataset))
+        for one in users:
+            split = one.settings.get("split", data.splits[0])
+            if split not in data.splits:
+                raise DataError(
+                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{', '.join(data.splits)}"
+                )
 
     def _set_aside(self, node: Node) -> None:
         self.inventory.folder(node).set_aside()
@@ -112,6 +138,12 @@ def log_made(tracker: Tracker, artifact: Artifact) -> None:
     tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
     numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
     tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})
+
+
+def read_by(nodes: Sequence[Node]) -> list[Node]:
+    """What some nodes are made from that is not among them."""
+    made = {node.key for node in nodes}
+    return list({one.key: one for node in nodes for one in node.inputs.values() if one.key not in made}.values())
 
 
 def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:

@@ -15,7 +15,7 @@ from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
 from raydr.graph.recipe import Recipe
-from raydr.graph.running import Runner
+from raydr.graph.running import Runner, read_by, repair
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
@@ -25,6 +25,8 @@ from raydr.store.artifact import Artifact, fingerprint_of
 
 #: The resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
+#: Kinds that the workers of the section ``encode`` make, where a model is asked.
+_ENCODED = ("embeddings", "verdicts", "audit")
 
 
 @dataclass
@@ -66,13 +68,16 @@ class Session:
         tracker.log_text(config.to_yaml(), CONFIG_FILE)
         return tracker
 
-    def make(self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False) -> list[Artifact]:
+    def make(
+        self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, verified: bool = False
+    ) -> list[Artifact]:
         """Make the targets and whatever of their inputs is missing; says before what that is, and why.
 
         Args:
             targets: what is asked for.
             anew: what is made anew if that was asked for; the targets if None.
             moving: names move to what is asked for without a word: they only show what is there.
+            verified: what is read is compared with its checksums first, and made again where it is damaged.
 
         Returns:
             The targets; nothing in a dry run.
@@ -86,12 +91,14 @@ class Session:
             check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
         todo = required(self.inventory, targets, again)
+        if verified and todo and not self.dry_run and repair(self.inventory, read_by(todo)):
+            todo = required(self.inventory, targets, again)
         self._tell(todo, names, again)
         if self.dry_run:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
             Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
-        if any(node.kind == "embeddings" for node in todo):
+        if any(node.asks_model and node.kind in _ENCODED for node in todo):
             check_encoders(self.config.encode)
         if todo:
             capacity = cluster_capacity()

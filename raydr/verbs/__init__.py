@@ -12,6 +12,7 @@ import typer
 
 from raydr.verbs.command import command
 from raydr.verbs.endings import exit_status
+from raydr.version import __version__
 
 #: The verbs in the order in which a run uses them; each is a module of this package with a function of that name. A
 #: module has a function ``run`` beside it where the command takes something else than the function does.
@@ -53,8 +54,6 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from raydr import __version__
-
         typer.echo(f"raydr {__version__}")
         raise typer.Exit
 

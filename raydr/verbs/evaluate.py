@@ -31,17 +31,20 @@ def evaluate(
     """
     from raydr.graph.session import open_session
 
-    splits = [split] if split else config.data.test_splits
-    if not splits:
-        raise ConfigError("data.test_splits is empty: name a split with --split")
     with open_session(config, again, dry_run) as session:
-        return evaluate_in(session, splits, system)
+        return evaluate_in(session, [split] if split else config.data.test_splits, system)
 
 
 def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> list[Artifact]:
-    """Make the evaluations of some splits, and show them."""
+    """Make the evaluations of some splits, and show them.
+
+    Raises:
+        ConfigError: there are none.
+    """
     from raydr.stages.evaluate import show
 
+    if not splits:
+        raise ConfigError("data.test_splits is empty: name a split with --split")
     recipe = session.recipe
     targets = [recipe.evaluation(one, systems or recipe.systems(one)) for one in splits]
     data = {"corpus", "dataset", "dataset-noisy"}

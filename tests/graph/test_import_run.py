@@ -13,11 +13,9 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset, read_split
 from raydr.errors import ConfigError, DataError
 
-pytestmark = pytest.mark.ray
-
 
 @pytest.fixture
-def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, ray_local: None) -> RunConfig:
+def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
     settings: dict[str, Any] = {"evaluate": {"measures": ["RR@10"], "answer_cutoffs": [], "permutations": 100}}
     return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
 
@@ -32,12 +30,21 @@ def test_another_programs_run_is_mined_and_evaluated(config: RunConfig, tmp_path
         lines.sort()
         (tmp_path / f"{split}.trec").write_text("".join(lines))
         raydr.import_run(config, str(tmp_path / f"{split}.trec"), system="lucene", split=split)
-    mined = raydr.mine(config, split="train", system="lucene")
+    [mined] = raydr.mine(config, miner="lucene")
     rows = read_split(mined, "negatives", "train").to_pylist()
     assert {row["miner"] for row in rows} == {"lucene"}
     assert {(row["rank"], row["score"], row["positive_score"]) for row in rows} == {(2, 1.5, 2.5)}
-    made = raydr.evaluate(config, systems=["lucene"])
+    [made] = raydr.evaluate(config, system=["lucene"])
     assert made.folder.read_json("summary.json")["measures"][0]["mean"] == 1.0
+
+
+def test_a_file_that_was_changed_is_another_run(config: RunConfig, tmp_path: Path) -> None:
+    file = tmp_path / "a.trec"
+    file.write_text("q50 Q0 p050 1 2.5 x\n")
+    [before] = raydr.import_run(config, str(file), system="lucene", split="test")
+    file.write_text("q50 Q0 p051 1 2.5 x\n")
+    [after] = raydr.import_run(config, str(file), system="lucene", split="test", again=True)
+    assert before.fingerprint != after.fingerprint
 
 
 def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Path, capsys: Any) -> None:

@@ -1,131 +1,185 @@
-"""Judges of a run in order: the models that they need are trained, verdicts are put together, a query is explained."""
+"""Judges of a run: the models that they need are trained, verdicts are put together, a query is explained."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from rich.console import Console
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
+from small_runs import recipe_of, small_run
 
+import raydr
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
-from raydr.graph.job import open_job
+from raydr.graph.node import Node
+from raydr.graph.places import Places
+from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.pages.query_story import print_story
 from raydr.stages.judge_negatives import query_texts
 from raydr.store.artifact import Artifact
-from raydr.verbs.api import why
 
-pytestmark = pytest.mark.ray
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str, ray_local: None) -> JudgeInputs:
-    return make_inputs(tmp_path_factory.mktemp("judging"), tiny_checkpoint)
+NUM_QUERIES = 40
+DEPTH = 4
 
 
-def with_judges(inputs: JudgeInputs, *judges: object) -> RunConfig:
-    raw = inputs.config.model_dump(mode="json")
-    raw["judge"] |= {"model": "untrained", "judges": list(judges)}
-    return RunConfig.parse(raw)
+@pytest.fixture
+def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
+    def parse(judges: list[Any], classifier: dict[str, Any] | None = None, **sections: Any) -> RunConfig:
+        cross_encoder = {"checkpoint": tiny_checkpoint, "max_length": 48}
+        settings: dict[str, Any] = {
+            "inject_noise": {"share": 0.25},
+            "negatives": {"depth": DEPTH},
+            "train": {"num_epochs": 1},
+            "judge": {
+                "model": "untrained",
+                "judges": judges,
+                "classifier": {"model": cross_encoder, "dtype": "float32"} | (classifier or {}),
+            },
+        }
+        return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **(settings | sections)))
+
+    return parse
 
 
-def test_encoders_that_do_not_fit_are_said_before_a_judges_model_is_trained(inputs: JudgeInputs) -> None:
-    config = with_judges(inputs, "classifier")
-    encode = config.encode.model_copy(update={"cpus_per_actor": 500.0})
-    with open_job(config.model_copy(update={"encode": encode})) as job:
-        with pytest.raises(ConfigError, match="not enough for encode.min_actors 1 of 500 CPUs"):
-            job.judge([], "train")
-        assert not (job.workspace.root / "classifiers").exists()
+def made_of(artifact: Artifact, role: str, kind: str, places: Places) -> Artifact:
+    return Artifact.open(places.folder(kind, artifact.manifest.identity.inputs[role]), kind)
 
 
-def test_sieve_classifier_and_npc_together(inputs: JudgeInputs) -> None:
+def test_encoders_that_do_not_fit_are_said_before_a_judges_model_is_trained(configure: Any, tmp_path: Path) -> None:
+    config = configure(["classifier"], encode={"cpus_per_actor": 500.0})
+    with pytest.raises(ConfigError, match="not enough for encode.min_actors 1 of 500 CPUs"):
+        raydr.judge(config)
+    assert not (tmp_path / "w" / "store").exists()
+
+
+def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -> None:
     classifier = {"name": "classifier", "positive_above": 0.0, "positives": "relabel"}
-    config = with_judges(inputs, {"name": "sieve", "keep_minimum": 1}, classifier, "npc")
-    with open_job(config) as job:
-        judged, dataset = job.judge([], "train")
-        place = job.workspace
-    assert judged.folder.url.endswith("negatives/judged-sieve+classifier-bm25-train")
+    config = configure([{"name": "sieve", "keep_minimum": 1}, classifier, "npc"])
+    judged, pairs = raydr.judge(config)
+    places = Places.of(config.workdir)
+    assert places.open("negatives/judged-sieve+classifier-bm25-train", "negatives").fingerprint == judged.fingerprint
+    assert places.open("dataset-npc", "dataset").fingerprint == pairs.fingerprint
     # Every probability is above 0: all are relabelled, whatever the sieve says.
-    assert (judged.info["relabel"], judged.info["judges"]) == (NUM_QUERIES * DEPTH, ["sieve", "classifier"])
-    sieve = Artifact.open(place.verdicts("sieve-bm25-train"), "verdicts")
-    assert sieve.info["verdicts"] == NUM_QUERIES * DEPTH
-    assert 0 < sieve.info["keep"] < NUM_QUERIES * DEPTH
+    sieve = places.open("verdicts/sieve-bm25-train", "verdicts")
+    assert (judged.info["relabel"], judged.info["judges"]) == (sieve.info["verdicts"], ["sieve", "classifier"])
+    assert 0 < sieve.info["keep"] < sieve.info["verdicts"]
     # The sieve's model is a copy that was trained on the candidates alone; the retriever is as it was.
-    model = Artifact.open(place.model("sieve-bm25"), "model")
-    assert sieve.manifest.identity.inputs["model"] == model.fingerprint
-    trained = model.manifest.run_config["train"]
-    assert trained["loss"] == {
-        "name": "rcl",
-        "beta": {"final": 0.5, "start_epoch": 0, "ramp_epochs": 0, "initial": 0.0},
-        "reduction": "paper",
-    }
-    assert (trained["in_batch_negatives"], trained["num_hard_negatives"]) == (False, DEPTH)
-    weights = [DualEncoder.load(place.model(name).root).state_dict() for name in ("untrained", "sieve-bm25")]
+    model = made_of(sieve, "model", "model", places)
+    untrained = made_of(model, "start", "model", places)
+    assert untrained.manifest.identity.config["trained"] is False
+    trained = model.manifest.identity.config["train"]
+    assert (trained["loss"]["name"], trained["in_batch_negatives"]) == ("rcl", False)
+    assert trained["num_hard_negatives"] == DEPTH
+    weights = [DualEncoder.load(one.folder.root).state_dict() for one in (untrained, model)]
     assert any(not torch.equal(value, weights[1][key]) for key, value in weights[0].items())
-    assert Dataset(dataset).fingerprint != Dataset.open(inputs.dataset).fingerprint
-    assert dataset.folder.url.endswith("dataset-npc")
+    # The YAML is the run: a training takes what its judges leave, without being told.
+    [result] = raydr.train(config)
+    assert result.manifest.identity.inputs["negatives"] == judged.fingerprint
+    assert result.manifest.identity.inputs["dataset"] == pairs.fingerprint
 
-    story = why(config, "q05")
+    data = Dataset(places.open("dataset-noisy", "dataset"))
+    row = next(row for row in data.qrels("train").to_pylist() if row["noise"] == "mismatched")
+    story = raydr.why(config, row["query_id"])
     assert (story.split, [one.noise for one in story.positives]) == ("train", ["mismatched"])
     assert [verdict.judge for verdict in story.positives[0].verdicts] == ["npc"]
-    planted = next(one for one in story.negatives if one.passage_id == "s05")
-    assert {verdict.judge for verdict in planted.verdicts} == {"sieve", "classifier"}
-    assert {verdict.truth for verdict in planted.verdicts} == {True}
-    places = {found.artifact: found for found in planted.provenance}
-    assert places["negatives/bm25-train"].score == 8.0
-    assert places["negatives/judged-sieve+classifier-bm25-train"].action == "relabel"
-    assert places["dataset"].miner == "planted"
+    # Candidates hold the positive that the query has lost: the truth is known of it.
+    lost = next(one for one in story.negatives if one.passage_id == row["original_passage_id"])
+    assert {verdict.judge for verdict in lost.verdicts} == {"sieve", "classifier"}
+    assert {verdict.truth for verdict in lost.verdicts} == {True}
+    found = {one.artifact: one for one in lost.provenance}
+    assert found["negatives/bm25-train"].miner == "bm25"
+    assert found["negatives/judged-sieve+classifier-bm25-train"].action == "relabel"
     console = Console(width=200, record=True)
     print_story(story, console)
     shown = console.export_text()
-    assert "found by bm25, round 0, rank 2, score 8.0000 (positive: 9.0000)" in shown
-    assert "mismatched on purpose, in place of p05" in shown
-    assert planted.text in shown
+    assert "found by bm25, round 0, rank" in shown
+    assert f"mismatched on purpose, in place of {row['original_passage_id']}" in shown
+    assert lost.text in shown
 
 
-def test_what_cannot_be_judged_is_refused(inputs: JudgeInputs) -> None:
-    with open_job(with_judges(inputs)) as job:
-        with pytest.raises(ConfigError, match="no judge was named"):
-            job.judge([], "train")
-        with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: classifier, consistency"):
-            job.judge(["oracle"], "train")
-        with pytest.raises(ConfigError, match="use it alone"):
-            job.judge(["truth", "npc"], "train")
-        clean = Dataset(job.judge(["truth"], "train")[0])
-        assert clean.qrels("train").num_rows == NUM_QUERIES * 4 // 5
-    with pytest.raises(DataError, match=r"no split of the data set at .* \(train\) has a query 'x9'"):
-        why(inputs.config, "x9")
+def test_what_cannot_be_judged_is_refused(configure: Any) -> None:
+    config = configure([])
+    with pytest.raises(ConfigError, match="no judge was named"):
+        raydr.judge(config)
+    with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: classifier, consistency"):
+        raydr.judge(config, ["oracle"])
+    with pytest.raises(ConfigError, match="use it alone"):
+        raydr.judge(config, ["truth", "npc"])
+    with pytest.raises(ConfigError, match="sieve judges the split that its model is trained on, 'train', not 'dev'"):
+        raydr.judge(config, ["sieve"], split="dev")
+    [clean] = raydr.judge(config, ["truth"])
+    assert Dataset(clean).qrels("train").num_rows == NUM_QUERIES * 3 // 4
+    with pytest.raises(DataError, match=r"no split of the data set at .* \(dev, test, train\) has a query 'x9'"):
+        raydr.why(config, "x9")
 
 
-def test_a_cross_encoder_that_read_the_pairs_judges_them(inputs: JudgeInputs) -> None:
-    raw = inputs.config.model_dump(mode="json")
-    raw["judge"]["judges"] = ["pair_classifier"]
-    raw["judge"]["classifier"] |= {"num_hard_negatives": 0, "num_random_negatives": 2}
-    with open_job(RunConfig.parse(raw)) as job:
-        (dataset,) = job.judge([], "train")
-        place = job.workspace
+def test_a_cross_encoder_that_read_the_pairs_judges_them(configure: Any) -> None:
+    random = {"num_hard_negatives": 0, "num_random_negatives": 2}
+    config = configure(["pair_classifier"], random, negatives=None, train={"num_hard_negatives": 0})
+    [dataset] = raydr.judge(config)
+    places = Places.of(config.workdir)
+    verdicts = places.open("verdicts/pair_classifier-train", "verdicts")
     # Trained against random passages alone: no candidates were mined.
-    classifier = Artifact.open(place.root / "classifiers" / "random", "cross_encoder")
+    classifier = made_of(verdicts, "model", "cross_encoder", places)
     assert "negatives" not in classifier.manifest.identity.inputs
-    verdicts = Artifact.open(place.verdicts("pair_classifier-train"), "verdicts")
-    assert verdicts.manifest.identity.inputs["model"] == classifier.fingerprint
-    table = pa.concat_tables([read_parquet(verdicts.local(name)) for name in verdicts.parts("verdicts/train")])
-    rows = {row["query_id"]: row for row in table.to_pylist()}
+    rows = [row for name in verdicts.parts("verdicts/train") for row in read_parquet(verdicts.local(name)).to_pylist()]
     assert len(rows) == NUM_QUERIES
-    assert rows["q05"]["truth"]
-    assert not rows["q07"]["truth"]
+    assert sum(row["truth"] for row in rows) == NUM_QUERIES // 4
+    assert all(row["action"] == ("drop" if row["score"] > 0.5 else "keep") for row in rows)
+    assert dataset.info["judgments_after"] == sum(row["action"] == "keep" for row in rows)
     scorer = CrossEncoderScorer(classifier.folder.root, "float32", "cpu", 4096)
-    data, corpus = Dataset.open(inputs.dataset), Corpus.open(inputs.corpus)
-    text = query_texts(data, "train", ["q07"])
+    data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
+    texts = query_texts(data, "train", [rows[0]["query_id"]])
     each = np.zeros(1, dtype=np.int64)
-    probability = scorer.score(text, corpus.texts(corpus.rows_of(["p07"])), each, each)[0]
-    assert rows["q07"]["score"] == pytest.approx(1 - probability, abs=1e-5)
-    assert all(row["action"] == ("drop" if row["score"] > 0.5 else "keep") for row in rows.values())
-    assert dataset.info["judgments_after"] == sum(row["action"] == "keep" for row in rows.values())
+    probability = scorer.score(texts, corpus.texts(corpus.rows_of([rows[0]["passage_id"]])), each, each)[0]
+    assert rows[0]["score"] == pytest.approx(1 - probability, abs=1e-5)
+
+
+# -- whose models they ask, without making any
+
+
+def asked(recipe: Any, judge: str, split: str = "train") -> Node:
+    found: Node = recipe.verdicts(recipe.config.judge.judge(judge), split).inputs["model"]
+    return found
+
+
+@pytest.mark.usefixtures("here")
+def test_judges_share_the_cross_encoder_that_learns_from_the_training_candidates(configure: Any) -> None:
+    recipe = recipe_of(configure(["classifier", "pair_classifier"]))
+    classifier = asked(recipe, "classifier")
+    assert classifier.inputs["negatives"].key == recipe.candidates("train").key
+    assert asked(recipe, "pair_classifier").key == classifier.key
+    # Whatever split is judged.
+    assert asked(recipe, "classifier", "dev").key == classifier.key
+    assert asked(recipe, "pair_classifier", "dev").key == classifier.key
+    [first] = lay_out(recipe.run)[0].rounds[:1]
+    assert {node.inputs["model"].key for node in first.verdicts} == {classifier.key}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_cross_encoder_needs_candidates_or_random_passages(configure: Any) -> None:
+    nothing_mined: dict[str, Any] = {"negatives": None, "train": {"num_hard_negatives": 0}}
+    recipe = recipe_of(configure(["pair_classifier"], {"num_hard_negatives": 1}, **nothing_mined))
+    with pytest.raises(ConfigError, match=r"judge\.classifier\.num_hard_negatives is 1 and the run mines no"):
+        recipe.trained()
+
+
+@pytest.mark.usefixtures("here")
+def test_trained_means_trained_without_judges_where_judges_ask(configure: Any) -> None:
+    """A judge that asked the model that its verdicts lead to would be a cycle."""
+    config = configure(["margin"], judge={"judges": ["margin"], "model": "trained"})
+    recipe = recipe_of(config)
+    model = recipe.trained()
+    [verdicts] = [node for node in model.ancestors().values() if node.kind == "verdicts"]
+    judge = verdicts.inputs["model"]
+    assert judge.key != model.key
+    assert not [node for node in judge.ancestors().values() if node.kind == "verdicts"]
+    assert recipe.names["models/trained"].key == model.key

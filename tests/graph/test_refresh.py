@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import small_run
+from small_runs import recipe_of, small_run
 
 import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
-from raydr.errors import BusyError, ConfigError
-from raydr.graph.job import open_job
-from raydr.graph.refresh import plan_only, run_refresh
-from raydr.graph.refresh_plan import plan_refresh
-from raydr.graph.refresh_results import RoundResult
-from raydr.graph.steps import required
-from raydr.store.artifact import Artifact, only_writer
+from raydr.errors import ConfigError
+from raydr.graph.node import Node
+from raydr.graph.nodes.evaluation import evaluation
+from raydr.graph.places import Places
+from raydr.graph.rounds import Arm, lay_out
+from raydr.pages.refresh import RoundResult
 from raydr.store.folder import Folder
 
 
@@ -37,80 +36,94 @@ def run_config(beir_folder: Path, checkpoint: str, workdir: Path, **sections: An
 
 
 @pytest.fixture
-def planned(beir_folder, tiny_checkpoint, tmp_path, tiny_data):
-    """Plans of small runs: only fingerprints and counts of the data are read."""
-    corpus, dataset = Artifact.open(tiny_data[0], "corpus"), Artifact.open(tiny_data[1], "dataset")
+def planned(beir_folder, tiny_checkpoint, tmp_path, here):
+    """The arms of small runs; nothing is made."""
 
-    def plan(**sections: Any):
+    def plan(**sections: Any) -> list[Arm]:
         sections.setdefault("refresh", {"num_rounds": 3})
         sections["refresh"] = {"evaluate_splits": ["dev"]} | sections["refresh"]
-        config = run_config(beir_folder, tiny_checkpoint, tmp_path, **sections)
-        return plan_refresh(config, Folder(str(tmp_path / "refresh")), dataset, corpus)
+        return lay_out(recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path, **sections)).run)
 
     return plan
 
 
-def labels(plan) -> list[str]:
-    return [step.label for step in required(plan.steps)]
+def nodes(arms: list[Arm]) -> list[Node]:
+    """All nodes of all arms, each once."""
+    return list({key: node for arm in arms for one in arm.rounds for key, node in one.nodes().items()}.values())
 
 
-def keys(plan) -> dict[str, str]:
-    return {step.label: step.key for step in plan.steps}
+def labels(arms: list[Arm]) -> list[str]:
+    return [node.label for node in nodes(arms)]
+
+
+def keys(arms: list[Arm]) -> dict[str, str]:
+    return {node.label: node.key for node in nodes(arms)}
 
 
 def test_every_round_mines_with_the_model_of_the_one_before(planned):
-    found = labels(planned())
-    assert found[:2] == ["round-0/bm25", "round-0/bm25-run-train"]
+    [arm] = planned()
+    first, second, third = arm.rounds
+    assert first.mined.inputs["run"].label == "search-bm25-train"
+    for one, before in ((second, first), (third, second)):
+        ranked = one.mined.inputs["run"]
+        assert ranked.inputs["index"].inputs["model"].key == before.model.key
+        assert one.model.inputs["start"].key == before.model.key
+        assert one.model.inputs["negatives"].key == one.judged.negatives.key
+    found = labels([arm])
     for number in (1, 2, 3):
-        names = [label.partition("/")[2] for label in found if label.startswith(f"round-{number}/")]
-        assert ("run-train" in names) == (number > 1)
-        assert {"mine", "statistics", "train", "passages", "index", "run-dev", "evaluate-dev"} <= set(names)
+        names = {label.partition("/")[2] for label in found if label.startswith(f"round-{number}/")}
+        assert {"statistics", "train", "judge-margin-train", "evaluate-dev"} <= names
 
 
 def test_only_what_depends_on_a_change_gets_another_key(planned):
     before = keys(planned())
     later = keys(planned(refresh={"num_rounds": 3, "rounds": {3: {"negatives": {"first_rank": 3}}}}))
     changed = {label for label in before if before[label] != later[label]}
-    assert changed == {label for label in before if label.startswith("round-3/")} - {"round-3/run-train"}
+    in_round_3 = {label for label in before if label.startswith("round-3/")}
+    assert changed == in_round_3
     assert keys(planned(encode={"max_actors": 2}, train={"num_workers": 2})) == before
-    assert keys(planned(train={"batch_size": 4}))["round-1/train"] != before["round-1/train"]
-    assert keys(planned(train={"batch_size": 4}))["round-1/mine"] == before["round-1/mine"]
+    other = keys(planned(train={"batch_size": 4}))
+    assert other["round-1/train"] != before["round-1/train"]
+    assert other["round-1/mine-bm25-train"] == before["round-1/mine-bm25-train"]
 
 
 def test_arms_share_the_rounds_in_which_they_agree(planned):
     arms = {"plain": {}, "judged": {"rounds": {2: {"judges": ["margin"]}}}}
-    plan = planned(refresh={"num_rounds": 2, "arms": arms})
-    plain, judged = plan.arms
-    assert plain.rounds[0].model is judged.rounds[0].model
-    assert plain.rounds[1].mined is judged.rounds[1].mined
-    assert plain.rounds[1].model is not judged.rounds[1].model
-    assert judged.rounds[1].judged is not None
-    assert labels(plan).count("round-1/train") == 1
-    assert labels(plan).count("round-2/train") == 2
+    both = planned(judge={"judges": []}, refresh={"num_rounds": 2, "arms": arms})
+    plain, judged = both
+    assert plain.rounds[0].model.key == judged.rounds[0].model.key
+    assert plain.rounds[1].mined.key == judged.rounds[1].mined.key
+    assert plain.rounds[1].model.key != judged.rounds[1].model.key
+    assert plain.rounds[1].judged.negatives.key == plain.rounds[1].mined.key
+    assert labels(both).count("round-1/train") == 1
+    assert labels(both).count("round-2/train") == 2
 
 
 def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
     base = keys(planned())["round-2/train"]
     scratch = planned(refresh={"num_rounds": 3, "start": "scratch"})
     assert keys(scratch)["round-2/train"] != base
-    assert "start" not in scratch.arms[0].rounds[1].model.needs
+    assert "start" not in scratch[0].rounds[1].model.inputs
     kept = planned(refresh={"num_rounds": 3, "optimizer": "kept"})
-    settings = [one.model.settings for one in kept.arms[0].rounds]
+    settings = [one.model.settings for one in kept[0].rounds]
     assert [one["keep_optimizer"] for one in settings] == [True, True, False]
     assert [one["with_optimizer"] for one in settings] == [False, True, True]
 
 
 def test_the_classifier_is_trained_once_or_in_each_round(planned):
-    once = planned(refresh={"num_rounds": 3, "judges": ["classifier"]})
-    assert labels(once).count("round-1/classifier") == 1
-    assert "round-2/classifier" not in labels(once)
-    each = planned(refresh={"num_rounds": 3, "judges": ["classifier"], "classifier": "each_round"})
-    assert {"round-1/classifier", "round-2/classifier", "round-3/classifier"} <= set(labels(each))
+    def trained(**refresh: Any) -> int:
+        found = nodes(planned(refresh={"num_rounds": 3, "judges": ["classifier"], **refresh}))
+        return sum(node.kind == "cross_encoder" for node in found)
+
+    assert trained() == 1
+    assert trained(classifier="each_round") == 3
 
 
-def test_a_split_without_queries_is_refused(planned):
-    with pytest.raises(ConfigError, match=r"no queries of split 'nix'; it has dev, train"):
-        planned(refresh={"num_rounds": 1, "evaluate_splits": ["nix"]})
+def test_a_split_without_queries_is_refused_before_anything_is_trained(beir_folder, tiny_checkpoint, tmp_path):
+    config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh={"evaluate_splits": ["dev", "nix"]})
+    with pytest.raises(raydr.errors.DataError, match=r"no split 'nix'; it has dev, test, train"):
+        raydr.refresh(config)
+    assert not list((tmp_path / "w" / "times").glob("*train"))
 
 
 @pytest.mark.parametrize(
@@ -120,38 +133,31 @@ def test_a_split_without_queries_is_refused(planned):
         ({"measure": "R@7"}, r"refresh\.measure 'R@7' is not among evaluate\.measures"),
     ],
 )
-def test_rounds_whose_best_could_not_be_chosen_do_not_begin(
-    ray_local, beir_folder, tiny_checkpoint, tmp_path, settings, said
-):
-    config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh=settings)
-    with pytest.raises(ConfigError, match=said), open_job(config) as job:
-        job.prepare()
-        run_refresh(job)
-    assert not (tmp_path / "w" / "refresh").exists()
+def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_checkpoint, tmp_path, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        raydr.refresh(run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh=settings))
+    assert not (tmp_path / "w" / "store").exists()
 
 
 def test_a_search_demands_all_its_actors_at_a_time(planned):
-    # 120 passages in shards of 50.
-    asked = {"index": {"shard_rows": 50}, "search": {"cpus_per_actor": 2, "device": "cpu"}}
-    steps = planned(**asked).steps
-    assert {str(step.demand) for step in steps if "/run-" in step.label} == {str({"CPU": 6.0})}
+    asked = {"search": {"max_actors": 3, "cpus_per_actor": 2, "device": "cpu"}}
+    searches = [node for node in nodes(planned(**asked)) if node.kind == "run" and "index" in node.inputs]
+    assert {str(node.demand) for node in searches} == {str({"CPU": 6.0})}
 
 
-def test_a_comparison_is_made_again_for_another_baseline(planned):
-    plan = planned(refresh={"num_rounds": 2})
-    first, second = (one.runs["dev"] for one in plan.arms[0].rounds)
-    made = [
-        plan.book.evaluate(f"comparison/{at}", "dev", plan.arms[0].rounds[0].config, runs).settings
-        for at, runs in enumerate(({"a": first, "b": second}, {"b": second, "a": first}))
-    ]
-    assert made[0] != made[1]
+def test_a_comparison_is_made_again_for_another_baseline(planned, beir_folder, tiny_checkpoint, tmp_path):
+    [arm] = planned(refresh={"num_rounds": 2})
+    run = recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path)).run
+    first, second = (one.runs["dev"] for one in arm.rounds)
+    made = [evaluation(run, "dev", runs) for runs in ({"a": first, "b": second}, {"b": second, "a": first})]
+    assert made[0].key != made[1].key
 
 
 def test_judges_that_nothing_is_mined_for_are_refused(planned):
     nothing_mined: dict[str, Any] = {"train": {"num_hard_negatives": 0}}
     with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):
         planned(**nothing_mined, refresh={"num_rounds": 1, "judges": ["npc", "margin"]})
-    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1, and with"):
+    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1 and the run mines no"):
         planned(
             **nothing_mined,
             refresh={"num_rounds": 1, "judges": ["pair_classifier"]},
@@ -160,71 +166,71 @@ def test_judges_that_nothing_is_mined_for_are_refused(planned):
 
 
 def test_pairs_are_judged_where_nothing_is_mined(planned):
-    plan = planned(
+    [arm] = planned(
         train={"num_hard_negatives": 0},
         refresh={"num_rounds": 2, "judges": ["npc", "pair_classifier"]},
         judge={"classifier": {"num_hard_negatives": 0}},
     )
-    assert not [label for label in labels(plan) if "mine" in label]
-    for one in plan.arms[0].rounds:
-        assert [step.label.partition("/")[2] for step in one.verdicts] == ["judge-npc", "judge-pair_classifier"]
-        pairs = one.model.needs["pairs"]
-        assert set(pairs.needs.values()) == set(one.verdicts)
+    assert not [label for label in labels([arm]) if "mine" in label]
+    for one in arm.rounds:
+        assert [node.settings["judge"]["name"] for node in one.verdicts] == ["npc", "pair_classifier"]
+        pairs = one.model.inputs["dataset"]
+        assert {role: node.key for role, node in pairs.inputs.items() if node.kind == "verdicts"} == {
+            f"verdicts/{node.settings['judge']['name']}": node.key for node in one.verdicts
+        }
 
 
-@pytest.mark.ray
-def test_two_arms_to_their_table_and_nothing_twice(ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys):
+def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint, tmp_path, capsys):
     arms = {"plain": {}, "judged": {"rounds": {2: {"judges": ["margin"]}}}}
-    refresh = {
-        "num_rounds": 2,
-        "optimizer": "kept",
-        "keep_vectors": 1,
-        "evaluate_splits": ["dev"],
-        "arms": arms,
-    }
-    config = run_config(beir_folder, tiny_checkpoint, tmp_path, refresh=refresh)
-    with open_job(config) as job:
-        first = run_refresh(job)
-        again = run_refresh(job)
-        with only_writer(job.workspace.refresh), pytest.raises(BusyError, match=r"another raydr process \(pid \d+\)"):
-            run_refresh(job)
-    assert again.rounds["plain"] == first.rounds["plain"]
-    assert again.rounds["judged"] == first.rounds["judged"]
-    assert "steps are done" in capsys.readouterr().err
+    refresh = {"num_rounds": 2, "optimizer": "kept", "keep_vectors": 1, "evaluate_splits": ["dev"], "arms": arms}
+    config = run_config(beir_folder, tiny_checkpoint, tmp_path, judge={"judges": []}, refresh=refresh)
+    assert raydr.refresh(config, dry_run=True) is None
+    assert "round-2/train: new" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+    first = raydr.refresh(config)
+    capsys.readouterr()
+    again = raydr.refresh(config)
+    assert "nothing to make" in capsys.readouterr().err
+    assert again.rounds == first.rounds
     assert list(first.rounds) == ["plain", "judged"]
     assert [one.number for one in first.rounds["plain"]] == [1, 2]
     plain, judged = (first.rounds[arm][1] for arm in ("plain", "judged"))
-    assert plain.fingerprints["round-2/mine"] == judged.fingerprints["round-2/mine"]
+    mined = "round-2/mine-round-1-train"
+    assert plain.fingerprints[mined] == judged.fingerprints[mined]
     assert plain.fingerprints["round-2/train"] != judged.fingerprints["round-2/train"]
     assert judged.verdicts["margin"]["drop"] > 0
     assert judged.negatives["used"] == judged.negatives["candidates"] - judged.verdicts["margin"]["drop"]
     check_the_record(first.folder, first.rounds)
-    dataset = Dataset.open(job.dataset)
-    story = raydr.why(config, dataset.queries("train")["query_id"][0].as_py())
-    rounds = {
-        place.artifact.split("/")[1] for one in story.negatives for place in one.provenance if "/" in place.artifact
-    }
-    assert rounds == {"round-1", "round-2"}
+    places = Places.of(str(tmp_path))
+    story = raydr.why(config, Dataset(places.open("dataset", "dataset")).queries("train")["query_id"][0].as_py())
+    found_in = {one.artifact.split("/")[2] for negative in story.negatives for one in negative.provenance}
+    assert found_in == {"round-1", "round-2"}
     assert {one.judge for passage in story.negatives for one in passage.verdicts} == {"margin"}
     assert story.of_other_data == ()
     assert raydr.report(config)
     assert "refresh/report.html" in (tmp_path / "report.html").read_text()
-    assert not plan_only(config).arms[0].rounds[0].vectors[0].folder.exists()
-    [comparisons] = (Path(first.folder.root) / "comparison").glob("dev-*/comparisons.json")
-    comparison = json.loads(comparisons.read_text())
+    # Vectors of the first round have served; those of the last one are kept.
+    kept = {one["kind"] for one in (json.loads(file.read_text())["identity"] for file in manifests(tmp_path))}
+    assert "embeddings" in kept
+    assert "round-1/encode-round-1-passages" not in plain.folders
+    assert "round-2/encode-round-2-passages" in plain.folders
+    comparison = json.loads((tmp_path / "refresh" / "comparison" / "dev" / "comparisons.json").read_text())
     assert {row["system"] for row in comparison} == {"plain-2", "judged-2"}
 
-    damaged = Path(judged.folders["round-2/judged"]) / "negatives" / "train" / "part-00000.arrow"
+    damaged = Path(judged.folders["round-2/judged-margin-train"]) / "negatives" / "train" / "part-00000.arrow"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     longer = config.model_dump()
     longer["refresh"]["arms"]["judged"]["rounds"][2]["train"] = {"num_epochs": 2}
-    with open_job(RunConfig.parse(longer)) as job:
-        changed = run_refresh(job)
+    changed = raydr.refresh(RunConfig.parse(longer))
     said = capsys.readouterr().err
-    assert "train.num_epochs: was 1, is 2" in said
-    assert "round-2/judged is made again" in said
+    assert "round-2/judged-margin-train is made again" in said
+    assert "train.num_epochs was 1, is 2" in said
     assert changed.rounds["plain"] == first.rounds["plain"]
-    assert changed.rounds["judged"][1].fingerprints["round-2/judged"] == judged.fingerprints["round-2/judged"]
+    assert changed.rounds["judged"][1].fingerprints[mined] == judged.fingerprints[mined]
+
+
+def manifests(workdir: Path) -> list[Path]:
+    return sorted((workdir / "store").rglob("manifest.json"))
 
 
 def check_the_record(folder: Folder, rounds: dict[str, list[RoundResult]]) -> None:

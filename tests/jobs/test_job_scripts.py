@@ -128,7 +128,7 @@ def test_a_dry_run_looks_at_the_model_and_the_space_that_it_was_given(run_script
 
 def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:
     """A job that fails ends its process with 1, and the message is the last line."""
-    command = [sys.executable, "jobs/encode.py", "--config", "jobs/encode.yaml"]
+    command = [sys.executable, "jobs/encode.py", "--config", "jobs/run.yaml"]
     overrides = ["workdir=s3://bucket/none", "tracking.enabled=false"]
     arguments = [part for one in overrides for part in ("--set", one)]
     ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

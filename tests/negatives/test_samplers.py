@@ -32,7 +32,8 @@ def assert_drawn_with(indices, weights):
 
 
 def test_all_are_found_by_name():
-    assert list(Sampler.choices()) == ["mixed", "simans", "softmax", "top", "uniform"]
+    shipped = [name for name, one in Sampler.choices().items() if one.__module__.startswith("raydr.")]
+    assert shipped == ["mixed", "simans", "softmax", "top", "uniform"]
 
 
 @pytest.mark.parametrize("sampler", RANKED, ids=lambda sampler: sampler.name)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raydr.stages.why import ExplainedPassage, GivenVerdict, Provenance, QueryStory
 
-from raydr.pages.query_story import print_story
+from raydr.pages.query_story import ExplainedPassage, GivenVerdict, Provenance, QueryStory, print_story
 from raydr.runtime.console import output
 
 WORDS = " ".join(f"word{at}" for at in range(40))

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from raydr.tuning.confirm import BEST, DEFAULT
 from small_runs import small_run
 
+from raydr.compare import compare_configs
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph import stage_calls
-from raydr.runtime.tracking import NullTracker
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-from raydr.tuning import refresh as tune_refresh
+from raydr.graph.places import Places
+from raydr.graph.rounds import lay_out
+from raydr.graph.session import open_session
+from raydr.runtime.cluster import ray_session
 from raydr.tuning.plan import plan_search
-from raydr.tuning.refresh import RefreshConfirming, RefreshObjective, refresh_task, run_round
+from raydr.tuning.refresh import RefreshObjective, check_shards, refresh_model, run_round
 from raydr.tuning.resources import Shares
+from raydr.tuning.run import study
 from raydr.tuning.space import build_space
 from raydr.tuning.trial_config import with_values
-from raydr.tuning.trials import Row
-
-pytestmark = pytest.mark.timeout(1800)
+from raydr.tuning.trial_nodes import declare, nodes_of
 
 #: What differs from the default: another round.
 LONGER = {"refresh.num_rounds": 2}
+CAPACITY = {"CPU": 2.0, "GPU": 0.0}
 
 
 @pytest.fixture
@@ -40,88 +37,79 @@ def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig
         "evaluate": {"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
         "refresh": {"num_rounds": 1, "evaluate_splits": ["dev"]},
     }
-    found = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **settings))
-    # The small data have no test split.
-    return found.model_copy(update={"data": found.data.model_copy(update={"test_splits": ["train"]})})
+    return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
 
 
-def made(root: Path, pattern: str) -> dict[str, int]:
-    """When the artefacts whose folders fit were finished."""
-    return {path.parent.name: path.stat().st_mtime_ns for path in root.glob(f"{pattern}/manifest.json")}
+def there(config: RunConfig, kind: str) -> set[str]:
+    """Keys of the finished artefacts of a kind among the nodes of a trial."""
+    places = Places.of(config.workdir)
+    nodes = nodes_of(config, refreshes=True).values()
+    return {node.key for node in nodes if node.kind == kind and places.folder(kind, node.key).exists("manifest.json")}
 
 
-def test_trials_share_rounds_leave_no_vectors_and_are_confirmed(ray_local, config, tiny_data, tmp_path, monkeypatch):
-    corpus, dataset, root = Folder(tiny_data[0]), Folder(tiny_data[1]), tmp_path / "rounds"
-    shares = Shares(1, {"CPU": 2.0, "GPU": 0.0})
-    objective = RefreshObjective(config, dataset, corpus, Folder(str(root)), shares)
+def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunConfig) -> None:
+    objective = RefreshObjective(config, Shares(1, CAPACITY))
     longer = with_values(config, LONGER)
+    with ray_session(config.ray):
+        first, over = run_round(config, CAPACITY, 1)
+        assert over
+        shared = there(config, "model")
+        assert len(shared) == 1
+        objective.forget({}, [LONGER])
+        # The other trial is running, and needs them.
+        assert len(there(config, "index")) == 1
+        assert run_round(longer, CAPACITY, 1) == (first, False)
+        second, over = run_round(longer, CAPACITY, 2)
+        assert over
+        assert set(second.metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
+        assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
+        assert shared < there(longer, "model")
+        objective.forget(LONGER, [{}])
+        assert there(longer, "model") == shared
+        objective.forget({}, [])
+        assert not there(longer, "model") | there(longer, "index") | there(longer, "embeddings")
+        # What is small stays, and a trial to come finds it.
+        assert there(longer, "run")
+    with open_session(config) as session:
+        run = session.recipe.run
+        configs = {"default": run, "best": run.of(longer)}
 
-    def run(own: RunConfig, name: str, number: int) -> tuple[Row, bool]:
-        return run_round(own, dataset, corpus, Folder(str(root)), Folder(str(tmp_path / name)), shares.each, number)
+        def confirmed() -> Any:
+            return compare_configs(
+                session, configs, [config.seed + 1], ["dev", "test"], "confirm",
+                lambda own, name, seed: refresh_model(session, own, seed),
+            )  # fmt: skip
 
-    first, over = run(config, "model-0", 1)
-    assert over
-    Artifact.open(str(tmp_path / "model-0"), "model").verify()
-    shared = made(root, "round-1/train-*")
-    assert len(shared) == 1
-    objective.forget({}, [LONGER])
-    # The other trial is running, and needs them.
-    assert len(made(root, "round-1/index-*")) == 1
-
-    # A scheduler must not stop a trial that is done: its last row comes with its model.
-    assert run(longer, "model-1", 1) == (first, False)
-    assert not (tmp_path / "model-1").exists()
-    second, over = run(longer, "model-1", 2)
-    assert over
-    assert set(second.metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
-    assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
-    Artifact.open(str(tmp_path / "model-1"), "model").verify()
-    assert made(root, "round-1/train-*") == shared
-    objective.forget(LONGER, [])
-    assert not made(root, "round-[12]/index-*")
-    assert not made(root, "round-[12]/passages-*")
-    assert len(made(root, "round-[12]/train-*")) == 2
-
-    # The default's best round is the first one of the other as well, and its vectors are needed to the end.
-    monkeypatch.setattr(tune_refresh, "best_round", lambda _, __, done: done[-1])
-    encoded: list[Folder] = []
-    encode = stage_calls.encode_passages
-    monkeypatch.setattr(stage_calls, "encode_passages", lambda *inputs: encoded.append(inputs[-2]) or encode(*inputs))
-    opened = Artifact.open(corpus, "corpus"), Artifact.open(dataset, "dataset")
-    place = tmp_path / "confirm"
-    confirming = partial(
-        RefreshConfirming, {DEFAULT: config, BEST: longer}, [config.seed + 1], *opened, Folder(str(place))
-    )
-    found = confirming(NullTracker()).run()
-    assert [one.split for one in found] == ["dev", "train"]
-    assert {row.measure for row in found[1].comparisons} == {"RR@10", "recall@5 (qrels)"}
-    # The splits to report on are searched once a system, with its best round.
-    assert [len(made(place, f"{name}-*/run-train-*")) for name in (DEFAULT, BEST)] == [1, 1]
-    assert not made(place, "*/passages-*")
-    assert len(encoded) == len({str(folder) for folder in encoded}) == 2
-    again = confirming(NullTracker()).run()
-    assert [one.by_seed for one in again] == [one.by_seed for one in found]
+        found = confirmed()
+        assert [one.split for one in found] == ["dev", "test"]
+        assert {row.measure for row in found[1].comparisons} == {"RR@10", "recall@5 (qrels)"}
+        assert {row.system for row in found[1].summaries} == {"default", "best"}
+        own = run.of(longer.model_copy(update={"seed": config.seed + 1}))
+        left = [node for arm in lay_out(own) for one in arm.rounds for node in one.nodes().values() if node.temporary]
+        assert not any(session.places.folder(node.kind, node.key).exists("manifest.json") for node in left)
+        assert [one.by_seed for one in confirmed()] == [one.by_seed for one in found]
 
 
-def test_side_by_side_takes_an_index_of_one_shard(config, tiny_data):
-    corpus = Artifact.open(tiny_data[0], "corpus")
-    sharded = config.model_copy(update={"index": config.index.model_copy(update={"shard_rows": 50})})
-    tune_refresh._check_shards(config, corpus, Shares(2, {"CPU": 4.0}))
-    tune_refresh._check_shards(sharded, corpus, Shares(1, {"CPU": 4.0}))
-    with pytest.raises(ConfigError, match=r"has \d+ shards: two trials that search at a time could each hold"):
-        tune_refresh._check_shards(sharded, corpus, Shares(2, {"CPU": 4.0}))
+def test_side_by_side_takes_an_index_of_one_shard(config: RunConfig) -> None:
+    def plan(rows: int) -> Any:
+        changed = config.model_copy(update={"index": config.index.model_copy(update={"shard_rows": rows})})
+        settings = {"objective": "refresh", "scheduler": {"name": "none"}, "space": {"model.scale": {"grid": [1, 2]}}}
+        return plan_search(build_space(settings, changed, "mine"))
+
+    check_shards(plan(1000), 120, Shares(2, {"CPU": 4.0}))
+    check_shards(plan(50), 120, Shares(1, {"CPU": 4.0}))
+    with pytest.raises(ConfigError, match=r"has 3 shards: two trials that search at a time could each hold"):
+        check_shards(plan(50), 120, Shares(2, {"CPU": 4.0}))
 
 
-def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config, tiny_data, tmp_path):
-    corpus, dataset = Folder(tiny_data[0]), Folder(tiny_data[1])
-    objective = RefreshObjective(config, dataset, corpus, Folder(str(tmp_path)), Shares(1, {"CPU": 2.0}))
-    objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])
+def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
+    objective = RefreshObjective(config, Shares(1, CAPACITY))
+    with ray_session(config.ray):
+        objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])
 
 
-def test_a_search_depends_on_judges_that_only_some_trials_use(config, tiny_data, tmp_path):
-    job: Any = SimpleNamespace(corpus=Folder(tiny_data[0]), dataset=Folder(tiny_data[1]))
-
-    def fingerprint(margin: float) -> str:
+def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig) -> None:
+    def key(margin: float) -> str:
         raw = config.model_dump(mode="json")
         raw["train"]["num_hard_negatives"] = 1
         raw["refresh"]["num_rounds"] = 2
@@ -132,7 +120,16 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config, tiny_data,
             "space": {"refresh.judges": {"choice": [[], ["margin"]]}},
         }
         plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
-        return refresh_task(job, plan, Shares(1, {"CPU": 2.0}), Folder(str(tmp_path)), "float32").identity.fingerprint
+        with open_session(plan.space.config) as session:
+            shares = Shares(1, CAPACITY)
+            return study(session, plan, "mine", RefreshObjective(plan.space.config, shares), shares).key
 
-    assert fingerprint(0.05) == fingerprint(0.05)
-    assert fingerprint(0.05) != fingerprint(0.2)
+    assert key(0.05) == key(0.05)
+    assert key(0.05) != key(0.2)
+
+
+def test_a_trial_declares_what_a_verb_declares(config: RunConfig) -> None:
+    with open_session(config) as session:
+        [verbs] = lay_out(session.recipe.run)
+        [trials] = lay_out(declare(config))
+        assert [one.nodes().keys() for one in verbs.rounds] == [one.nodes().keys() for one in trials.rounds]

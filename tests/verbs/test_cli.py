@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy():
 
 def test_reading_a_config_does_not_wait_for_pytorch():
     heavy = tuple(name for name in HEAVY if name != "pyarrow")
-    file = Path(raydr.__file__).parent / "graph" / "quickstart.yaml"
+    file = Path(raydr.__file__).parent / "verbs" / "quickstart.yaml"
     code = (
         f"import sys; from raydr.config.run import RunConfig; RunConfig.load({str(file)!r}); "
         f"print([m for m in {heavy!r} if m in sys.modules])"

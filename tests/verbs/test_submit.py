@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-import raydr
 from raydr.ops.submit import client
 from raydr.ops.submit.client import SubmittedJob
 from raydr.verbs import app
@@ -32,7 +32,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"config": config, "verb": verb, "arguments": arguments, **options})
         return SubmittedJob("j1", "http://head:8265")
 
-    monkeypatch.setattr(raydr, "submit", submit, raising=False)
+    monkeypatch.setattr(importlib.import_module("raydr.verbs.submit"), "submit", submit)
     monkeypatch.setattr(client, "follow", lambda job: SubmittedJob(job.submission_id, job.address, "FAILED", 3))
     return calls
 
@@ -45,12 +45,12 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
     config: str, sent: list[dict[str, Any]]
 ) -> None:
     result = invoke(
-        *(config, "train", "--set", "seed=3", "--overwrite", "--env", "A=b=c", "--require-env", "S"),
+        *(config, "train", "--set", "seed=3", "--again", "--env", "A=b=c", "--require-env", "S"),
         *("--entrypoint-num-cpus", "2", "--", "--name", "npc"),
     )
     assert result.exit_code == 3, result.output
     [call] = sent
-    assert call["arguments"] == ["--name", "npc", "--overwrite"]
+    assert call["arguments"] == ["--name", "npc", "--again"]
     assert (call["verb"], call["overrides"], call["env"]) == ("train", ["seed=3"], {"A": "b=c"})
     assert (call["require_env"], call["resources"]) == (["S"], {"num_cpus": 2.0, "memory": 0})
 
@@ -60,7 +60,7 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
     [
         (["train", "--", "--nmae", "x"], "No such option: --nmae"),
         (["why"], "Missing argument"),
-        (["inspect", "--overwrite"], "No such option"),
+        (["inspect", "--again"], "No such option"),
         (["fly"], "is no verb"),
         (["submit"], "is no verb"),
         (["train", "--env", "HF_TOKEN"], "--require-env HF_TOKEN"),

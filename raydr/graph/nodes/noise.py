@@ -99,7 +99,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             inputs["dataset"].rows(f"qrels/{split}") if on_pairs else inputs["negatives"].rows(f"negatives/{split}")
         ),
         unit="pairs" if on_pairs else "candidates",
-        asks_model=True,
+        asks_model=model is not None,
         demand=encoders(run.config),
     )
 

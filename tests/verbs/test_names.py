@@ -1,0 +1,153 @@
+"""Names, and what ``--again``, ``--dry-run`` and ``gc`` do with what they point to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_runs import small_run
+from typer.testing import CliRunner
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.errors import ArtifactError, FingerprintError
+from raydr.graph.places import Places
+from raydr.store.folder import ASIDE
+from raydr.verbs import app
+
+
+@pytest.fixture
+def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
+    def parse(num_epochs: int = 1, **sections: Any) -> RunConfig:
+        train = {"num_epochs": num_epochs, "num_hard_negatives": 0, "batch_size": 20}
+        settings: dict[str, Any] = {"negatives": None, "train": train, "inject_noise": {"share": 0.25}} | sections
+        return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
+
+    return parse
+
+
+def test_a_name_moves_only_when_asked_and_the_old_artefact_stays(configure: Any, capsys: Any) -> None:
+    one, five = configure(1), configure(5)
+    places = Places.of(one.workdir)
+    [first] = raydr.train(one)
+    with pytest.raises(FingerprintError, match=r"models/trained: train\.num_epochs was 1, is 5\n.*--again"):
+        raydr.train(five)
+    # A later stage does not train by accident either.
+    with pytest.raises(FingerprintError, match=r"models/trained: train\.num_epochs was 1, is 5"):
+        raydr.encode(five)
+    [other] = raydr.train(five, name="five")
+    assert places.open("models/five", "model").fingerprint == other.fingerprint != first.fingerprint
+    assert places.open("models/trained", "model").fingerprint == first.fingerprint
+    capsys.readouterr()
+    raydr.train(five, again=True)
+    # It was there under its key: only the name moves.
+    assert "nothing to make" in capsys.readouterr().err
+    assert places.open("models/trained", "model").fingerprint == other.fingerprint
+    assert first.folder.exists("manifest.json")
+    assert Path(one.workdir, "models", "trained").resolve() == Path(other.folder.root)
+
+
+def test_again_with_the_same_settings_sets_the_old_one_aside_and_gc_removes_it(configure: Any, capsys: Any) -> None:
+    config = configure()
+    [before] = raydr.train(config)
+    data = Places.of(config.workdir).open("dataset-noisy", "dataset").manifest.created
+    capsys.readouterr()
+    [after] = raydr.train(config, again=True)
+    said = capsys.readouterr().err
+    assert "train-trained: asked for again" in said
+    # Only what was asked for is made again.
+    assert "1 artefact to make" in said
+    assert Places.of(config.workdir).open("dataset-noisy", "dataset").manifest.created == data
+    assert (after.fingerprint, after.folder.root) == (before.fingerprint, before.folder.root)
+    raydr.train(configure(2), again=True)
+
+    found = raydr.gc(config)
+    assert {(one.kind, one.why) for one in found} == {
+        ("model", "was set aside when it was made anew"),
+        ("model", "no name reaches it"),
+    }
+    assert sum(ASIDE in one.folder.root for one in found) == 1
+    assert all(one.folder.exists() and one.num_bytes > 10_000 for one in found)
+    raydr.gc(config, yes=True)
+    assert not any(one.folder.exists() for one in found)
+    assert raydr.gc(config) == []
+    # What names reach is whole.
+    for name in Places.of(config.workdir).names():
+        pointer = Places.of(config.workdir).pointer(name)
+        assert pointer is not None
+        Places.of(config.workdir).open(name, pointer.kind).verify()
+
+
+VERBS: dict[str, dict[str, Any]] = {
+    "quickstart": {},
+    "prepare": {},
+    "inject_noise": {},
+    "mine": {},
+    "judge": {"judge": ["margin", "consistency"]},
+    "train": {},
+    "encode": {},
+    "index": {},
+    "search": {},
+    "import_run": {"file": "FILE", "system": "lucene"},
+    "evaluate": {},
+    "refresh": {},
+    "audit": {},
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_dry_run_lists_what_would_be_made_and_makes_nothing(
+    configure: Any, tmp_path: Path, capsys: Any, verb: str
+) -> None:
+    config = configure(train={"num_epochs": 1})
+    (tmp_path / "a.trec").write_text("q50 Q0 p050 1 2.5 x\n")
+    options = {name: str(tmp_path / "a.trec") if value == "FILE" else value for name, value in VERBS[verb].items()}
+    assert not getattr(raydr, verb)(config, **options, dry_run=True)
+    said = capsys.readouterr().err
+    assert "to make:" in said
+    assert ": new" in said
+    # Facts are found out, and kept.
+    assert {path.name for path in Path(config.workdir).glob("*")} <= {"facts"}
+
+
+def test_every_verb_with_a_dry_run_is_looked_at() -> None:
+    commands = CliRunner()
+    having = {
+        verb.name
+        for verb in app.registered_commands
+        if verb.name and "--dry-run" in commands.invoke(app, [verb.name, "--help"]).output
+    }
+    assert having == {verb.replace("_", "-") for verb in VERBS}
+
+
+def test_what_is_there_needs_neither_ray_nor_mlflow(configure: Any, tmp_path: Path) -> None:
+    config = configure()
+    raydr.evaluate(config)
+    tracked = config.model_copy(update={"tracking": config.tracking.model_copy(update={"enabled": True})})
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tracked.model_dump(mode="json")))
+    code = (
+        "import sys, raydr\n"
+        f"config = raydr.RunConfig.load({str(file)!r})\n"
+        "raydr.train(config); raydr.encode(config); raydr.search(config)\n"
+        "print([name for name in ('ray', 'mlflow', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("nothing to make") == 3
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_working_folder_of_before_is_refused_and_left_alone(configure: Any, tmp_path: Path) -> None:
+    config = configure()
+    old = Path(config.workdir) / "corpus"
+    old.mkdir(parents=True)
+    (old / "manifest.json").write_text("{}")
+    for verb in (raydr.train, raydr.report, raydr.gc, raydr.refresh):
+        with pytest.raises(ArtifactError, match=r"was made by an earlier raydr.* set another workdir"):
+            verb(config)
+    assert [path.name for path in Path(config.workdir).iterdir()] == ["corpus"]

@@ -93,7 +93,7 @@ def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_
         fit(training, tiny_data, tmp_path / "model", dying)
     artifact = fit(training, tiny_data, tmp_path / "model", going_on)
     assert dying.epochs == [1, 2, 3]
-    assert going_on.messages[0].startswith("going on from epoch 4")
+    assert going_on.messages[1].startswith("going on from epoch 4")
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
@@ -110,7 +110,7 @@ def test_a_longer_warm_up_goes_on_from_a_shorter_one_with_the_same_result(tiny_d
     longer = {"loss": {"name": "npc", "warmup_epochs": 2}}
     recorder = Recorder()
     fit(training_of(tiny_checkpoint, **shared, **longer), tiny_data, tmp_path / "long", recorder)
-    assert recorder.messages[0].startswith("plain NCE up to epoch 1 is there")
+    assert recorder.messages[1].startswith("plain NCE up to epoch 1 is there")
     fit(training_of(tiny_checkpoint, **longer), tiny_data, tmp_path / "alone", Recorder(), warmups="elsewhere")
     for name, tensor in weights(tmp_path / "long").items():
         torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=1e-5, atol=1e-7)

@@ -14,6 +14,7 @@ from made_stage import make
 from training.harness import model_config, run_alone
 
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.threads import torch_threads
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.stages.train_worker import _go_on
@@ -97,7 +98,8 @@ def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
-    _, expected = run_alone(tiny_data, training.model, SETTINGS)
+    with torch_threads(int(training.train.cpus_per_worker)):
+        _, expected = run_alone(tiny_data, training.model, SETTINGS)
     for name, tensor in weights(tmp_path / "model").items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray import tune
+from ray import cloudpickle, tune
 
 from raydr.errors import TuningError
 from raydr.runtime.console import progress_bar
@@ -23,6 +24,9 @@ from raydr.tuning.resources import Split, describe_booked
 from raydr.tuning.trial import REASON, TrialProcess, follow_training, outside
 from raydr.tuning.trials import WAITED
 from tuning.made_space import make_config
+
+# Processes of Ray do not find the packages of the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 #: Seconds between two looks at Ray's CPUs, and looks until they have to be back.
 POLL_S, LOOKS = 0.1, 600

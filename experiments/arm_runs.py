@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.arms import ArmData, ArmOptions, ArmResult, run_arm
+from experiments.tasks import fetch
 from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import progress_bar, say
-from raydr.stages.tasks import fetch
 from raydr.store.artifact import Artifact, fingerprint_of
 from raydr.training.config import NEUTRAL
 
@@ -43,7 +43,7 @@ class Arm:
 
     def key(self, seed: int) -> str:
         """What tells the results of two settings apart; where results and models lie plays no part."""
-        settings = self.config.fingerprint_settings(include=_SECTIONS, exclude=_NEUTRAL)
+        settings = self.config.model_dump(mode="json", include=_SECTIONS, exclude=_NEUTRAL)
         mined = self.data.negatives
         # How candidates were mined stands in sections that an arm does not depend on otherwise.
         candidates = [] if mined is None else [Artifact.open(mined, "negatives").fingerprint]

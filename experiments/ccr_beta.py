@@ -17,11 +17,11 @@ from experiments.arm_runs import Arm, model_folder, run_arms
 from experiments.arms import ArmData
 from experiments.noisy_pairs import make_data
 from experiments.passage_kinds import KindScores, kinds_picture, kinds_table, sample_kinds, score_kinds
+from experiments.tasks import fetch
 from raydr.config.run import RunConfig
 from raydr.graph.session import Session, open_session
 from raydr.losses.rcl import RCL
 from raydr.runtime.console import say
-from raydr.stages.tasks import fetch
 from raydr.store.folder import Folder
 
 

@@ -18,6 +18,7 @@ from experiments.arm_runs import Arm
 from experiments.arms import DETECTORS, ArmData, EpochListener, PreparedArm, prepare_arm
 from experiments.noisy_pairs import BASELINE, make_data
 from experiments.tables import Table, write_markdown
+from experiments.tasks import results
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
@@ -25,7 +26,6 @@ from raydr.noise.perplexity import Perplexities
 from raydr.pages.noise_plots import DetectedPairs, detection_panel
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
-from raydr.stages.tasks import results
 from raydr.training.checkpoint import Progress
 from raydr.training.config import PairDetectionConfig
 from raydr.training.detection import PairDetector

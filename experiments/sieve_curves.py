@@ -30,6 +30,7 @@ from experiments.candidate_scores import (
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
 from experiments.noisy_pairs import make_data
 from experiments.tables import Table, write_markdown
+from experiments.tasks import fetch
 from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
 from raydr.graph.judging import asked_model
@@ -45,7 +46,6 @@ from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
-from raydr.stages.tasks import fetch
 from raydr.training.checkpoint import Progress
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def score_all(
 
     def asked(judge: Judge, changed: JudgeConfig) -> Node:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        node = asked_model(run, judge, candidates, split, retriever)
+        node = asked_model(run, judge, candidates, split, retriever, candidates)
         assert node is not None
         return node
 

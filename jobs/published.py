@@ -20,19 +20,22 @@ class PublishedRow(Config):
     """One row of a paper's table."""
 
     source: str
-    #: Key of :attr:`Published.definitions`.
     definition: str
-    #: Points that a run may differ by and still agree.
+    """Key of :attr:`Published.definitions`."""
+
     tolerance: float
-    #: In percent, by the label of the measure.
+    """Points that a run may differ by and still agree."""
+
     figures: dict[str, float]
+    """In percent, by the label of the measure."""
 
 
 class Published(Config):
     """The file of published figures."""
 
-    #: What a figure counts, by name.
     definitions: dict[str, str]
+    """What a figure counts, by name."""
+
     recipes: dict[str, PublishedRow | Literal["none published"]]
 
     @classmethod

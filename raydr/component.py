@@ -26,10 +26,6 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    def fingerprint_settings(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """The settings as a fingerprint takes them, JSON values; arguments as of pydantic's ``model_dump``."""
-        return self.model_dump(mode="json", include=include, exclude=exclude)
-
     @model_validator(mode="before")
     @classmethod
     def _keep_defaults_of_sections(cls, given: Any) -> Any:
@@ -58,10 +54,11 @@ class Component(Config):
 
     name: str
 
-    #: The package whose modules define the subclasses; set on the base class of each kind.
     package: ClassVar[str]
-    #: What the kind is called in messages, for example ``loss``.
+    """The package whose modules define the subclasses; set on the base class of each kind."""
+
     kind: ClassVar[str]
+    """What the kind is called in messages, for example ``loss``."""
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:

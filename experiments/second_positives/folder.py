@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from experiments.second_positives.answers import find_answers
@@ -115,15 +116,16 @@ def make_second_positives(dataset: Dataset, corpus: Corpus, settings: Settings) 
     """
     queries = dataset.queries(settings.split)
     judged = read_judged(queries, dataset.qrels(settings.split), settings.answer_match, settings.answer_query_prefixes)
-    new: list[NewPassage] = []
-    rows: list[SecondPositive] = []
     lookup = partial(_lookup, corpus)
     golds = lookup(sorted({one for ids in judged.positives.values() for one in ids}))
+    made = []
     if "recut" in settings.sources:
-        _add(recut(judged, lookup, settings.recut_words, settings.seed), new, rows)
+        made.append(recut(judged, lookup, settings.recut_words, settings.seed))
     if "renamed" in settings.sources:
-        _add(rename_positives(judged, golds, settings.seed), new, rows)
-    new, rows = _without_copies(corpus, new, rows)
+        made.append(rename_positives(judged, golds, settings.seed))
+    new, rows = _without_copies(
+        corpus, [one for new, _ in made for one in new], [row for _, rows in made for row in rows]
+    )
     if "answer" in settings.sources:
         questions = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
         rows += find_answers(judged, questions, golds, corpus.parts(), settings.answer_overlap)
@@ -152,13 +154,6 @@ class _WithSecondPositives(Exported):
             yield replace(question, judgments=question.judgments | further, negatives=negatives)
 
 
-def _add(
-    found: tuple[list[NewPassage], list[SecondPositive]], new: list[NewPassage], rows: list[SecondPositive]
-) -> None:
-    new.extend(found[0])
-    rows.extend(found[1])
-
-
 def _lookup(corpus: Corpus, passage_ids: list[str]) -> dict[str, Passage]:
     found = corpus.find(passage_ids)
     there = [at for at, row in enumerate(found.tolist()) if row >= 0]
@@ -182,7 +177,8 @@ def _without_copies(
             f"first is {taken[0]!r}: does it hold second positives already? Start from the data without them"
         )
     titles, texts = [one.passage.title for one in new], [one.passage.text for one in new]
-    copies = corpus.has_contents(hash_content(pa.array(titles, pa.string()), pa.array(texts, pa.string()))).tolist()
+    contents = hash_content(pa.array(titles, pa.string()), pa.array(texts, pa.string()))
+    copies = np.isin(contents, corpus.content_hashes(np.arange(len(corpus)))).tolist()
     kept = [one for one, copy in zip(new, copies, strict=True) if not copy]
     kept_ids = {one.passage.passage_id for one in kept}
     return kept, [row for row in rows if row.passage_id in kept_ids]

@@ -15,14 +15,19 @@ from raydr.noise.judges.base import Judge
 class JudgeConfig(Config):
     """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""
 
-    #: The judges, in order; each gives its own verdicts, which are then put together.
     judges: list[Annotated[Judge, Pluggable()]] = []
-    #: The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask.
+    """The judges, in order; each gives its own verdicts, which are then put together."""
+
     model: str = "trained"
-    #: ``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for ``margin``).
+    """The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask."""
+
     scores: Literal["model", "miner"] = "model"
-    #: The embedding model that the judge ``guide`` asks.
+    """``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for
+    ``margin``)."""
+
     guide: ModelConfig = ModelConfig()
+    """The embedding model that the judge ``guide`` asks."""
+
     sieve: SieveConfig = SieveConfig()
     classifier: ClassifierConfig = ClassifierConfig()
 

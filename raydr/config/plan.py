@@ -10,34 +10,42 @@ from raydr.component import Config
 class DeviceFigures(Config):
     """A device that is not at hand."""
 
-    #: What it is called in the plan.
     name: str
-    #: Operations a second that it reaches in matrix products, in the arithmetic that is used.
+    """What it is called in the plan."""
+
     flops: float = Field(gt=0)
-    #: Share of them that an encoder reaches.
+    """Operations a second that it reaches in matrix products, in the arithmetic that is used."""
+
     utilisation: float = Field(default=0.4, gt=0, le=1)
+    """Share of them that an encoder reaches."""
 
 
 class Prices(Config):
     """What an hour costs; what has no price is not counted."""
 
-    #: Of one CPU.
     cpu_hour: float | None = Field(default=None, ge=0)
-    #: Of one GPU.
+    """Of one CPU."""
+
     gpu_hour: float | None = Field(default=None, ge=0)
-    #: Printed beside the sums.
+    """Of one GPU."""
+
     currency: str = "USD"
+    """Printed beside the sums."""
 
 
 class PlanConfig(Config):
     """How ``raydr plan`` estimates."""
 
-    #: Passages that are read for the estimate, spread evenly over the corpus.
     sample_passages: int = Field(default=4000, ge=10)
-    #: Seconds that the model is tried in encoding, and again in training.
+    """Passages that are read for the estimate, spread evenly over the corpus."""
+
     probe_seconds: float = Field(default=6, gt=0)
-    #: A corpus of so many passages, like those of the prepared one, instead of the prepared one.
+    """Seconds that the model is tried in encoding, and again in training."""
+
     num_passages: int | None = Field(default=None, ge=1)
-    #: Encode and train on a device with these figures instead of trying the one that is there.
+    """A corpus of so many passages, like those of the prepared one, instead of the prepared one."""
+
     device: DeviceFigures | None = None
+    """Encode and train on a device with these figures instead of trying the one that is there."""
+
     prices: Prices = Prices()

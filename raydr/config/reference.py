@@ -1,16 +1,19 @@
 """All settings of a run, read from the config classes: key, type, default, and the words beside the field.
 
-What a setting means stands once, in the ``#:`` comment above its field or under ``Args:`` of its class.
+What a setting means stands once, in the docstring under its field.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import re
 import types
 import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -19,7 +22,6 @@ from pydantic.fields import FieldInfo
 from raydr.component import Component, Config, Pluggable
 
 _BOUNDS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
-_ARGUMENT = re.compile(r"^        (\w+): (.*)$")
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 
 
@@ -227,37 +229,26 @@ def _about(config: type[Config]) -> str:
 
 
 def _meaning(config: type[Config], name: str) -> str:
-    """The comment above a field, or what a docstring says of it: of the class itself or one that it is derived from."""
-    owners = [one for one in config.__mro__ if name in vars(one).get("__annotations__", {})]
-    found = (text for one in owners for text in (_comment(one, name), _argument(one, name)) if text)
-    text = _plain(next(found, "") or _argument(config, name))
-    # A symbol of a formula stays as it is.
-    return text if text[1:2] == " " else text[:1].upper() + text[1:]
+    """The docstring under a field, of the class itself or of one that it is derived from."""
+    owners = (one for one in config.__mro__ if issubclass(one, Config))
+    return _plain(next((found[name] for one in owners if name in (found := _attribute_docstrings(one))), ""))
 
 
-def _comment(owner: type, name: str) -> str:
-    lines = inspect.getsource(owner).splitlines()
-    at = next(number for number, line in enumerate(lines) if re.match(rf"    {name}\s*:", line))
-    first = at
-    while lines[first - 1].strip().startswith("#:"):
-        first -= 1
-    return " ".join(line.strip().removeprefix("#:").strip() for line in lines[first:at])
+@functools.cache
+def _attribute_docstrings(config: type[Config]) -> dict[str, str]:
+    """The docstrings under the attributes of a class, each in one line.
 
-
-def _argument(owner: type, name: str) -> str:
-    found: list[str] = []
-    for line in (owner.__doc__ or "").splitlines():
-        start = _ARGUMENT.match(line)
-        if start:
-            if found:
-                break
-            if start[1] == name:
-                found.append(start[2])
-        elif found and line.startswith("            "):
-            found.append(line.strip())
-        elif found:
-            break
-    return " ".join(found)
+    Pydantic's ``use_attribute_docstrings`` gives the same, but parses every class when it is imported: 0.1 s or more
+    in each process of a run, for what only the reference shows.
+    """
+    found = {}
+    (tree,) = ast.parse(inspect.getsource(config)).body
+    assert isinstance(tree, ast.ClassDef)
+    for attribute, below in pairwise(tree.body):
+        match attribute, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                found[name] = " ".join(text.split())
+    return found
 
 
 def _plain(text: str) -> str:

@@ -12,10 +12,12 @@ from raydr.component import Config
 class RoundChanges(Config):
     """What one round does otherwise than the run's sections and the section ``refresh`` say."""
 
-    #: Changes to the section ``negatives``: another window, another depth.
     negatives: dict[str, Any] = {}
-    #: Changes to the section ``train``: other negatives a query, another mixture, another loss.
+    """Changes to the section ``negatives``: another window, another depth."""
+
     train: dict[str, Any] = {}
+    """Changes to the section ``train``: other negatives a query, another mixture, another loss."""
+
     judges: list[str] | None = None
     start: Literal["last", "scratch"] | None = None
     optimizer: Literal["fresh", "kept"] | None = None
@@ -28,30 +30,40 @@ class RefreshConfig(Config):
     the model of the round before it.
     """
 
-    #: Rounds of training, encoding, searching and mining.
     num_rounds: int = Field(default=3, ge=1)
-    #: Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null.
+    """Rounds of training, encoding, searching and mining."""
+
     judges: list[str] | None = None
-    #: Where a round's training starts: from the model of the round before, or from ``model.checkpoint``.
+    """Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null."""
+
     start: Literal["last", "scratch"] = "last"
-    #: Whether a round that starts from the last model goes on with its optimiser's moments.
+    """Where a round's training starts: from the model of the round before, or from ``model.checkpoint``."""
+
     optimizer: Literal["fresh", "kept"] = "fresh"
-    #: The cross-encoder of the judge ``classifier``: trained once, on the candidates of the first round that asks it,
-    #: or anew in each round, on that round's candidates.
+    """Whether a round that starts from the last model goes on with its optimiser's moments."""
+
     classifier: Literal["once", "each_round"] = "once"
-    #: Splits that are searched and evaluated after each round; the dev split and the test splits if empty.
+    """The cross-encoder of the judge ``classifier``: trained once, on the candidates of the first round that asks it,
+    or anew in each round, on that round's candidates."""
+
     evaluate_splits: list[str] = []
-    #: The measure on the dev split that says which round is best; the first of ``evaluate.measures`` if empty.
+    """Splits that are searched and evaluated after each round; the dev split and the test splits if empty."""
+
     measure: str = ""
-    #: Rounds without a better dev measure after which no further one is begun; all are done if null.
+    """The measure on the dev split that says which round is best; the first of ``evaluate.measures`` if empty."""
+
     patience: int | None = Field(default=None, ge=1)
-    #: Rounds, counted from the last, whose passage vectors and indexes are kept; all if null. Models, runs, negatives
-    #: and verdicts always stay.
+    """Rounds without a better dev measure after which no further one is begun; all are done if null."""
+
     keep_vectors: int | None = Field(default=None, ge=1)
-    #: By number, from 1.
+    """Rounds, counted from the last, whose passage vectors and indexes are kept; all if null. Models, runs, negatives
+    and verdicts always stay."""
+
     rounds: dict[Annotated[int, Field(ge=1)], RoundChanges] = {}
-    #: Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once.
+    """By number, from 1."""
+
     arms: dict[str, dict[str, Any]] = {}
+    """Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once."""
 
     @field_validator("arms")
     @classmethod

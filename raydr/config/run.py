@@ -39,17 +39,22 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class RunConfig(Config):
     """A run: what to read, how to learn, where to put it."""
 
-    #: Name of the run, in MLflow and on pages.
     name: str = Field(default="raydr", pattern=rf"^{NAME.pattern}$")
-    #: Where the artefacts go: a local folder or an fsspec URL.
+    """Name of the run, in MLflow and on pages."""
+
     workdir: str = "work"
-    #: Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals.
+    """Where the artefacts go: a local folder or an fsspec URL."""
+
     seed: int = Field(default=0, ge=0)
+    """Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals."""
+
     data: DataConfig
-    #: Make the training split noisy on purpose, and keep the truth; off if null.
     inject_noise: NoiseInjectionConfig | None = None
-    #: Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data.
+    """Make the training split noisy on purpose, and keep the truth; off if null."""
+
     negatives: NegativesConfig | None = None
+    """Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data."""
+
     bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -62,8 +67,8 @@ class RunConfig(Config):
     plan: PlanConfig = PlanConfig()
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
-    #: Further trainings to compare with, by name: what differs in the section ``train``.
     variants: dict[str, dict[str, Any]] = {}
+    """Further trainings to compare with, by name: what differs in the section ``train``."""
 
     @model_validator(mode="before")
     @classmethod

@@ -13,27 +13,34 @@ from raydr.data.readers.base import Reader
 class DataConfig(Config):
     """What ``raydr prepare`` reads."""
 
-    #: The format of the data, and where it is.
     reader: Annotated[Reader, Pluggable()]
-    #: Rows that may be left out because they are malformed; the rest of them is in the quarantine file.
+    """The format of the data, and where it is."""
+
     max_bad_rows: int = Field(default=0, ge=0)
-    #: Keep only so many queries of a split, chosen by (seed, query_id); for small trials.
+    """Rows that may be left out because they are malformed; the rest of them is in the quarantine file."""
+
     max_queries: dict[str, Annotated[int, Field(ge=1)]] = {}
-    #: Passages in one part; a part is the unit of work of encoding.
+    """Keep only so many queries of a split, chosen by (seed, query_id); for small trials."""
+
     part_rows: int = Field(default=10_000, ge=1)
-    #: Name of the split to train on.
+    """Passages in one part; a part is the unit of work of encoding."""
+
     train_split: str = "train"
-    #: Name of the split that chooses checkpoints and settings.
+    """Name of the split to train on."""
+
     dev_split: str = "dev"
-    #: Splits that are searched and evaluated.
+    """Name of the split that chooses checkpoints and settings."""
+
     test_splits: list[str] = ["test"]
+    """Splits that are searched and evaluated."""
 
 
 class NoiseInjectionConfig(Config):
     """Noise put into the training split on purpose, with the truth kept in columns."""
 
-    #: ``mismatched``: the positive is replaced by an unrelated passage; ``false_negatives``: known positives
-    #: of queries with several are planted among the hard negatives.
     kind: Literal["mismatched", "false_negatives"] = "mismatched"
-    #: Share of the pairs (or of the queries with several positives) that is made noisy.
+    """``mismatched``: the positive is replaced by an unrelated passage; ``false_negatives``: known positives of queries
+    with several are planted among the hard negatives."""
+
     share: float = Field(default=0.2, ge=0, le=1)
+    """Share of the pairs (or of the queries with several positives) that is made noisy."""

@@ -148,10 +148,6 @@ class Corpus:
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         return np.asarray(self._array("content_hash")[rows], dtype=np.uint64)
 
-    def has_contents(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these contents some passage of the corpus has."""
-        return np.isin(hashes, np.asarray(self._array("content_hash")))
-
     def _take(self, rows: NDArray[np.int64], column: str) -> list[str]:
         values: list[str] = [""] * len(rows)
         part_of = np.searchsorted(self.starts, rows, side="right") - 1

@@ -1,4 +1,4 @@
-"""What is in a data set: counts, lengths in tokens, and what looks wrong."""
+"""Looking at a data set: counting, and measuring lengths in tokens."""
 
 from __future__ import annotations
 
@@ -10,190 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.component import Config
 from raydr.data.corpus import Corpus
+from raydr.data.inspection_report import AnswerReport, Example, SplitReport, measure_lengths
 from raydr.data.subset import choose_queries
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule
 
 #: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
 TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
 
-_EDGES = (0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-_PERCENTILES = (50, 90, 95, 99)
 _PURPOSE = "inspect"
-
-
-class Lengths(Config):
-    """Lengths in tokens of a sample, special tokens and prefix included."""
-
-    num_sampled: int
-    mean: float
-    #: By percentile, for example ``{"50": 93, ...}``.
-    percentiles: dict[str, int]
-    longest: int
-    #: How many texts have from ``edges[i]`` to below ``edges[i + 1]`` tokens; the last bin is open.
-    edges: list[int]
-    histogram: list[int]
-    #: The configured length, and the share of texts that it cuts.
-    max_length: int
-    share_truncated: float
-
-
-class CorpusReport(Config):
-    """The passages."""
-
-    num_passages: int
-    #: Passages with the title and text of an earlier one, after folding case and white space.
-    num_duplicates: int
-    num_empty_texts: int
-    num_empty_titles: int
-    lengths: Lengths
-
-
-class AnswerReport(Config):
-    """Whether passages contain an answer of their query, over a sample of the queries with answers."""
-
-    match: MatchRule
-    num_queries: int
-    #: Queries none of whose positives has an answer.
-    num_queries_without_answer_in_positives: int
-    num_negatives: int
-    #: Likely false negatives.
-    num_negatives_with_answer: int
-
-
-class SplitReport(Config):
-    """Queries, judgments and negatives of one split."""
-
-    num_queries: int
-    num_judgments: int
-    num_positives: int
-    num_queries_without_positive: int
-    most_positives: int
-    #: Queries whose text another query of the split has too, after folding case and white space.
-    num_queries_with_repeated_text: int
-    num_empty_queries: int
-    #: Judgments that name a passage that is not in the corpus, or a query that is not in the split.
-    num_judgments_of_missing_passages: int
-    num_judgments_of_missing_queries: int
-    missing_passages: list[str]
-    #: Queries that have a positive passage in common with another query.
-    num_queries_sharing_a_positive: int
-    num_negatives: int
-    num_queries_with_negatives: int
-    #: Negatives that are copies of a positive of their query, or the positive itself.
-    num_negatives_equal_to_a_positive: int
-    #: Judgments and negatives with noise put in on purpose, by kind.
-    noise: dict[str, int]
-    answers: AnswerReport | None
-    lengths: Lengths
-
-
-class Example(Config):
-    """One query as a reader sees it."""
-
-    split: str
-    query_id: str
-    query: str
-    answers: list[str] | None
-    positive_id: str
-    positive: str
-    #: Provenance of the positive: file and line.
-    source: str
-    negative_id: str | None
-    negative: str | None
-
-
-class InspectionReport(Config):
-    """Everything that ``raydr inspect`` shows."""
-
-    corpus_fingerprint: str
-    dataset_fingerprint: str
-    corpus: CorpusReport
-    splits: dict[str, SplitReport]
-    examples: list[Example]
-
-    def findings(self) -> list[str]:
-        """What deserves a look, one sentence each, with what to do."""
-        found = []
-        if self.corpus.num_empty_texts:
-            found.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
-        if self.corpus.num_duplicates:
-            share = self.corpus.num_duplicates / self.corpus.num_passages
-            found.append(
-                f"{self.corpus.num_duplicates:,} passages ({share:.1%}) are copies of others: a copy of a positive is "
-                "never used as its negative, but counts as a miss in recall"
-            )
-        found += _truncation("passages", "passage", self.corpus.lengths)
-        for split, report in self.splits.items():
-            found += _split_findings(split, report)
-        return found
-
-
-def _split_findings(split: str, report: SplitReport) -> list[str]:
-    found = []
-    if report.num_judgments_of_missing_passages:
-        found.append(
-            f"{split}: {report.num_judgments_of_missing_passages:,} judgments name passages that the corpus does not "
-            f"have, such as {report.missing_passages[0]!r}: prepare with the corpus that belongs to them"
-        )
-    if report.num_judgments_of_missing_queries:
-        found.append(f"{split}: {report.num_judgments_of_missing_queries:,} judgments name queries it does not have")
-    if report.num_queries_without_positive:
-        found.append(
-            f"{split}: {report.num_queries_without_positive:,} queries have no positive: training leaves them out"
-        )
-    if report.num_negatives_equal_to_a_positive:
-        found.append(
-            f"{split}: {report.num_negatives_equal_to_a_positive:,} negatives are a positive of their query or a copy "
-            "of one: training leaves them out"
-        )
-    if report.answers is not None and report.answers.num_negatives_with_answer:
-        share = report.answers.num_negatives_with_answer / report.answers.num_negatives
-        found.append(f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them")
-    return found + _truncation(f"{split} queries", "query", report.lengths)
-
-
-def _truncation(what: str, side: str, lengths: Lengths) -> list[str]:
-    if lengths.share_truncated < 0.01:
-        return []
-    return [
-        f"{lengths.share_truncated:.1%} of the {what} are longer than model.{side}.max_length ({lengths.max_length}) "
-        f"and are cut; 99 % would fit into {lengths.percentiles['99']} tokens"
-    ]
-
-
-def measure_lengths(lengths: NDArray[np.int64], max_length: int) -> Lengths:
-    """Summarise token counts.
-
-    >>> found = measure_lengths(np.array([3, 9, 30, 70]), max_length=32)
-    >>> found.share_truncated, found.percentiles["50"], found.histogram[:5]
-    (0.25, 9, [1, 1, 1, 0, 1])
-    """
-    if not len(lengths):
-        none = [0] * len(_EDGES)
-        return Lengths(
-            num_sampled=0,
-            mean=0,
-            percentiles={str(at): 0 for at in _PERCENTILES},
-            longest=0,
-            edges=list(_EDGES),
-            histogram=none,
-            max_length=max_length,
-            share_truncated=0,
-        )
-    levels = np.percentile(lengths, _PERCENTILES, method="inverted_cdf")
-    counts, _ = np.histogram(lengths, bins=[*_EDGES, np.inf])
-    return Lengths(
-        num_sampled=len(lengths),
-        mean=round(float(lengths.mean()), 2),
-        percentiles={str(at): int(level) for at, level in zip(_PERCENTILES, levels, strict=True)},
-        longest=int(lengths.max()),
-        edges=list(_EDGES),
-        histogram=counts.tolist(),
-        max_length=max_length,
-        share_truncated=round(float((lengths > max_length).mean()), 6),
-    )
 
 
 def count_blank(column: pa.ChunkedArray) -> int:

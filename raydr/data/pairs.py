@@ -19,22 +19,29 @@ _NEGATIVE = re.compile(r"negative(_\d+)?")
 class PairColumns(Config):
     """Names of the columns; an empty name means that there is none."""
 
-    #: The query's text.
     query: str = "query"
-    #: The text of its positive.
+    """The query's text."""
+
     positive: str = "positive"
-    #: Columns that hold a negative or a list of negatives each, the hardest first.
+    """The text of its positive."""
+
     negatives: list[str] = []
-    #: Its id; made from the text without one.
+    """Columns that hold a negative or a list of negatives each, the hardest first."""
+
     query_id: str = ""
-    #: Title and id of the positive.
+    """Its id; made from the text without one."""
+
     title: str = ""
-    #: See ``title``.
+    """Title and id of the positive."""
+
     passage_id: str = ""
-    #: Answer strings.
+    """See ``title``."""
+
     answers: str = ""
-    #: The split of the row; empty: files say it.
+    """Answer strings."""
+
     split: str = ""
+    """The split of the row; empty: files say it."""
 
 
 def rows_of_pair(record: Mapping[str, Any], layout: Layout, columns: PairColumns, split: str, line: int) -> list[Row]:

@@ -37,12 +37,14 @@ class SourceRecord(Config):
 
     parts: dict[str, Part]
     num_bad: int
-    #: The first bad rows, for messages.
     examples: list[BadRow]
-    #: Copies of passages met again in the same source.
+    """The first bad rows, for messages."""
+
     num_merged: int
-    #: Queries that belong to no split.
+    """Copies of passages met again in the same source."""
+
     num_unused: int
+    """Queries that belong to no split."""
 
     def is_complete(self, done: Mapping[str, Part]) -> bool:
         return all(done.get(name) == part for name, part in self.parts.items())

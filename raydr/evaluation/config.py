@@ -12,17 +12,23 @@ from raydr.component import Config
 class EvaluateConfig(Config):
     """Which measures, and how their uncertainty is shown."""
 
-    #: Measures in ir-measures' notation, against the qrels.
     measures: list[str] = ["R@1", "R@5", "R@20", "R@100", "RR@10", "nDCG@10", "AP"]
-    #: Cut-offs of answer-in-passage accuracy, where the queries have answers.
+    """Measures in ir-measures' notation, against the qrels."""
+
     answer_cutoffs: list[int] = [1, 5, 20, 100]
-    #: How answers are compared: as normalised token sequences, or as regular expressions.
+    """Cut-offs of answer-in-passage accuracy, where the queries have answers."""
+
     answer_match: Literal["string", "regex"] = "string"
-    #: Only queries whose id starts with one of these count for answer accuracy; all if empty.
+    """How answers are compared: as normalised token sequences, or as regular expressions."""
+
     answer_query_prefixes: list[str] = []
-    #: Of the bootstrap intervals.
+    """Only queries whose id starts with one of these count for answer accuracy; all if empty."""
+
     confidence: float = Field(default=0.95, gt=0, lt=1)
-    #: Resamplings of the queries for the intervals.
+    """Of the bootstrap intervals."""
+
     bootstrap_samples: int = Field(default=2000, ge=100)
-    #: Random swaps of the paired test; all of them where the queries are few.
+    """Resamplings of the queries for the intervals."""
+
     permutations: int = Field(default=10_000, ge=100)
+    """Random swaps of the paired test; all of them where the queries are few."""

@@ -15,6 +15,7 @@ from raydr.errors import ArtifactError
 from raydr.runtime.tracking import Tracker
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Identity
+from raydr.store.folder import Folder
 
 #: CPUs and GPUs by Ray's names.
 Resources = Mapping[str, float]
@@ -112,9 +113,11 @@ class Existing(Node):
 
     Args:
         made_as: its identity.
+        folder: where it is.
     """
 
     made_as: Identity = field(default_factory=lambda: Identity(kind=""))
+    folder: Folder = field(default_factory=lambda: Folder(""))
 
     @classmethod
     def of(cls, artifact: Artifact, label: str) -> Existing:
@@ -124,7 +127,7 @@ class Existing(Node):
         def make(work: Work) -> dict[str, Any]:
             raise ArtifactError(f"{label} was at {artifact.folder} and is gone: make it again, or leave it out")
 
-        return cls(identity.kind, label, make, made_as=identity)
+        return cls(identity.kind, label, make, made_as=identity, folder=artifact.folder)
 
     @cached_property
     def identity(self) -> Identity:

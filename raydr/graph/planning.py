@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydr.errors import FingerprintError
-from raydr.graph.node import Node
+from raydr.graph.node import Existing, Node
 from raydr.graph.places import Places
 from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Identity, Manifest, flatten
 from raydr.store.folder import Folder
@@ -28,7 +28,8 @@ class Inventory:
     _manifests: dict[str, Manifest] = field(default_factory=dict)
 
     def folder(self, node: Node) -> Folder:
-        return self.places.folder(node.kind, node.key)
+        """Where a node lies: under its key, unless a user has given it by its folder."""
+        return node.folder if isinstance(node, Existing) else self.places.folder(node.kind, node.key)
 
     def open(self, node: Node) -> Artifact:
         """The finished artefact."""
@@ -122,7 +123,8 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     for name, named in names.items():
         if named.key == node.key and (before := _before(inventory.places, name)) is not None:
             return "; ".join(changes(node, before)) or "new"
-    return "new"
+    # There, and made all the same: what it is made from is.
+    return "new" if inventory.manifest(node) is None else "what it is made from is made again"
 
 
 def _before(places: Places, name: str) -> Identity | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from raydr.graph.node import Node
 from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.refresh_results import (
-    RoundResult,
     best_round,
     check_choice,
     chosen_measure,
@@ -23,7 +22,7 @@ from raydr.graph.refresh_results import (
 )
 from raydr.graph.rounds import Arm, Round, lay_out
 from raydr.graph.session import Session
-from raydr.pages.refresh import refresh_page, refresh_rows
+from raydr.pages.refresh import RoundResult, refresh_page, refresh_rows
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.stages.evaluate import REPORT
 from raydr.store.folder import Folder
@@ -76,6 +75,7 @@ class _Refresh:
         """Names of what stays of a round; its vectors have none, unless all of them are kept."""
         place = f"refresh/{arm.name}/round-{one.number}"
         named = {"model": one.model, "candidates": one.mined, "judged": one.judged.negatives}
+        named |= {"statistics": one.statistics}
         named |= {f"verdicts-{node.settings['judge']['name']}": node for node in one.verdicts}
         named |= {f"run-{split}": node for split, node in one.runs.items()}
         named |= {f"evaluation-{split}": node for split, node in one.evaluations.items()}
@@ -107,8 +107,9 @@ class _Refresh:
     def _make(self, targets: list[Node]) -> None:
         rounds = {key: node for arm in self.arms for one in arm.rounds for key, node in one.nodes().items()}
         data = {node.key for name, node in self.session.recipe.names.items() if "/" not in name}
-        anew = [node for key, node in rounds.items() if key not in data]
-        self.session.make(*targets, anew=anew, moving=True, checked=True)
+        self.session.make(
+            *targets, anew=[node for key, node in rounds.items() if key not in data], moving=True, verified=True
+        )
 
     def _see_whether_to_stop(self, arm: Arm) -> None:
         patience = arm.settings.patience
@@ -153,7 +154,10 @@ class _Refresh:
             if keep is None:
                 kept |= {node.key for one in done for node in one.vectors()}
                 continue
-            kept |= {node.key for one in done[-keep:] for node in one.vectors()}
+            for one in done[-keep:]:
+                for name, node in zip(("passages", "index"), one.vectors(), strict=True):
+                    kept.add(node.key)
+                    self.session.places.point(f"refresh/{arm.name}/round-{one.number}/{name}", node.kind, node.key)
             old |= {key: node for one in done for key, node in one.nodes().items()}
         self.session.prune(node for key, node in old.items() if key not in kept)
 

@@ -3,49 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.evaluation.comparison import MeasureSummary
 from raydr.evaluation.metrics import parse_measures
 from raydr.graph.node import Node
 from raydr.graph.planning import Inventory
 from raydr.graph.rounds import Arm, Round
 from raydr.graph.stage_times import time_of
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """One finished round of one arm.
-
-    Args:
-        arm: its name.
-        number: of the round, from 1.
-        measures: by split.
-        negatives: counts of the candidates that training drew from; empty without hard negatives.
-        verdicts: counts by judge.
-        seconds: by stage; of a step that was interrupted, those of the attempt that finished it.
-        folders: where its artefacts are, by step.
-        fingerprints: of these artefacts.
-    """
-
-    arm: str
-    number: int
-    measures: dict[str, list[MeasureSummary]]
-    negatives: dict[str, Any]
-    verdicts: dict[str, dict[str, Any]]
-    seconds: dict[str, float]
-    folders: dict[str, str]
-    fingerprints: dict[str, str]
-
-    def measure(self, split: str, label: str) -> MeasureSummary | None:
-        return next((one for one in self.measures.get(split, []) if one.measure == label), None)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+from raydr.pages.refresh import RoundResult
 
 
 def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
@@ -154,7 +121,7 @@ def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for node in nodes:
         time = time_of(inventory.places.root, node.label, node.key)
-        stage = _STAGES[node.kind]
+        stage = _STAGES.get(node.kind, node.kind)
         seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
     return seconds
 

@@ -18,7 +18,8 @@ from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
 from raydr.runtime.console import say, warn
 from raydr.runtime.tracking import Tracker
-from raydr.stages.pool import Pool, choose_pool
+from raydr.stages.choose_pool import choose_pool
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
@@ -57,32 +58,32 @@ class Runner:
         Args:
             nodes: in an order in which they could be made; what else they need is there.
         """
-        self._check_splits(nodes)
         for node in nodes:
+            for one in node.inputs.values():
+                self._check_split(one, [node])
             if self.inventory.manifest(node) is not None:
                 self._set_aside(node)
 
         def make(node: Node) -> None:
             self._make(node)
-            if node.kind == "dataset":
-                self._check_splits(nodes)
+            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
 
         run_nodes(nodes, self.capacity, make)
 
-    def _check_splits(self, nodes: Sequence[Node]) -> None:
-        """Say as soon as a data set is there, and not after a training, which splits it has not.
+    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
+        """Say now, and not after a training, that a data set has not the split that is worked on.
 
         Raises:
-            DataError: one of the nodes works on such a split.
+            DataError: it has not.
         """
-        for node in nodes:
-            dataset = node.inputs.get("dataset")
-            if dataset is None or "split" not in node.settings or self.inventory.manifest(dataset) is None:
-                continue
-            data, split = Dataset(self.inventory.open(dataset)), node.settings["split"]
+        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
+            return
+        data = Dataset(self.inventory.open(dataset))
+        for one in users:
+            split = one.settings.get("split", data.splits[0])
             if split not in data.splits:
                 raise DataError(
-                    f"{node.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
                     f"{', '.join(data.splits)}"
                 )
 
@@ -140,24 +141,25 @@ def log_made(tracker: Tracker, artifact: Artifact) -> None:
     tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})
 
 
-def repair(inventory: Inventory, todo: Sequence[Node]) -> bool:
-    """Set aside what is damaged of that which is about to be read: a part that was changed or cut off since.
+def read_by(nodes: Sequence[Node]) -> list[Node]:
+    """What some nodes are made from that is not among them."""
+    made = {node.key for node in nodes}
+    return list({one.key: one for node in nodes for one in node.inputs.values() if one.key not in made}.values())
 
-    Args:
-        inventory: what is there.
-        todo: what is to be made.
+
+def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:
+    """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
 
     Returns:
-        Whether anything is damaged.
+        The nodes that have to be made again.
     """
-    read = {one.key: one for node in todo for one in node.inputs.values() if inventory.manifest(one) is not None}
-    damaged = False
-    for node in read.values():
+    damaged = []
+    for node in nodes:
         try:
             inventory.open(node).verify()
         except ArtifactError as error:
             warn(f"{error}; {node.label} is made again")
             inventory.folder(node).set_aside()
             inventory.forget(node)
-            damaged = True
+            damaged.append(node)
     return damaged

@@ -15,7 +15,7 @@ from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
 from raydr.graph.recipe import Recipe
-from raydr.graph.running import Runner, repair
+from raydr.graph.running import Runner, read_by, repair
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
@@ -69,7 +69,7 @@ class Session:
         return tracker
 
     def make(
-        self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, checked: bool = False
+        self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, verified: bool = False
     ) -> list[Artifact]:
         """Make the targets and whatever of their inputs is missing; says before what that is, and why.
 
@@ -77,7 +77,7 @@ class Session:
             targets: what is asked for.
             anew: what is made anew if that was asked for; the targets if None.
             moving: names move to what is asked for without a word: they only show what is there.
-            checked: what is read is compared with its checksums before, and made again where it differs.
+            verified: what is read is compared with its checksums first, and made again where it is damaged.
 
         Returns:
             The targets; nothing in a dry run.
@@ -91,7 +91,7 @@ class Session:
             check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
         todo = required(self.inventory, targets, again)
-        if checked and not self.dry_run and repair(self.inventory, todo):
+        if verified and todo and not self.dry_run and repair(self.inventory, read_by(todo)):
             todo = required(self.inventory, targets, again)
         self._tell(todo, names, again)
         if self.dry_run:

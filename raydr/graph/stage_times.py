@@ -10,19 +10,19 @@ TIMES = "times"
 
 
 class StageTime(Config):
-    """What a stage took.
-
-    Args:
-        stage: its name.
-        seconds: of the attempt that finished it.
-        num_parts_before: parts that interrupted attempts had left, whose time is not known.
-        key: tells stages of the same name apart.
-    """
+    """What a stage took."""
 
     stage: str
+    """Its name."""
+
     seconds: float
+    """Of the attempt that finished it."""
+
     num_parts_before: int = 0
+    """Parts that interrupted attempts had left, whose time is not known."""
+
     key: str = ""
+    """Tells stages of the same name apart."""
 
 
 def note_time(root: Folder, time: StageTime) -> None:

@@ -94,7 +94,7 @@ def fill(index: Any, embeddings: Embeddings, plan: ShardPlan) -> Any:
     if index.ntotal != plan.rows:
         raise DataError(
             f"shard {plan.shard} of the index has {index.ntotal:,} passages, the manifest of the embeddings at "
-            f"{embeddings.artifact.folder} says {plan.rows:,}: encode again with --overwrite"
+            f"{embeddings.artifact.folder} says {plan.rows:,}: encode again with --again"
         )
     return index
 

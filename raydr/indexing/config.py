@@ -12,34 +12,44 @@ from raydr.component import Config
 class IndexConfig(Config):
     """Which index is built, and in how many shards."""
 
-    #: A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``.
     factory: str = "auto"
-    #: Passages in one shard, at most; a shard is held by one search actor.
+    """A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``."""
+
     shard_rows: int = Field(default=2_000_000, ge=1)
-    #: Vectors that centroids and codebooks are trained on, at most.
+    """Passages in one shard, at most; a shard is held by one search actor."""
+
     train_rows: int = Field(default=500_000, ge=1)
-    #: CPUs and threads of the training task and of each task that builds a shard.
+    """Vectors that centroids and codebooks are trained on, at most."""
+
     cpus_per_task: int = Field(default=1, ge=1)
+    """CPUs and threads of the training task and of each task that builds a shard."""
 
 
 class SearchConfig(Config):
     """How an index is searched."""
 
-    #: Passages found for each query.
     top_k: int = Field(default=100, ge=1)
-    #: Cells visited in an IVF index.
+    """Passages found for each query."""
+
     nprobe: int = Field(default=64, ge=1)
-    #: Breadth of the search in an HNSW index.
+    """Cells visited in an IVF index."""
+
     ef_search: int = Field(default=128, ge=1)
-    #: Candidates per result that a refining index (``...,RFlat``) scores again.
+    """Breadth of the search in an HNSW index."""
+
     refine_factor: float = Field(default=4, ge=1)
-    #: Queries sent to the shards at a time.
+    """Candidates per result that a refining index (``...,RFlat``) scores again."""
+
     batch_queries: int = Field(default=1024, ge=1)
-    #: Search actors, at most; they share the shards. Null: one a shard, or as many as the cluster holds. All must be
-    #: there at a time, so set it where an autoscaler may not add as many nodes (or GPUs) as there are shards.
+    """Queries sent to the shards at a time."""
+
     max_actors: int | None = Field(default=None, ge=1)
-    #: CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors.
+    """Search actors, at most; they share the shards. Null: one a shard, or as many as the cluster holds. All must be
+    there at a time, so set it where an autoscaler may not add as many nodes (or GPUs) as there are shards."""
+
     cpus_per_actor: int | None = Field(default=None, ge=1)
-    #: ``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;
-    #: otherwise the CPU (said in the log).
+    """CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors."""
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;
+    otherwise the CPU (said in the log)."""

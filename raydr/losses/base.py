@@ -69,10 +69,11 @@ class Loss(Component):
 
     package: ClassVar[str] = "raydr.losses"
     kind: ClassVar[str] = "loss"
-    #: True if the loss reads ``clean_Q``, what the detection of mismatched pairs has found.
     reads_pair_flags: ClassVar[bool] = False
-    #: True if the loss reads ``log_draw_prob_QC``, which only some samplers can tell.
+    """True if the loss reads ``clean_Q``, what the detection of mismatched pairs has found."""
+
     reads_draw_probabilities: ClassVar[bool] = False
+    """True if the loss reads ``log_draw_prob_QC``, which only some samplers can tell."""
 
     @property
     def needs_teacher(self) -> bool:

@@ -57,10 +57,6 @@ class Distillation(Loss):
     Source: L_cons of Zhang et al. (EMNLP Findings 2023) for ``student_teacher``. ``teacher_student`` is
     the usual direction when a cross-encoder teaches.
 
-    Args:
-        direction: which distribution comes first in the KL.
-        temperature: divisor of both score matrices.
-
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[2.0, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 2, dtype=torch.bool),
@@ -71,7 +67,10 @@ class Distillation(Loss):
 
     name: Literal["distillation"] = "distillation"
     direction: Direction = "teacher_student"
+    """Which distribution comes first in the KL."""
+
     temperature: float = Field(default=1.0, gt=0.0)
+    """Divisor of both score matrices."""
 
     @property
     def needs_teacher(self) -> bool:

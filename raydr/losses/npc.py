@@ -22,12 +22,6 @@ class NPC(Loss):
     Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
     Source: Zhang et al. (EMNLP Findings 2023); KL of student from teacher is our reading of it.
 
-    Args:
-        warmup_epochs: epochs of plain NCE, before detection and teacher start.
-        consistency_weight: λ_cons; the paper's loss has 1.
-        direction: which distribution comes first in the KL; the paper's is ``student_teacher``.
-        use_consistency: False leaves the KL term out.
-
     >>> import torch
     >>> scores_QC = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> candidates = Candidates(scores_QC=scores_QC, positive_Q=torch.tensor([0, 0]),
@@ -39,9 +33,16 @@ class NPC(Loss):
 
     name: Literal["npc"] = "npc"
     warmup_epochs: int = Field(default=1, ge=0)
+    """Epochs of plain NCE, before detection and teacher start."""
+
     consistency_weight: float = Field(default=1.0, ge=0.0)
+    """λ_cons; the paper's loss has 1."""
+
     direction: Direction = "student_teacher"
+    """Which distribution comes first in the KL; the paper's is ``student_teacher``."""
+
     use_consistency: bool = True
+    """False leaves the KL term out."""
 
     reads_pair_flags = True
 

@@ -49,10 +49,6 @@ class RCL(Loss):
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3.
 
-    Args:
-        beta: schedule of β, or a number.
-        reduction: ``"paper"`` or ``"reference"``.
-
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.tensor([[False, False]]))
@@ -63,7 +59,10 @@ class RCL(Loss):
 
     name: Literal["rcl"] = "rcl"
     beta: BetaSchedule = BetaSchedule(final=0.5)
+    """Schedule of β, or a number."""
+
     reduction: Literal["paper", "reference"] = "paper"
+    """``"paper"`` or ``"reference"``."""
 
     @property
     def num_warmup_epochs(self) -> int:

@@ -19,20 +19,21 @@ class BetaSchedule(Config):
     Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 unless told;
     set it to 0 only when training starts from a trained retriever, as the passage sieve does.
 
-    Args:
-        final: β at the end, 0 (plain NCE) to 1.
-        start_epoch: finished epochs before β is switched on.
-        ramp_epochs: epochs until ``final`` is reached; the first of them is already one step up from ``initial``.
-        initial: where the ramp comes from.
-
     >>> [BetaSchedule(final=0.4, start_epoch=1, ramp_epochs=2).value(epoch) for epoch in range(4)]
     [0.0, 0.2, 0.4, 0.4]
     """
 
     final: float = Field(ge=0.0, le=1.0)
+    """β at the end, 0 (plain NCE) to 1."""
+
     start_epoch: int = Field(default=1, ge=0)
+    """Finished epochs before β is switched on."""
+
     ramp_epochs: int = Field(default=0, ge=0)
+    """Epochs until ``final`` is reached; the first of them is already one step up from ``initial``."""
+
     initial: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Where the ramp comes from."""
 
     @model_validator(mode="before")
     @classmethod

@@ -24,43 +24,56 @@ OFFLINE_CHECKPOINT = "offline:minilm"
 class SideConfig(Config):
     """How one kind of text becomes tokens."""
 
-    #: Put in front of every text, for example ``query: ``.
     prefix: str = ""
-    #: Tokens kept, special tokens included; longer texts are cut.
+    """Put in front of every text, for example ``query: ``."""
+
     max_length: int = Field(default=128, ge=4, le=8192)
+    """Tokens kept, special tokens included; longer texts are cut."""
 
 
 class ModelConfig(Config):
     """A dual encoder over any Hugging Face ``AutoModel``."""
 
-    #: A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``.
     checkpoint: str = OFFLINE_CHECKPOINT
-    #: Checkpoint of the passage tower, for ``towers: two``; the query checkpoint if empty.
+    """A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``."""
+
     passage_checkpoint: str = ""
-    #: Keep only the first layers of the checkpoint; all of them if null.
+    """Checkpoint of the passage tower, for ``towers: two``; the query checkpoint if empty."""
+
     num_layers: int | None = Field(default=None, ge=1)
-    #: One encoder for both sides, or one each.
+    """Keep only the first layers of the checkpoint; all of them if null."""
+
     towers: Literal["shared", "two"] = "shared"
-    #: The mean over all tokens, or the first token, is the text's vector.
+    """One encoder for both sides, or one each."""
+
     pooling: Literal["mean", "cls"] = "mean"
-    #: Width of a linear layer after pooling; none if null.
+    """The mean over all tokens, or the first token, is the text's vector."""
+
     projection: int | None = Field(default=None, ge=1)
-    #: How the vectors of a query and of a passage become their similarity.
+    """Width of a linear layer after pooling; none if null."""
+
     score: Annotated[ScoreFunction, Pluggable()] = Dual()
-    #: ``cosine`` scales vectors to length 1, ``dot`` leaves them as they are.
+    """How the vectors of a query and of a passage become their similarity."""
+
     similarity: Similarity = "cosine"
-    #: τ in the papers, the inverse of the temperature: scores are scale · similarity.
+    """``cosine`` scales vectors to length 1, ``dot`` leaves them as they are."""
+
     scale: float = Field(default=20.0, gt=0)
+    """τ in the papers, the inverse of the temperature: scores are scale · similarity."""
+
     query: SideConfig = SideConfig(max_length=64)
     passage: SideConfig = SideConfig(max_length=160)
-    #: How title and text become one input: two segments, or one joined by a separator.
     title: Literal["pair", "join"] = "join"
-    #: Between title and text, for ``title: join``.
+    """How title and text become one input: two segments, or one joined by a separator."""
+
     title_separator: str = " "
-    #: Dropout during training; the checkpoint's own if null.
+    """Between title and text, for ``title: join``."""
+
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    #: Run the checkpoint's own code; only for models you trust.
+    """Dropout during training; the checkpoint's own if null."""
+
     trust_remote_code: bool = False
+    """Run the checkpoint's own code; only for models you trust."""
 
     @model_validator(mode="after")
     def _one_checkpoint_a_tower(self) -> Self:

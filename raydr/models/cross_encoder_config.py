@@ -11,12 +11,15 @@ from raydr.models.config import OFFLINE_CHECKPOINT
 class CrossEncoderConfig(Config):
     """A model that reads query and passage together and gives one probability of relevance."""
 
-    #: A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
-    #: checkpoint gets a new one.
     checkpoint: str = OFFLINE_CHECKPOINT
-    #: Tokens of query, title and text together; where they are more, the longer of query and passage is cut.
+    """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
+    checkpoint gets a new one."""
+
     max_length: int = Field(default=256, ge=8, le=8192)
-    #: Put between title and text.
+    """Tokens of query, title and text together; where they are more, the longer of query and passage is cut."""
+
     title_separator: str = " "
-    #: Run the checkpoint's own code; only for models you trust.
+    """Put between title and text."""
+
     trust_remote_code: bool = False
+    """Run the checkpoint's own code; only for models you trust."""

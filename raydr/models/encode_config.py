@@ -21,26 +21,34 @@ Batching = Literal["padded", "packed", "compiled"]
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
 
-    #: Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it.
     dtype: Dtype = "auto"
-    #: Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
-    #: device: on a CPU few enough for its caches.
+    """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it."""
+
     token_budget: int | None = Field(default=None, ge=64)
-    #: All give the same vectors up to rounding. ``packed`` is for BERT-like encoders on GPUs; ``compiled`` takes a C++
-    #: compiler and half a minute at the start of each actor, and is slower on CPUs (docs/performance.md). Judges pad.
+    """Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
+    device: on a CPU few enough for its caches."""
+
     batching: Batching = "padded"
-    #: Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction.
+    """All give the same vectors up to rounding. ``packed`` is for BERT-like encoders on GPUs; ``compiled`` takes a C++
+    compiler and half a minute at the start of each actor, and is slower on CPUs (docs/performance.md). Judges pad."""
+
     min_actors: int = Field(default=1, ge=1)
-    #: See ``min_actors``.
+    """Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction."""
+
     max_actors: int = Field(default=1, ge=1)
-    #: CPUs of an encoder; it computes with as many threads.
+    """See ``min_actors``."""
+
     cpus_per_actor: float = Field(default=1, gt=0)
-    #: GPUs of an encoder; may be a fraction.
+    """CPUs of an encoder; it computes with as many threads."""
+
     gpus_per_actor: float = Field(default=0, ge=0)
-    #: ``auto``: the GPU if the actor was given one, else the CPU (said in the log).
+    """GPUs of an encoder; may be a fraction."""
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    #: CPUs of each tokenising task.
+    """``auto``: the GPU if the actor was given one, else the CPU (said in the log)."""
+
     cpus_per_tokenizer: float = Field(default=0.5, gt=0)
+    """CPUs of each tokenising task."""
 
     def batch_tokens(self, device: str) -> int:
         """The token budget for a device."""

@@ -12,17 +12,23 @@ from raydr.component import Config
 class OptimizerConfig(Config):
     """AdamW and its schedule."""
 
-    #: At its highest.
     learning_rate: float = Field(default=2e-5, gt=0)
-    #: Of matrices; biases and normalisation weights have none.
+    """At its highest."""
+
     weight_decay: float = Field(default=0.01, ge=0)
-    #: AdamW's decay rates of the first and second moment.
+    """Of matrices; biases and normalisation weights have none."""
+
     betas: tuple[float, float] = (0.9, 0.999)
-    #: AdamW's term in the denominator.
+    """AdamW's decay rates of the first and second moment."""
+
     eps: float = Field(default=1e-8, gt=0)
-    #: After the warm-up: down to 0 in a line or a half cosine, or constant.
+    """AdamW's term in the denominator."""
+
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    #: Share of all steps with rising learning rate.
+    """After the warm-up: down to 0 in a line or a half cosine, or constant."""
+
     warmup_share: float = Field(default=0.1, ge=0, le=1)
-    #: Largest gradient norm; no clipping if null.
+    """Share of all steps with rising learning rate."""
+
     clip_norm: float | None = Field(default=1.0, gt=0)
+    """Largest gradient norm; no clipping if null."""

@@ -15,6 +15,7 @@ from raydr.models.dual_encoder import load_tokenizer, load_tower, read_config
 from raydr.models.inference import encode_tokens
 from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
+from raydr.models.threads import torch_threads
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -60,8 +61,7 @@ class DualEncoderScorer:
     def __init__(
         self, model: str | Path, dtype: str, device: str, token_budget: int, num_threads: int | None = None
     ) -> None:
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
+        self.num_threads = num_threads
         self.token_budget = token_budget
         #: Says what the score of two vectors is.
         self.config = read_config(model)
@@ -83,4 +83,5 @@ class DualEncoderScorer:
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (N, D)."""
         tokenizer = self.tokenizers[side]
-        return encode_tokens(self.towers[side], tokenizer(titles, texts), self.token_budget, tokenizer.pad_id)
+        with torch_threads(self.num_threads):
+            return encode_tokens(self.towers[side], tokenizer(titles, texts), self.token_budget, tokenizer.pad_id)

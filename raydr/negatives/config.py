@@ -12,25 +12,31 @@ from raydr.component import Config
 class NegativesConfig(Config):
     """Where the candidate hard negatives come from."""
 
-    #: Who proposes them: ``bm25``; ``source``, those that came with the data; or whose run is mined: a model's name
-    #: (``trained`` is then trained without judges on BM25's candidates), or that of an imported run.
     miner: str = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    #: Candidates kept for each query.
+    """Who proposes them: ``bm25``; ``source``, those that came with the data; or whose run is mined: a model's name
+    (``trained`` is then trained without judges on BM25's candidates), or that of an imported run."""
+
     depth: int = Field(default=30, ge=1)
-    #: Rank of the first candidate taken, from 1; higher ranks skip the likeliest false negatives.
+    """Candidates kept for each query."""
+
     first_rank: int = Field(default=1, ge=1)
+    """Rank of the first candidate taken, from 1; higher ranks skip the likeliest false negatives."""
 
 
 class BM25Config(Config):
     """How BM25 cuts text into terms and weighs them."""
 
-    #: How soon further occurrences of a term stop counting.
     k1: float = Field(default=0.9, ge=0)
-    #: How much long passages are held back; 0 not at all.
+    """How soon further occurrences of a term stop counting."""
+
     b: float = Field(default=0.4, ge=0, le=1)
-    #: Words are cut to their stems, or not.
+    """How much long passages are held back; 0 not at all."""
+
     stemmer: Literal["english", "none"] = "english"
-    #: Frequent words are left out, or not.
+    """Words are cut to their stems, or not."""
+
     stopwords: Literal["english", "none"] = "english"
-    #: Count the parts of identifiers (``getUserName``, ``user_name``) as terms too; for code.
+    """Frequent words are left out, or not."""
+
     split_identifiers: bool = False
+    """Count the parts of identifiers (``getUserName``, ``user_name``) as terms too; for code."""

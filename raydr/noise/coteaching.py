@@ -21,16 +21,15 @@ class KeepSchedule(Config):
 
     Source: Han et al., Co-teaching (NeurIPS 2018).
 
-    Args:
-        noise_rate: ε, given or estimated by a detector.
-        ramp_epochs: T_k.
-
     >>> [round(KeepSchedule(noise_rate=0.4, ramp_epochs=2).keep_share(epoch), 2) for epoch in range(4)]
     [1.0, 0.8, 0.6, 0.6]
     """
 
     noise_rate: float = Field(ge=0.0, lt=1.0)
+    """ε, given or estimated by a detector."""
+
     ramp_epochs: int = Field(default=10, ge=1)
+    """T_k."""
 
     def keep_share(self, epoch: int) -> float:
         """R(T) after T = ``epoch`` finished epochs."""

@@ -30,16 +30,21 @@ class SieveBetaSchedule(BetaSchedule):
 class SieveConfig(Config):
     """How the throw-away model of the passage sieve is trained, from a copy of the retriever that is judged with."""
 
-    #: β of the robust contrastive loss.
     beta: SieveBetaSchedule = SieveBetaSchedule(final=0.5)
-    #: Of the throw-away model.
+    """β of the robust contrastive loss."""
+
     num_epochs: int = Field(default=1, ge=1)
-    #: Queries in one step; a query's candidates are its own negatives alone.
+    """Of the throw-away model."""
+
     batch_size: int = Field(default=16, ge=2)
-    #: Negatives of each query that are trained on, best ranks first; ``negatives.depth`` if null. All are judged.
+    """Queries in one step; a query's candidates are its own negatives alone."""
+
     num_candidates: int | None = Field(default=None, ge=1)
-    #: τ while training; the retriever's own if null. The judgment does not depend on it.
+    """Negatives of each query that are trained on, best ranks first; ``negatives.depth`` if null. All are judged."""
+
     scale: float | None = Field(default=None, gt=0)
+    """τ while training; the retriever's own if null. The judgment does not depend on it."""
+
     optimizer: SieveOptimizerConfig = SieveOptimizerConfig()
 
     @model_validator(mode="after")
@@ -56,17 +61,21 @@ class ClassifierConfig(Config):
     """How the cross-encoder of the judge ``classifier`` is trained."""
 
     model: CrossEncoderConfig = CrossEncoderConfig()
-    #: 0 takes the checkpoint as it is: it must be a cross-encoder already.
     num_epochs: int = Field(default=1, ge=0)
-    #: Queries in one step, over all workers; each brings one positive and its negatives.
+    """0 takes the checkpoint as it is: it must be a cross-encoder already."""
+
     batch_size: int = Field(default=16, ge=1)
-    #: Candidates of a query drawn as negatives in each epoch.
+    """Queries in one step, over all workers; each brings one positive and its negatives."""
+
     num_hard_negatives: int = Field(default=3, ge=0)
-    #: Random passages of the corpus drawn as further negatives.
+    """Candidates of a query drawn as negatives in each epoch."""
+
     num_random_negatives: int = Field(default=1, ge=0)
+    """Random passages of the corpus drawn as further negatives."""
+
     optimizer: OptimizerConfig = OptimizerConfig()
-    #: As ``train.dtype``.
     dtype: Dtype = "auto"
+    """As ``train.dtype``."""
 
     @model_validator(mode="after")
     def _has_negatives(self) -> ClassifierConfig:

@@ -14,7 +14,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
-from raydr.ops.plan.plan import PLAN_FILE, RunPlan
+from raydr.ops.plan.plan import PLAN_FILE, RunPlan, compare
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.run import AuditStory, ModelStory, PlanStory, RunStory, run_page
 from raydr.runtime.console import show_summary
@@ -76,7 +76,9 @@ def _other_pages(root: Folder) -> list[tuple[str, str]]:
 def _plan_story(root: Folder) -> PlanStory | None:
     if not root.exists(PLAN_FILE):
         return None
-    return PlanStory(RunPlan.from_json(root.read_json(PLAN_FILE)), read_times(root))
+    plan = RunPlan.from_json(root.read_json(PLAN_FILE))
+    title = f"for {plan.num_passages:,} passages, rates of {plan.device}"
+    return PlanStory(title, *compare(plan, read_times(root)))
 
 
 def _data_of(places: Places, model: Artifact) -> Dataset | None:

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
+from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.figure import COLORS, Draw, grid
 from raydr.pages.html import ABSENT, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from raydr.graph.refresh_results import RoundResult
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One finished round of one arm.
+
+    Args:
+        arm: its name.
+        number: of the round, from 1.
+        measures: by split.
+        negatives: counts of the candidates that training drew from; empty without hard negatives.
+        verdicts: counts by judge.
+        seconds: by stage; of a step that was interrupted, those of the attempt that finished it.
+        folders: where its artefacts are, by step.
+        fingerprints: of these artefacts.
+    """
+
+    arm: str
+    number: int
+    measures: dict[str, list[MeasureSummary]]
+    negatives: dict[str, Any]
+    verdicts: dict[str, dict[str, Any]]
+    seconds: dict[str, float]
+    folders: dict[str, str]
+    fingerprints: dict[str, str]
+
+    def measure(self, split: str, label: str) -> MeasureSummary | None:
+        return next((one for one in self.measures.get(split, []) if one.measure == label), None)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def refresh_rows(

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.graph.stage_times import StageTime
 from raydr.noise.audit_result import AuditResult
-from raydr.ops.plan.plan import RunPlan, compare
 from raydr.pages.audit import (
     KNOWN_LEGEND,
     NEGATIVES_LEGEND,
@@ -89,10 +87,16 @@ class AuditStory:
 
 @dataclass(frozen=True)
 class PlanStory:
-    """The plan of a run, and what its stages took so far."""
+    """The plan of a run beside what its stages took so far.
 
-    plan: RunPlan
-    taken: Sequence[StageTime]
+    Args:
+        title: of the table.
+        columns, rows: its cells.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -141,8 +145,7 @@ def run_page(story: RunStory) -> str:
         page.note(KNOWN_LEGEND)
     if story.plan is not None:
         page.heading("Plan and what it took")
-        plan = story.plan.plan
-        page.table(f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, story.plan.taken))
+        page.table(story.plan.title, story.plan.columns, story.plan.rows)
     return page.render()
 
 

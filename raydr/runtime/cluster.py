@@ -27,19 +27,24 @@ STEP_THREAD = "raydr-step"
 class RayConfig(Config):
     """Resources of a Ray that raydr starts itself; ignored inside a job or with an address."""
 
-    #: Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one.
     address: str = ""
-    #: CPUs of the local Ray; the machine's if null.
+    """Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one."""
+
     num_cpus: int | None = Field(default=None, ge=1)
-    #: GPUs of the local Ray; those that are found if null.
+    """CPUs of the local Ray; the machine's if null."""
+
     num_gpus: int | None = Field(default=None, ge=0)
-    #: Shared memory for Ray's objects.
+    """GPUs of the local Ray; those that are found if null."""
+
     object_store_gib: float = Field(default=1.0, gt=0)
-    #: What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
-    #: starts no Ray, where that would be a local one without GPUs for it; 0 always takes Ray.
+    """Shared memory for Ray's objects."""
+
     in_process_rows: int = Field(default=1_000, ge=0)
-    #: Folder for sessions and logs of the local Ray; a short path, since sockets live in it.
+    """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
+    starts no Ray, where that would be a local one without GPUs for it; 0 always takes Ray."""
+
     temp_dir: str = ""
+    """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""
 
 
 class _Session:

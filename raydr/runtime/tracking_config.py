@@ -8,11 +8,14 @@ from raydr.component import Config
 class TrackingConfig(Config):
     """Where results are tracked."""
 
-    #: Whether anything is logged to MLflow.
     enabled: bool = True
-    #: MLflow tracking URI; a SQLite file in the working folder if empty. Credentials only by environment.
+    """Whether anything is logged to MLflow."""
+
     uri: str = ""
-    #: Name of the experiment in MLflow.
+    """MLflow tracking URI; a SQLite file in the working folder if empty. Credentials only by environment."""
+
     experiment: str = "raydr"
-    #: Sample CPU, memory and GPU use while stages run.
+    """Name of the experiment in MLflow."""
+
     system_metrics: bool = True
+    """Sample CPU, memory and GPU use while stages run."""

@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.inspection import (
+from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates
+from raydr.data.inspection_report import (
     CorpusReport,
     Example,
     InspectionReport,
     Lengths,
-    SplitInspection,
     SplitReport,
-    TokenCounter,
-    count_blank,
-    count_duplicates,
     measure_lengths,
 )
 from raydr.evaluation.config import EvaluateConfig

@@ -78,7 +78,7 @@ def judge(
     data = Dataset(dataset)
     data.require_corpus(corpus)
     _check(judge, split, data, scoring, negatives)
-    facts: dict[str, Any] = {"judge": judge.name, "settings": judge.fingerprint_settings(), "subject": judge.subject}
+    facts: dict[str, Any] = {"judge": judge.name, "settings": judge.model_dump(mode="json"), "subject": judge.subject}
     if scoring is not None:
         how = scoring.arithmetic
         say(f"judge: dtype {how.dtype} on {how.device} ({how.reason})")

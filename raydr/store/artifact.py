@@ -36,8 +36,8 @@ class Part(Config):
     rows: int
     bytes: int
     checksum: str
-    #: What was counted while it was made, so that a resumed stage need not make it again to know.
     counts: dict[str, int] = {}
+    """What was counted while it was made, so that a resumed stage need not make it again to know."""
 
 
 class Identity(Config):
@@ -47,11 +47,12 @@ class Identity(Config):
     """
 
     kind: str
-    #: Raised by a stage whose output changes for the same config.
     version: int = FORMAT_VERSION
+    """Raised by a stage whose output changes for the same config."""
+
     config: dict[str, Any] = {}
-    #: Fingerprints of the artefacts and files it is made from, by role.
     inputs: dict[str, str] = {}
+    """Fingerprints of the artefacts and files it is made from, by role."""
 
     @property
     def fingerprint(self) -> str:
@@ -83,12 +84,14 @@ class Manifest(Config):
     raydr_version: str
     created: str
     parts: dict[str, Part]
-    #: Digests of the contents of all that it was made from, nearest and farther, by fingerprint.
     made_from: dict[str, str] = {}
-    #: Counters and resolved settings, for people and for later stages.
+    """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
+
     info: dict[str, Any] = {}
-    #: The whole resolved run config, for provenance only.
+    """Counters and resolved settings, for people and for later stages."""
+
     run_config: dict[str, Any] = {}
+    """The whole resolved run config, for provenance only."""
 
     @property
     def digest(self) -> str:
@@ -151,7 +154,7 @@ class Artifact:
         except ValueError as error:
             raise ArtifactError(
                 f"{folder}/{MANIFEST} is not a manifest that raydr {__version__} can read "
-                f"(format version {FORMAT_VERSION}): {error}. Make the artefact again with --overwrite."
+                f"(format version {FORMAT_VERSION}): {error}. Make the artefact again with --again."
             ) from error
         if manifest.identity.kind != kind:
             raise ArtifactError(f"expected a {kind} at {folder}, found a {manifest.identity.kind}")
@@ -189,7 +192,7 @@ class Artifact:
         if found is None or found.size != expected:
             raise ArtifactError(
                 f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
-                f"{expected} bytes: the artefact is damaged; make it again with --overwrite"
+                f"{expected} bytes: the artefact is damaged; make it again with --again"
             )
         return found
 
@@ -288,16 +291,13 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
 
 
 @contextmanager
-def begin(
-    path: str | Folder, identity: Identity, overwrite: bool = False, counts_files: bool = False
-) -> Iterator[Artifact | Building]:
+def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> Iterator[Artifact | Building]:
     """Start or go on making an artefact, or find it complete.
 
     Args:
         path: where it goes.
         identity: what it is.
         overwrite: replace something else that is there.
-        counts_files: any file counts as work that was begun, not only a finished part.
 
     Yields:
         An :class:`Artifact` if a complete one with the same fingerprint is there (reuse it), else a
@@ -318,12 +318,11 @@ def begin(
             begun = Identity.model_validate(folder.read_json(PLAN))
             if begun.fingerprint != identity.fingerprint:
                 # Where nothing was finished under the old plan, nothing is lost by starting over.
-                work = [name for name in folder.files("" if counts_files else DONE) if name != PLAN]
-                _refuse_or_remove(folder, identity, begun, overwrite or not work)
+                _refuse_or_remove(folder, identity, begun, overwrite or not folder.files(DONE))
         elif folder.exists() and folder.files() and not overwrite:
             raise ArtifactError(
                 f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "
-                "choose another output, or pass --overwrite to replace it"
+                "choose another output, or pass --again to replace it"
             )
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
@@ -349,7 +348,7 @@ def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrit
         raise FingerprintError(
             f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
             + "\n  ".join(asked.differences(there))
-            + "\nuse another output folder, restore these settings, or pass --overwrite to replace it"
+            + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )
     folder.remove()
 

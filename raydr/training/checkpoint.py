@@ -29,23 +29,28 @@ class EpochRow(Config):
 class Progress(Config):
     """How far training has come; every field is the same on all ranks."""
 
-    #: Epoch in progress, from 0, and steps of it that are finished.
     epoch: int = 0
+    """Epoch in progress, from 0, and steps of it that are finished."""
+
     step: int = 0
-    #: Optimiser steps since the start.
     global_step: int = 0
-    #: Sums of the step metrics of the epoch in progress.
+    """Optimiser steps since the start."""
+
     sums: dict[str, float] = {}
+    """Sums of the step metrics of the epoch in progress."""
+
     history: list[EpochRow] = []
     best_epoch: int | None = None
     best_measure: float | None = None
-    #: Which network was better on dev after the last epoch; 1 is co-teaching's second.
     better_network: int = 0
+    """Which network was better on dev after the last epoch; 1 is co-teaching's second."""
+
     finished: bool = False
-    #: Flags of the noise detector for the epoch in progress (True = clean), null before the first detection.
     clean: list[bool] | None = None
-    #: Fit of the detector before each epoch, for the log.
+    """Flags of the noise detector for the epoch in progress (True = clean), null before the first detection."""
+
     detections: list[dict[str, Any]] = []
+    """Fit of the detector before each epoch, for the log."""
 
     def changed(self, **fields: Any) -> Progress:
         return self.model_copy(update=fields)

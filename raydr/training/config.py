@@ -21,34 +21,40 @@ from raydr.noise.detectors.gaussian import GaussianDetector
 class DevConfig(Config):
     """Retrieval on the dev split after each epoch, against a part of the corpus."""
 
-    #: The dev queries used, at most, chosen by (seed, query_id).
     max_queries: int = Field(default=500, ge=1)
-    #: Random passages put beside the dev queries' positives and negatives.
+    """The dev queries used, at most, chosen by (seed, query_id)."""
+
     random_passages: int = Field(default=5000, ge=0)
-    #: The measure that chooses the checkpoint, in ir-measures' notation; higher is better.
+    """Random passages put beside the dev queries' positives and negatives."""
+
     measure: str = "RR@10"
-    #: Epochs without a better dev measure after which training ends; never if null.
+    """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
+
     patience: int | None = Field(default=None, ge=1)
+    """Epochs without a better dev measure after which training ends; never if null."""
 
 
 class TeacherConfig(Config):
     """The EMA teacher of losses that need one."""
 
-    #: α: after each step the teacher becomes α · teacher + (1 − α) · student.
     momentum: float = Field(default=0.99, ge=0, lt=1)
+    """α: after each step the teacher becomes α · teacher + (1 − α) · student."""
 
 
 class PairDetectionConfig(Config):
     """Detection of mismatched training pairs before each epoch after the loss's warm-up."""
 
-    #: How perplexities become flags: ``gaussian`` is the paper's, ``anchored`` leaves clean pairs alone.
     detector: Annotated[Detector, Pluggable()] = GaussianDetector()
-    #: Random passages (positives of other pairs) that each pair is measured against.
+    """How perplexities become flags: ``gaussian`` is the paper's, ``anchored`` leaves clean pairs alone."""
+
     num_random: int = Field(default=255, ge=1)
-    #: ``each_epoch``: anew before every epoch; ``once``: only after the warm-up (an ablation of the paper).
+    """Random passages (positives of other pairs) that each pair is measured against."""
+
     repeat: Literal["each_epoch", "once"] = "each_epoch"
-    #: Measure against the query's hard negatives instead of random passages (an ablation of the paper).
+    """``each_epoch``: anew before every epoch; ``once``: only after the warm-up (an ablation of the paper)."""
+
     against: Literal["random", "hard"] = "random"
+    """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
 
     @model_validator(mode="after")
     def _check_random_pairs(self) -> PairDetectionConfig:
@@ -65,10 +71,11 @@ class CoTeachingConfig(Config):
     The second starts as a copy of the first: dropout is what makes them differ.
     """
 
-    #: ε, the share of pairs taken to be mismatched; if null, the share that ``pair_detection`` flags.
     noise_rate: float | None = Field(default=None, ge=0.0, lt=1.0)
-    #: T_k, the epochs over which the share that is left out grows to ε.
+    """ε, the share of pairs taken to be mismatched; if null, the share that ``pair_detection`` flags."""
+
     ramp_epochs: int = Field(default=10, ge=1)
+    """T_k, the epochs over which the share that is left out grows to ε."""
 
     def keep_share(self, epoch: int, share_flagged: float | None) -> float:
         """R(T) of the epoch; before the first detection everything is kept."""
@@ -79,55 +86,76 @@ class CoTeachingConfig(Config):
 class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
-    #: What is minimised (docs/methods.md).
     loss: Annotated[Loss, Pluggable()] = NCE()
+    """What is minimised (docs/methods.md)."""
+
     teacher: TeacherConfig = TeacherConfig()
-    #: Flag mismatched pairs while training; off if null.
     pair_detection: PairDetectionConfig | None = None
-    #: Co-teaching, a baseline; off if null. It takes twice the time of one network.
+    """Flag mismatched pairs while training; off if null."""
+
     coteaching: CoTeachingConfig | None = None
-    #: Passes over the training queries.
+    """Co-teaching, a baseline; off if null. It takes twice the time of one network."""
+
     num_epochs: int = Field(default=3, ge=1)
-    #: Queries in one optimiser step, over all workers: the result does not depend on the number of workers.
+    """Passes over the training queries."""
+
     batch_size: int = Field(default=64, ge=2)
-    #: Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses.
+    """Queries in one optimiser step, over all workers: the result does not depend on the number of workers."""
+
     accumulation_steps: int = Field(default=1, ge=1)
-    #: Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
-    #: held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null.
+    """Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses."""
+
     cache_tokens: int | None = Field(default=None, ge=16)
-    #: Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
-    #: from a fraction of the memory.
+    """Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
+    held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null."""
+
     recompute_activations: bool = False
-    #: Hard negatives drawn for each query and epoch: of the candidates that the section negatives mines, without one of
-    #: those that came with the data. A query that has too few gets random passages.
+    """Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
+    from a fraction of the memory."""
+
     num_hard_negatives: int = Field(default=0, ge=0)
-    #: How they are drawn from the candidate list.
+    """Hard negatives drawn for each query and epoch: of the candidates that the section negatives mines, without one of
+    those that came with the data. A query that has too few gets random passages."""
+
     sampler: Annotated[Sampler, Pluggable()] = Top()
-    #: Count the passages of other queries (and workers) as negatives.
+    """How they are drawn from the candidate list."""
+
     in_batch_negatives: bool = True
-    #: Which positive is used where a query has several: drawn for each epoch, or the first.
+    """Count the passages of other queries (and workers) as negatives."""
+
     positive: Literal["drawn", "first"] = "drawn"
+    """Which positive is used where a query has several: drawn for each epoch, or the first."""
+
     optimizer: OptimizerConfig = OptimizerConfig()
-    #: Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, said in the log.
     dtype: Dtype = "auto"
-    #: Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go.
+    """Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, said in the log."""
+
     num_workers: int | tuple[int, int] = 1
-    #: CPUs and threads of a worker.
+    """Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go."""
+
     cpus_per_worker: float = Field(default=1, gt=0)
-    #: One GPU for each worker.
+    """CPUs and threads of a worker."""
+
     use_gpu: bool = False
-    #: Restarts of the worker group after a death before giving up.
+    """One GPU for each worker."""
+
     max_failures: int = Field(default=3, ge=-1)
-    #: Steps between checkpoints inside an epoch; only at its end if null.
+    """Restarts of the worker group after a death before giving up."""
+
     checkpoint_steps: int | None = Field(default=None, ge=1)
-    #: Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
-    #: working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up
-    #: looks for such states, and keeps the one after its warm-up in any case; the folder ``warmups`` may be removed.
+    """Steps between checkpoints inside an epoch; only at its end if null."""
+
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
-    #: Steps between two rows of step metrics in the log.
+    """Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
+    working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up looks
+    for such states, and keeps the one after its warm-up in any case; the folder ``warmups`` may be removed."""
+
     log_steps: int = Field(default=10, ge=1)
-    #: Which state becomes the model: the epoch that is best on dev, or the last one.
+    """Steps between two rows of step metrics in the log."""
+
     keep: Literal["best", "last"] = "best"
+    """Which state becomes the model: the epoch that is best on dev, or the last one."""
+
     dev: DevConfig = DevConfig()
 
     @model_validator(mode="after")

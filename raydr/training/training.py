@@ -17,17 +17,21 @@ class Training(Config):
     """One training; goes to every worker."""
 
     model: ModelConfig
-    #: With a dtype that is resolved.
     train: TrainConfig
-    #: What is trained on.
+    """With a dtype that is resolved."""
+
     train_split: str
-    #: Chooses the epoch; nothing is measured if the data set has no such split.
+    """What is trained on."""
+
     dev_split: str
+    """Chooses the epoch; nothing is measured if the data set has no such split."""
+
     seed: int
-    #: Take up the moments of the optimiser that were kept with the model that is started from.
     with_optimizer: bool = False
-    #: Keep the optimiser's state after the last step with the model, for a training that goes on.
+    """Take up the moments of the optimiser that were kept with the model that is started from."""
+
     keep_optimizer: bool = False
+    """Keep the optimiser's state after the last step with the model, for a training that goes on."""
 
     def changed(self, model: Mapping[str, Any], train: Mapping[str, Any], where: str) -> Training:
         """A training like this one with other settings, whose last state is what it is made for.

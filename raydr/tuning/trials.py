@@ -19,10 +19,12 @@ Status = Literal["running", "finished", "stopped", "failed"]
 class Row(Config):
     """A trial after one epoch."""
 
-    #: Epochs finished, from 1.
     epoch: int
-    #: What trials are compared by: the dev measure of the state that this training would keep now.
+    """Epochs finished, from 1."""
+
     score: float
+    """What trials are compared by: the dev measure of the state that this training would keep now."""
+
     metrics: dict[str, float]
 
 
@@ -33,10 +35,11 @@ class Trial(Config):
     values: dict[str, Any]
     status: Status = "running"
     rows: list[Row] = []
-    #: Why it failed.
     error: str = ""
-    #: From its start to its end, without the time between two attempts of the search.
+    """Why it failed."""
+
     seconds: float = 0.0
+    """From its start to its end, without the time between two attempts of the search."""
 
     @property
     def over(self) -> bool:

@@ -29,8 +29,8 @@ def export(
     from raydr.graph.places import Places
     from raydr.runtime.cluster import ray_session
     from raydr.runtime.console import say
+    from raydr.stages.choose_pool import choose_pool
     from raydr.stages.export import export as write
-    from raydr.stages.pool import choose_pool
     from raydr.store.artifact import Artifact, Building, Identity, begin
     from raydr.store.folder import Folder
 

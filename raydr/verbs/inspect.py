@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
-    from raydr.data.inspection import InspectionReport
+    from raydr.data.inspection_report import InspectionReport
 
 
 def inspect(config: RunConfig) -> InspectionReport:
     """Show counts, lengths, truncation, duplicates, gaps and examples of the prepared data."""
     from raydr.graph.session import open_session
+    from raydr.stages.choose_pool import choose_pool
     from raydr.stages.inspect import inspect as look
-    from raydr.stages.pool import choose_pool
 
     with open_session(config) as session:
         [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())

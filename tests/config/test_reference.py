@@ -20,20 +20,19 @@ ROOT = Path(__file__).parents[2]
 class Depth(Config):
     """How deep."""
 
-    #: Passages, see :class:`raydr.config.run.RunConfig`
-    #: and the rest.
     top_k: int = Field(default=100, ge=1, lt=2000)
+    """Passages, see :class:`raydr.config.run.RunConfig`
+    and the rest."""
+
     kind: Literal["a", "b"] | None = None
 
 
 class Run(Config):
-    """A run.
-
-    Args:
-        name: of it.
-    """
+    """A run."""
 
     name: str
+    """Of it."""
+
     loss: Annotated[Loss, Pluggable()] = NCE()
     depth: Depth | None = None
 

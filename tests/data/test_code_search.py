@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from raydr.data.documented_code import fold
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Row
-from raydr.data.readers.code_search import CodeSearchReader, Pair, drop_repeats, fold, mask_name, pairs_of_module
+from raydr.data.readers.code_search import CodeSearchReader
 from raydr.errors import DataError
 
 ALPHA = '''
@@ -160,44 +161,6 @@ def test_real_code_stays_valid_and_unique() -> None:
         ast.parse(passage["text"])
     assert len({fold(passage["text"]) for passage in passages}) == len(passages)
     assert len({fold(query) for query in queries_of(rows)}) == len(passages)
-
-
-@pytest.mark.parametrize(
-    ("code", "name", "masked"),
-    [
-        ("x.get(getter, 'get')", "get", "x.f(getter, 'f')"),
-        (r"print('\name')", "name", r"print('\f')"),
-        ("match x:", "match", None),
-        ("r'a' + r", "r", None),
-    ],
-)
-def test_mask(code: str, name: str, masked: str | None) -> None:
-    assert mask_name(code, name) == masked
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'def g():\n    """One two three."""; return 1\n',
-        'def g(): """One two three."""\n',
-        'def g():\n    """%(one)s two three."""\n    return 1\n',
-        "def g():\n    return 1\n",
-    ],
-)
-def test_functions_without_a_usable_pair(text: str) -> None:
-    assert list(pairs_of_module(text, "x.py")) == []
-
-
-def test_multiline_strings_and_form_feeds_do_not_shift_lines() -> None:
-    text = 'x = """a\x0cb"""\nclass A:\n\x0c\n    def g(self):\n        """One two three."""  # why\n'
-    text += '        return """\n  b"""\n'
-    (pair,) = pairs_of_module(text, "x.py")
-    assert (pair.line, pair.code) == (4, 'def f(self):\n    return """\nb"""')
-
-
-def test_repeats_do_not_depend_on_a_dropped_pair() -> None:
-    pairs = [Pair("one", "a", "", 1), Pair("one", "b", "", 2), Pair("two", "a", "", 3)]
-    assert [pair.line for pair in drop_repeats(pairs)] == [3]
 
 
 def test_reading_imports_nothing(site_packages: Path) -> None:

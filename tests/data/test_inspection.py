@@ -10,14 +10,8 @@ import pytest
 from artefacts import make_corpus
 from numpy.typing import NDArray
 
-from raydr.data.inspection import (
-    CorpusReport,
-    InspectionReport,
-    SplitInspection,
-    count_blank,
-    count_duplicates,
-    measure_lengths,
-)
+from raydr.data.inspection import SplitInspection, count_blank, count_duplicates
+from raydr.data.inspection_report import CorpusReport, InspectionReport, measure_lengths
 from raydr.data.schema import to_table
 
 
@@ -137,15 +131,6 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     assert "50.0% of the negatives contain an answer" in findings
     assert "empty text" not in findings
     assert InspectionReport.model_validate_json(report.model_dump_json()) == report
-
-
-def test_lengths() -> None:
-    lengths = measure_lengths(np.arange(1, 101), max_length=90)
-    assert lengths.percentiles == {"50": 50, "90": 90, "95": 95, "99": 99}
-    assert lengths.share_truncated == 0.1
-    assert sum(lengths.histogram) == 100
-    assert measure_lengths(np.zeros(0, np.int64), max_length=9).num_sampled == 0
-    assert measure_lengths(np.array([100_000]), max_length=9).histogram[-1] == 1
 
 
 def test_blank_and_duplicates() -> None:

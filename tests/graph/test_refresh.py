@@ -16,8 +16,8 @@ from raydr.errors import ConfigError
 from raydr.graph.node import Node
 from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.places import Places
-from raydr.graph.refresh_results import RoundResult
 from raydr.graph.rounds import Arm, lay_out
+from raydr.pages.refresh import RoundResult
 from raydr.store.folder import Folder
 
 

@@ -15,7 +15,7 @@ from raydr.errors import DataError
 from raydr.graph.garbage import find_garbage
 from raydr.graph.node import Existing, Node, Work
 from raydr.graph.planning import Inventory
-from raydr.graph.running import repair
+from raydr.graph.running import read_by, repair
 from raydr.graph.scheduling import run_nodes
 from raydr.runtime.capacity import ON_DEMAND
 from raydr.store.artifact import DONE, begin
@@ -71,8 +71,8 @@ def test_what_is_damaged_is_set_aside_before_it_is_read(tmp_path: Path) -> None:
     a, b = thing("a", text="xyz"), thing("b", text="ok")
     inventory = make_all(tmp_path, a, b)
     Path(inventory.folder(a).path("part")).write_text("xyZ")
-    assert not repair(inventory, [a, thing("c", b)])
-    assert repair(inventory, [thing("c", a, b)])
+    assert repair(inventory, read_by([thing("c", b)])) == []
+    assert repair(inventory, read_by([thing("c", a, b)])) == [a]
     assert inventory.state(a) == "to do"
     assert inventory.state(b) == "done"
 

@@ -18,10 +18,8 @@ from raydr.evaluation.metrics import parse_measures
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
 #: The config of each script.
-CONFIGS = dict.fromkeys(("prepare", "train", "encode", "index", "evaluate"), "run") | {
-    "refresh": "refresh",
-    "tune": "tune",
-}
+CONFIGS = dict.fromkeys(("prepare", "train", "encode", "index", "evaluate"), "run")
+CONFIGS |= {"refresh": "refresh", "tune": "tune"}
 RECIPES = sorted(path for path in (JOBS / "recipes").glob("*.yaml") if path.name != "published.yaml")
 REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve")
 

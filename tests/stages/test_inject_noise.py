@@ -15,8 +15,6 @@ from raydr.errors import DataError
 from raydr.stages.inject_noise import inject_noise
 from raydr.store.artifact import Artifact
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
-
 
 @pytest.fixture
 def data(tiny_data: tuple[str, str]) -> tuple[Artifact, Artifact]:
@@ -27,7 +25,7 @@ def data(tiny_data: tuple[str, str]) -> tuple[Artifact, Artifact]:
 
 def noisy(folder: Path, data: tuple[Artifact, Artifact], **noise: object) -> Artifact:
     settings = NoiseInjectionConfig.model_validate(noise)
-    return make(folder, "dataset", inject_noise, *data, settings, split="train", seed=3)
+    return make(folder, "dataset", inject_noise, *data, settings=settings, split="train", seed=3)
 
 
 def test_only_the_judgments_of_the_training_split_change(data: tuple[Artifact, Artifact], tmp_path: Path) -> None:

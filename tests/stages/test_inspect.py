@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from artefacts import make_corpus
 
-from raydr.data.inspection import InspectionReport
+from raydr.data.inspection_report import InspectionReport
 from raydr.errors import DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.config import ModelConfig

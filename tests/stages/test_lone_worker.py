@@ -64,7 +64,7 @@ def fit(
     training: Training, data: tuple[str, str], output: Path, watcher: Recorder | None, warmups: str = "warmups"
 ) -> Artifact:
     # What plays no part in the result is none of the identity's business, as in the graph.
-    content = training.model_dump(mode="json") | {"train": training.train.fingerprint_settings(exclude=NEUTRAL)}
+    content = training.model_dump(mode="json") | {"train": training.train.model_dump(mode="json", exclude=NEUTRAL)}
     inputs = Artifact.open(data[1], "dataset"), Artifact.open(data[0], "corpus")
     return make(
         output,

@@ -1,4 +1,4 @@
-"""Corpus and data set on Ray: whole data sets, bad input and resume."""
+"""Corpus and data set: whole data sets, bad input and resume."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from raydr.data.dataset import Dataset
 from raydr.data.readers.beir import BeirReader
 from raydr.errors import ConfigError, DataError
 from raydr.stages import prepare as stage
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.prepare import QUARANTINE, prepare_corpus, prepare_dataset
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.sources import find_sources, source_checksums
-from raydr.store.artifact import Artifact
-
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local")]
+from raydr.store.artifact import Artifact, Identity
 
 
 def config_of(reader: dict[str, Any], **data: Any) -> DataConfig:
     return DataConfig.model_validate({"reader": reader, "part_rows": 50, **data})
 
 
-def run(data: DataConfig, root: Path) -> tuple[Artifact, Artifact]:
-    """Both stages; a corpus that is there stays."""
-    sources = find_sources(data.reader)
-    if (root / "corpus" / "manifest.json").exists():
-        corpus = Artifact.open(str(root / "corpus"), "corpus")
-    else:
-        corpus = make(root / "corpus", "corpus", prepare_corpus, data.reader, sources, data)
-    return corpus, make(root / "dataset", "dataset", prepare_dataset, corpus, data.reader, sources, data, seed=0)
+def run(data: DataConfig, root: Path, pool: Pool | None = None) -> tuple[Artifact, Artifact]:
+    """Both stages, whatever the settings were of what is there."""
+    how: dict[str, Any] = {"reader": data.reader, "sources": find_sources(data.reader), "data": data, "pool": pool}
+    corpus = make(root / "corpus", "corpus", prepare_corpus, identity=Identity(kind="corpus"), **how)
+    identity = Identity(kind="dataset", inputs={"corpus": corpus.fingerprint})
+    return corpus, make(root / "dataset", "dataset", prepare_dataset, corpus, identity=identity, seed=0, **how)
 
 
 def beir(path: Path, **data: Any) -> DataConfig:
@@ -58,8 +56,11 @@ def copied(beir_folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.invariant
-def test_two_runs_give_the_same_bits_and_every_row_is_found(beir_folder: Path, tmp_path: Path) -> None:
-    first, second = (run(beir(beir_folder), tmp_path / name) for name in ("a", "b"))
+def test_both_pools_give_the_same_bits_and_every_row_is_found(
+    beir_folder: Path, tmp_path: Path, ray_local: None
+) -> None:
+    first = run(beir(beir_folder), tmp_path / "a")
+    second = run(beir(beir_folder), tmp_path / "b", RayPool())
     for one, other in zip(first, second, strict=True):
         assert one.fingerprint == other.fingerprint
         assert one.manifest.parts == other.manifest.parts
@@ -88,7 +89,7 @@ def test_checksums_follow_the_content_and_are_named_by_what_a_source_holds(copie
 
     def by_role() -> tuple[dict[str, str], dict[str, str]]:
         sources = find_sources(reader)
-        checksums = source_checksums(reader, sources)
+        checksums = source_checksums(ThisProcess(), reader, sources)
         return sources.by_role("corpus", checksums), sources.by_role("dataset", checksums)
 
     corpus, dataset = by_role()
@@ -145,13 +146,13 @@ def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Pat
     [(b"", r"queries\.jsonl\.gz is empty"), (None, r"queries\.jsonl\.gz is truncated or damaged .* last line")],
 )
 def test_a_damaged_file_is_an_error_of_its_own(
-    copied: Path, tmp_path: Path, content: bytes | None, message: str
+    copied: Path, tmp_path: Path, content: bytes | None, message: str, ray_local: None
 ) -> None:
     whole = gzip.compress((copied / "queries.jsonl").read_bytes())
     (copied / "queries.jsonl").unlink()
     (copied / "queries.jsonl.gz").write_bytes(whole[: len(whole) // 2] if content is None else gzip.compress(content))
     with pytest.raises(DataError, match=message) as caught:
-        run(beir(copied), tmp_path)
+        run(beir(copied), tmp_path, RayPool())
     assert "Traceback" not in str(caught.value)
     (copied / "queries.jsonl.gz").write_bytes(whole)
     _, dataset = run(beir(copied), tmp_path)

@@ -174,18 +174,3 @@ def test_unwritable_places_are_named(tmp_path):
 def test_what_is_missing_is_said_with_the_command_that_makes_it(kind: str, command: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=f"the {kind} at .*here does not exist: .*{command}"):
         Artifact.open(str(tmp_path / "here"), kind)
-
-
-def test_files_without_a_record_can_count_as_begun_work(tmp_path):
-    """What trials of a search share lies in its folder before any of them is over."""
-    place = Folder(str(tmp_path / "search"))
-    first, other = (Identity(kind="search", config={"x": at}) for at in (1, 2))
-    for counts_files in (True, False):
-        with begin(place, first, counts_files=counts_files):
-            place.write_json("upstream/classifier.json", {})
-        if counts_files:
-            with pytest.raises(FingerprintError, match="x: there 1, asked 2"), begin(place, other, counts_files=True):
-                raise AssertionError("it was begun anew")
-            assert place.exists("upstream/classifier.json")
-    with begin(place, other):
-        assert not place.exists("upstream/classifier.json")

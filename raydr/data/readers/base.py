@@ -63,8 +63,8 @@ class Reader(Component):
 
     package: ClassVar[str] = "raydr.data.readers"
     kind: ClassVar[str] = "reader"
-    #: True if the same passage may be read many times (contexts of questions): copies with the same id are merged.
     passages_repeat: ClassVar[bool] = False
+    """True if the same passage may be read many times (contexts of questions): copies with the same id are merged."""
 
     @abstractmethod
     def sources(self) -> list[Source]:

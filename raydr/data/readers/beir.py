@@ -26,18 +26,23 @@ class BeirReader(Reader):
     """
 
     name: Literal["beir"] = "beir"
-    #: The folder, local or an fsspec URL.
     path: str
-    #: The file of the passages.
+    """The folder, local or an fsspec URL."""
+
     corpus: str = "corpus.jsonl"
-    #: The file of the queries.
+    """The file of the passages."""
+
     queries: str = "queries.jsonl"
-    #: The folder with one TSV a split.
+    """The file of the queries."""
+
     qrels: str = "qrels"
-    #: Splits to read; all files of the qrels folder if empty.
+    """The folder with one TSV a split."""
+
     splits: list[str] = []
-    #: A JSONL file of ``_id`` and ``answers``; without it answers are taken from the queries.
+    """Splits to read; all files of the qrels folder if empty."""
+
     answers: str = ""
+    """A JSONL file of ``_id`` and ``answers``; without it answers are taken from the queries."""
 
     def sources(self) -> list[Source]:
         queries = find_input(self.path, self.queries, "queries")

@@ -34,14 +34,17 @@ class DprReader(Reader):
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["dpr"] = "dpr"
-    #: The folder, local or an fsspec URL.
     path: str
-    #: The passages TSV; empty: the corpus is made of the contexts.
+    """The folder, local or an fsspec URL."""
+
     passages: str = ""
-    #: Biencoder JSON file of each split.
+    """The passages TSV; empty: the corpus is made of the contexts."""
+
     biencoder: dict[str, str] = {}
-    #: Retriever file (question, list of answers) of each split.
+    """Biencoder JSON file of each split."""
+
     retriever: dict[str, str] = {}
+    """Retriever file (question, list of answers) of each split."""
 
     @model_validator(mode="after")
     def _check(self) -> DprReader:

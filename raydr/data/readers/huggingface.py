@@ -26,18 +26,23 @@ class HuggingFaceReader(Reader):
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["huggingface"] = "huggingface"
-    #: A name on the hub, or a local folder (one that ``save_to_disk`` wrote, or one of data files).
     path: str
-    #: Configuration of the data set on the hub.
+    """A name on the hub, or a local folder (one that ``save_to_disk`` wrote, or one of data files)."""
+
     subset: str = ""
-    #: Branch, tag or commit on the hub.
+    """Configuration of the data set on the hub."""
+
     revision: str = ""
-    #: raydr's splits, and the data set's split that each is read from.
+    """Branch, tag or commit on the hub."""
+
     splits: Annotated[dict[str, str], Field(min_length=1)] = {"train": "train"}
-    #: What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use.
+    """Raydr's splits, and the data set's split that each is read from."""
+
     layout: Layout = "columns"
-    #: Names of the columns, for ``layout: columns``.
+    """What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use."""
+
     columns: PairColumns = PairColumns()
+    """Names of the columns, for ``layout: columns``."""
 
     def sources(self) -> list[Source]:
         path = absolute(self.path) if Path(self.path).is_dir() else self.path

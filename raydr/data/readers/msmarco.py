@@ -21,20 +21,26 @@ class MsmarcoReader(Reader):
     """MS MARCO's files. In file names, ``{split}`` stands for the split; each may also have ``.gz`` at its end."""
 
     name: Literal["msmarco"] = "msmarco"
-    #: The folder, local or an fsspec URL.
     path: str
-    #: Splits to read.
+    """The folder, local or an fsspec URL."""
+
     splits: Annotated[list[str], Field(min_length=1)] = ["train", "dev"]
-    #: pid, text.
+    """Splits to read."""
+
     collection: str = "collection.tsv"
-    #: qid, text.
+    """Pid, text."""
+
     queries: str = "queries.{split}.tsv"
-    #: qid, 0, pid, relevance. Empty: the judgments are the triples' positives.
+    """Qid, text."""
+
     qrels: str = "qrels.{split}.tsv"
-    #: By split: qid, pid of the positive, pid of the negative.
+    """Qid, 0, pid, relevance. Empty: the judgments are the triples' positives."""
+
     triples: dict[str, str] = {}
-    #: By split: qid, pids of its hard negatives separated by commas, best first.
+    """By split: qid, pid of the positive, pid of the negative."""
+
     negatives: dict[str, str] = {}
+    """By split: qid, pids of its hard negatives separated by commas, best first."""
 
     def sources(self) -> list[Source]:
         collection = find_input(self.path, self.collection, "passages (pid, text)")

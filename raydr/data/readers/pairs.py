@@ -32,14 +32,17 @@ class PairsReader(Reader):
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["pairs"] = "pairs"
-    #: The folder of the files, local or an fsspec URL.
     path: str = ""
-    #: The file, or the files, of each split. With ``columns.split``, the rows say the split instead.
+    """The folder of the files, local or an fsspec URL."""
+
     files: Annotated[dict[str, str | list[str]], Field(min_length=1)]
-    #: What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use.
+    """The file, or the files, of each split. With ``columns.split``, the rows say the split instead."""
+
     layout: Layout = "columns"
-    #: Names of the columns, for ``layout: columns``.
+    """What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use."""
+
     columns: PairColumns = PairColumns()
+    """Names of the columns, for ``layout: columns``."""
 
     def sources(self) -> list[Source]:
         found = []

@@ -21,8 +21,8 @@ class DprWriter(Writer):
     """
 
     name: Literal["dpr"] = "dpr"
-    #: Write passages with line breaks in one line of the TSV, a space in place of each; else they are an error.
     fold_whitespace: bool = False
+    """Write passages with line breaks in one line of the TSV, a space in place of each; else they are an error."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
         splits = [OutputFile(f"{split}.json", "biencoder", split) for split in exported.splits]

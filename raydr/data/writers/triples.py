@@ -16,10 +16,11 @@ class TriplesWriter(Writer):
     """
 
     name: Literal["triples"] = "triples"
-    #: Put between title and text.
     title_separator: str = " "
-    #: Write spaces in place of line breaks and tabs; else a text with one is an error.
+    """Put between title and text."""
+
     fold_whitespace: bool = False
+    """Write spaces in place of line breaks and tabs; else a text with one is an error."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
         found = [OutputFile("collection.tsv", "collection")]

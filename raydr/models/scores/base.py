@@ -28,8 +28,8 @@ class ScoreFunction(Component):
 
     package: ClassVar[str] = "raydr.models.scores"
     kind: ClassVar[str] = "score function"
-    #: Whether it is the inner product of two vectors, of which FAISS finds the largest.
     is_inner_product: ClassVar[bool] = False
+    """Whether it is the inner product of two vectors, of which FAISS finds the largest."""
 
     @abstractmethod
     def pairs(self, query: Tensor, passage: Tensor) -> Tensor:

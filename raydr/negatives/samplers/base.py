@@ -76,15 +76,13 @@ class Sampler(Component):
 
 
 class RankedSampler(Sampler):
-    """Base of the samplers that draw from a window of ranks; subclasses implement :meth:`draw`.
-
-    Args:
-        first_rank: first rank that may be drawn, counted from 1: the top ranks hold most false negatives.
-        last_rank: last rank that may be drawn, None for the end of the list.
-    """
+    """Base of the samplers that draw from a window of ranks; subclasses implement :meth:`draw`."""
 
     first_rank: int = Field(default=1, ge=1)
+    """First rank that may be drawn, counted from 1: the top ranks hold most false negatives."""
+
     last_rank: int | None = Field(default=None, ge=1)
+    """Last rank that may be drawn, None for the end of the list."""
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> RankedSampler:

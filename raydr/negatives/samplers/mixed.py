@@ -22,10 +22,6 @@ class Mixed(Sampler):
 
     Source: Zhang and Stratos (NAACL 2021).
 
-    Args:
-        random_share: share of random passages.
-        hard: the sampler of the others.
-
     >>> drawn = Mixed(random_share=0.5).sample(CandidateList(np.zeros(10)), num=5, rng=np.random.default_rng(0))
     >>> drawn.num_random, drawn.indices.size
     (2, 3)
@@ -33,7 +29,10 @@ class Mixed(Sampler):
 
     name: Literal["mixed"] = "mixed"
     random_share: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Share of random passages."""
+
     hard: Annotated[Sampler, Pluggable()] = Softmax()
+    """The sampler of the others."""
 
     @property
     def tells_draw_probabilities(self) -> bool:

@@ -25,13 +25,6 @@ class SimANS(RankedSampler):
 
     Source: Zhou et al., SimANS (EMNLP Industry 2022) (a 0.5, b 0; NQ b 1).
 
-    Args:
-        a: sharpness of the peak, in units of 1 / score². The published 0.5 is for inner products in the tens; cosines
-            lie within 1 of each other, where 0.5 · ``model.scale``² is as sharp.
-        b: how far below the positive's score the peak lies.
-        without_positive: what to do for a query whose positive has no score. ``uniform`` draws uniformly from the
-            window (as the authors do), ``top`` takes the top, ``error`` stops.
-
     >>> from raydr.negatives.samplers.base import CandidateList
     >>> candidates = CandidateList(np.array([30.0, 19.0, 0.0]), positive_score=20.0)
     >>> SimANS(a=1.0, b=1.0).sample(candidates, num=1, rng=np.random.default_rng(0)).indices.tolist()
@@ -40,8 +33,15 @@ class SimANS(RankedSampler):
 
     name: Literal["simans"] = "simans"
     a: float = Field(default=0.5, ge=0.0)
+    """Sharpness of the peak, in units of 1 / score². The published 0.5 is for inner products in the tens; cosines lie
+    within 1 of each other, where 0.5 · ``model.scale``² is as sharp."""
+
     b: float = 0.0
+    """How far below the positive's score the peak lies."""
+
     without_positive: Literal["uniform", "top", "error"] = "uniform"
+    """What to do for a query whose positive has no score. ``uniform`` draws uniformly from the window (as the authors
+    do), ``top`` takes the top, ``error`` stops."""
 
     def draw(
         self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator

@@ -25,11 +25,6 @@ class Softmax(RankedSampler):
 
     Source: Zhang and Stratos (NAACL 2021).
 
-    Args:
-        smoothing: multiplier of the scores; 0 is uniform, large is close to the top. The scores of a dense run are
-            similarities without τ: ``model.scale`` here draws ∝ exp(τ · similarity), the model's own distribution.
-        with_replacement: draw i.i.d. and return log q.
-
     >>> from raydr.negatives.samplers.base import CandidateList
     >>> candidates = CandidateList(np.array([100.0, 0.0, -100.0]))
     >>> Softmax().sample(candidates, num=2, rng=np.random.default_rng(0)).indices.tolist()
@@ -38,7 +33,11 @@ class Softmax(RankedSampler):
 
     name: Literal["softmax"] = "softmax"
     smoothing: float = Field(default=1.0, ge=0.0)
+    """Multiplier of the scores; 0 is uniform, large is close to the top. The scores of a dense run are similarities
+    without τ: ``model.scale`` here draws ∝ exp(τ · similarity), the model's own distribution."""
+
     with_replacement: bool = False
+    """Draw i.i.d. and return log q."""
 
     @property
     def tells_draw_probabilities(self) -> bool:

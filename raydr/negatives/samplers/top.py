@@ -15,10 +15,6 @@ class Top(RankedSampler):
 
     Source: greedy top of Zhang and Stratos (NAACL 2021), top-n of Park et al. (HCLT 2023).
 
-    Args:
-        fill: whether a list that is too short is filled up with random passages; without it the query has fewer
-            negatives, as the passage sieve needs it.
-
     >>> from raydr.negatives.samplers.base import CandidateList
     >>> candidates = CandidateList(np.array([9.0, 8.0, 7.0, 6.0]))
     >>> Top(first_rank=2).sample(candidates, num=2, rng=np.random.default_rng(0)).indices.tolist()
@@ -27,6 +23,8 @@ class Top(RankedSampler):
 
     name: Literal["top"] = "top"
     fill: bool = True
+    """Whether a list that is too short is filled up with random passages; without it the query has fewer negatives, as
+    the passage sieve needs it."""
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
         drawn = super().sample(candidates, num, rng)

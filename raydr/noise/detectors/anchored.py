@@ -32,13 +32,6 @@ class AnchoredDetector(Detector):
 
     Source: ours; the model around it is NPC's; an empirical null is Efron's (JASA 2004).
 
-    Args:
-        max_shift: by how many standard deviations of the random pairs the mismatched ones may lie lower. 0 suits an
-            encoder that was not trained on the pairs.
-        min_separation: smallest distance of the components, as Ashman's D; lower than other detectors', since the
-            anchor tells which is which where they overlap.
-        variance_floor: share of the sample variance added to each component's variance.
-
     >>> rng = np.random.default_rng(0)
     >>> margins_N = np.concatenate([rng.normal(-2.0, 2.0, 900), rng.normal(4.0, 1.0, 100)])
     >>> random_R = rng.normal(4.5, 1.0, 1000)
@@ -51,8 +44,15 @@ class AnchoredDetector(Detector):
 
     name: Literal["anchored"] = "anchored"
     max_shift: float = Field(default=1.0, ge=0.0)
+    """By how many standard deviations of the random pairs the mismatched ones may lie lower. 0 suits an encoder that
+    was not trained on the pairs."""
+
     min_separation: float = Field(default=0.75, ge=0.0)
+    """Smallest distance of the components, as Ashman's D; lower than other detectors', since the anchor tells which is
+    which where they overlap."""
+
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
+    """Share of the sample variance added to each component's variance."""
 
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))

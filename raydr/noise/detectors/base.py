@@ -110,23 +110,24 @@ class Detector(Component):
 
     All pairs are kept, with a reason, if the perplexities do not fall into two groups: one component explains them as
     well (BIC), a component is almost empty, or the two are too close.
-
-    Args:
-        threshold: λ; a pair is clean if p(clean | perplexity) > λ. 0 flags nothing.
-        min_clean_weight: smallest weight of the clean component.
-        min_noisy_weight: smallest weight of the other.
-        min_separation: smallest distance of the components, as Ashman's D; 2 is "clearly apart".
     """
 
     package: ClassVar[str] = "raydr.noise.detectors"
     kind: ClassVar[str] = "detector"
-    #: Whether it compares with the perplexities of random pairs.
     reads_random_pairs: ClassVar[bool] = False
+    """Whether it compares with the perplexities of random pairs."""
 
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """λ; a pair is clean if p(clean | perplexity) > λ. 0 flags nothing."""
+
     min_clean_weight: float = Field(default=0.1, ge=0.0, le=0.5)
+    """Smallest weight of the clean component."""
+
     min_noisy_weight: float = Field(default=0.01, ge=0.0, le=0.5)
+    """Smallest weight of the other."""
+
     min_separation: float = Field(default=1.0, ge=0.0)
+    """Smallest distance of the components, as Ashman's D; 2 is "clearly apart"."""
 
     @abstractmethod
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:

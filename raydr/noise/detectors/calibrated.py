@@ -25,11 +25,6 @@ class CalibratedDetector(Detector):
 
     Source: ours; the model around it is NPC's.
 
-    Args:
-        axis: where the Gaussians are fitted.
-        variance_floor: share of the sample variance added to each component's variance.
-        seed: of EM's k-means start.
-
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> margins_N = np.concatenate([rng.normal(-6.0, 2.0, 900), rng.normal(4.0, 1.5, 100)])
@@ -40,10 +35,16 @@ class CalibratedDetector(Detector):
 
     name: Literal["calibrated"] = "calibrated"
     axis: Literal["margin", "log"] = "margin"
+    """Where the Gaussians are fitted."""
+
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
+    """Share of the sample variance added to each component's variance."""
+
     seed: int = Field(default=0, ge=0, lt=2**32)
-    #: Smallest distance of the components, as Ashman's D.
+    """Of EM's k-means start."""
+
     min_separation: float = Field(default=2.0, ge=0.0)
+    """Smallest distance of the components, as Ashman's D."""
 
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         fits = [

@@ -80,10 +80,6 @@ class GaussianDetector(Detector):
 
     Source: Zhang et al. (EMNLP Findings 2023); the floor, the seed and the tests for two groups are ours.
 
-    Args:
-        variance_floor: share of the sample variance added to each component's variance.
-        seed: of EM's start.
-
     >>> rng = np.random.default_rng(0)
     >>> perplexities_N = np.abs(np.concatenate([rng.normal(1.0, 0.3, 300), rng.normal(6.0, 1.0, 100)]))
     >>> detection = GaussianDetector().detect(perplexities_N)
@@ -93,7 +89,10 @@ class GaussianDetector(Detector):
 
     name: Literal["gaussian"] = "gaussian"
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
+    """Share of the sample variance added to each component's variance."""
+
     seed: int = Field(default=0, ge=0, lt=2**32)
+    """Of EM's start."""
 
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         (fit,) = fit_gaussians(perplexities_N, "perplexity", self.variance_floor, self.seed)

@@ -111,17 +111,21 @@ class Judge(Component):
 
     package: ClassVar[str] = "raydr.noise.judges"
     kind: ClassVar[str] = "judge"
-    #: ``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive.
     subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
-    #: What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
-    #: or scale * similarity of the retriever with a random sample of passages.
+    """``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive."""
+
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
-    #: What it flags, for people: the end of the sentence "flags ...".
+    """What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
+    or scale * similarity of the retriever with a random sample of passages."""
+
     flags: ClassVar[str]
-    #: What the score of its verdicts is.
+    """What it flags, for people: the end of the sentence "flags ..."."""
+
     score_name: ClassVar[str]
-    #: Whether that is the probability of what the judge looks for.
+    """What the score of its verdicts is."""
+
     score_is_probability: ClassVar[bool] = False
+    """Whether that is the probability of what the judge looks for."""
 
     def asks(self, models: AskedModels) -> Asked:
         """The model whose scores it is given; judges with a model of their own override it.
@@ -152,15 +156,13 @@ def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
 
 
 class SuspicionJudge(Judge):
-    """Base of the judges with one rule: a candidate whose suspicion is above 0 is dropped or weighs less.
-
-    Args:
-        action: what happens to suspicious candidates.
-        weight: their weight with ``down_weight``.
-    """
+    """Base of the judges with one rule: a candidate whose suspicion is above 0 is dropped or weighs less."""
 
     action: Literal["drop", "down_weight"] = "drop"
+    """What happens to suspicious candidates."""
+
     weight: float = Field(default=0.1, gt=0.0, lt=1.0)
+    """Their weight with ``down_weight``."""
 
     def verdicts(self, suspicion_M: FloatArray, suspicious_M: BoolArray) -> Verdicts:
         """The verdicts that follow from who is suspicious."""
@@ -169,18 +171,15 @@ class SuspicionJudge(Judge):
 
 
 class SampleJudge(Judge):
-    """Base of the judges of pairs: the candidates of a query are a random sample of passages, shared by all queries.
-
-    Args:
-        num_random: passages in the sample, at most; the query's known positives and their copies do not count.
-    """
+    """Base of the judges of pairs: the candidates of a query are a random sample of passages, shared by all queries."""
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
     reads: ClassVar[Literal["random_sample"]] = "random_sample"
-    #: Where the sample is drawn from: all passages, or the annotated positives of the split.
     sample: ClassVar[Literal["corpus", "positives"]] = "corpus"
+    """Where the sample is drawn from: all passages, or the annotated positives of the split."""
 
     num_random: int = Field(default=10_000, ge=1)
+    """Passages in the sample, at most; the query's known positives and their copies do not count."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,8 @@ class SplitJudge(SampleJudge):
     Only :meth:`measure` sees scores, so that a split is measured piece by piece, a few numbers a pair kept.
     """
 
-    #: Names of the numbers that are kept of a pair.
     measures: ClassVar[tuple[str, ...]]
+    """Names of the numbers that are kept of a pair."""
 
     @abstractmethod
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:

@@ -34,11 +34,6 @@ class Classifier(Judge):
 
     Source: Park et al. (HCLT 2023) and RocketQA.
 
-    Args:
-        positive_above: probability above which a candidate counts as relevant.
-        negative_below: probability below which a candidate is a sure negative.
-        positives: what happens to those that count as relevant.
-
     >>> rocketqa = Classifier(negative_below=0.1, positives="relabel")
     >>> rocketqa.judge(ScoredCandidates.of_one([0.05, 0.5, 0.95])).action.tolist()
     ['keep', 'drop', 'relabel']
@@ -52,8 +47,13 @@ class Classifier(Judge):
 
     name: Literal["classifier"] = "classifier"
     positive_above: float = Field(default=0.9, ge=0.0, le=1.0)
+    """Probability above which a candidate counts as relevant."""
+
     negative_below: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Probability below which a candidate is a sure negative."""
+
     positives: Literal["drop", "relabel"] = "drop"
+    """What happens to those that count as relevant."""
 
     @model_validator(mode="after")
     def _thresholds_in_order(self) -> Classifier:

@@ -19,10 +19,6 @@ class Consistency(SampleJudge):
 
     Source: E5 (Wang et al., 2022; k 2, a sample of one million); the script of Nomic's contrastors.
 
-    Args:
-        top_k: largest rank that is kept.
-        num_random: passages in the sample.
-
     >>> judge = Consistency(top_k=2)
     >>> judge.judge(ScoredCandidates.of_one([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
     ['drop']
@@ -33,6 +29,7 @@ class Consistency(SampleJudge):
 
     name: Literal["consistency"] = "consistency"
     top_k: int = Field(default=2, ge=1)
+    """Largest rank that is kept."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         positive_Q = candidates.positives(self.name)

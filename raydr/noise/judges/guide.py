@@ -28,7 +28,8 @@ class Guide(MarginRule):
     score_name: ClassVar[str] = "guide's similarity above the limit"
 
     name: Literal["guide"] = "guide"
-    #: Whether the margin is a similarity, or a share of the annotated passage's.
     mode: MarginMode = "absolute"
-    #: How much below the annotated passage's similarity a candidate is suspicious already.
+    """Whether the margin is a similarity, or a share of the annotated passage's."""
+
     margin: float = 0.0
+    """How much below the annotated passage's similarity a candidate is suspicious already."""

@@ -24,15 +24,14 @@ def margin_limits(positive_scores_Q: FloatArray, mode: MarginMode, margin: float
 class MarginRule(SuspicionJudge):
     """Base of the judges that drop a negative which scores above its positive less a margin.
 
-    Args:
-        mode: what the margin is measured in.
-        margin: 0 drops what scores above the positive; negative margins only what scores well above.
+    Margin 0 drops what scores above the positive, a negative margin only what scores well above.
     """
 
-    #: Whether the margin is a similarity, or a share of the annotated passage's.
     mode: MarginMode
-    #: How much below the annotated passage's similarity a candidate is suspicious already.
+    """Whether the margin is a similarity, or a share of the annotated passage's."""
+
     margin: float
+    """How much below the annotated passage's similarity a candidate is suspicious already."""
 
     @model_validator(mode="after")
     def _margin_in_range(self) -> MarginRule:

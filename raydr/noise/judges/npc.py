@@ -25,10 +25,6 @@ class NPC(SplitJudge):
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
-    Args:
-        detector: ``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` also clean data.
-        num_random: random positives that each pair is measured against.
-
     >>> rng = np.random.default_rng(0)
     >>> positive_Q = np.where(np.arange(200) < 20, 0.0, 8.0) + rng.normal(size=200)
     >>> candidates = ScoredCandidates(rng.normal(size=2000), np.arange(0, 2001, 10), positive_Q)
@@ -46,7 +42,10 @@ class NPC(SplitJudge):
 
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = AnchoredDetector()
+    """``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` also clean data."""
+
     num_random: int = Field(default=255, ge=1)
+    """Random positives that each pair is measured against."""
 
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
         sizes_Q = np.diff(candidates.offsets)

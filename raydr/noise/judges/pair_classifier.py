@@ -19,11 +19,6 @@ class PairClassifier(Judge):
     pairs have in common before it knows single pairs by heart. Judges pairs: the only candidate of a query is its
     annotated passage, and the verdict's score is 1 − p.
 
-    Args:
-        negative_below: probability of relevance below which a pair is dropped. A cross-encoder that cannot tell gives
-            the share of positives among what it was trained on: 1 / (1 + its negatives a query). So 1 − p is a ranking
-            and no probability of a mismatch, which depends on how many of the pairs are mismatched.
-
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> PairClassifier().judge(pairs).action.tolist()
     ['keep', 'drop']
@@ -37,6 +32,9 @@ class PairClassifier(Judge):
 
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Probability of relevance below which a pair is dropped. A cross-encoder that cannot tell gives the share of
+    positives among what it was trained on: 1 / (1 + its negatives a query). So 1 − p is a ranking and no probability of
+    a mismatch, which depends on how many of the pairs are mismatched."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         require_probabilities(candidates.scores_M, self.name)

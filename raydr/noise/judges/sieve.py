@@ -24,12 +24,6 @@ class Sieve(SuspicionJudge):
     Source: Wang et al. (AAAI 2024) algorithm 1 step 3. The scores are those of the throw-away model that
     was trained with RCL; give it all candidates of a query, not a sample.
 
-    Args:
-        rule: how th_q is found.
-        num_std: k of ``mean_std``; positive values drop more.
-        quantile: of ℓ over C_q, for ``quantile``; what lies below it is dropped.
-        keep_minimum: this many of a query's negatives, the least suspicious, are kept whatever the threshold says.
-
     >>> Sieve().judge(ScoredCandidates.of_one([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
     ['drop', 'keep', 'keep']
     """
@@ -39,9 +33,16 @@ class Sieve(SuspicionJudge):
 
     name: Literal["sieve"] = "sieve"
     rule: Literal["mean", "mean_std", "quantile"] = "mean"
+    """How th_q is found."""
+
     num_std: float = 0.0
+    """k of ``mean_std``; positive values drop more."""
+
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Of ℓ over C_q, for ``quantile``; what lies below it is dropped."""
+
     keep_minimum: int = Field(default=0, ge=0)
+    """This many of a query's negatives, the least suspicious, are kept whatever the threshold says."""
 
     def asks(self, models: AskedModels) -> Asked:
         """A copy of the retriever that learns to tell the candidates apart: algorithm 1, steps 1 and 2.

@@ -87,17 +87,14 @@ def test_the_folder_is_the_data_with_new_passages_and_judgments(
     assert [line.split("\t")[1] for line in negatives] == ["d1#0"]
 
 
-@pytest.mark.ray
-def test_a_run_on_the_folder_plants_all_positives_but_one(
-    made_data: tuple[Dataset, Corpus], tmp_path: Path, ray_local: None
-) -> None:
+def test_a_run_on_the_folder_plants_all_positives_but_one(made_data: tuple[Dataset, Corpus], tmp_path: Path) -> None:
     write_with_second_positives(*made_data, BOTH, tmp_path / "out")
     data = DataConfig.model_validate({"reader": {"name": "beir", "path": str(tmp_path / "out")}})
-    reader, sources = data.reader, find_sources(data.reader)
-    corpus = make(tmp_path / "corpus", "corpus", prepare_corpus, reader, sources, data)
-    dataset = make(tmp_path / "dataset", "dataset", prepare_dataset, corpus, reader, sources, data, seed=3)
+    how: dict[str, Any] = {"reader": data.reader, "sources": find_sources(data.reader), "data": data}
+    corpus = make(tmp_path / "corpus", "corpus", prepare_corpus, **how)
+    dataset = make(tmp_path / "dataset", "dataset", prepare_dataset, corpus, **how, seed=3)
     noise = NoiseInjectionConfig(kind="false_negatives", share=0.25)
-    noisy = make(tmp_path / "noisy", "dataset", inject_noise, dataset, corpus, noise, split="train", seed=3)
+    noisy = make(tmp_path / "noisy", "dataset", inject_noise, dataset, corpus, settings=noise, split="train", seed=3)
     planted = Dataset(noisy).negatives("train").to_pylist()
     assert noisy.info["eligible_queries"] == NUM_QUERIES
     assert len({row["query_id"] for row in planted}) == NUM_QUERIES // 4

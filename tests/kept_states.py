@@ -17,6 +17,15 @@ def has_kept_state(state: Path, since: float = 0.0) -> bool:
         state: the folder.
         since: kept after this time.
     """
-    listed = [place for place in state.rglob(CHECKPOINT_LIST) if '"checkpoint_dir_name"' in place.read_text()]
-    alone = [place for place in state.rglob(PROGRESS) if place.parent.name.startswith("step-")]
-    return any(place.stat().st_mtime > since for place in [*listed, *alone])
+    places = [*state.rglob(CHECKPOINT_LIST), *state.rglob(PROGRESS)]
+    return any(_is_whole(place, since) for place in places)
+
+
+def _is_whole(place: Path, since: float) -> bool:
+    try:
+        kept = place.stat().st_mtime > since
+        listed = place.name == CHECKPOINT_LIST and '"checkpoint_dir_name"' in place.read_text()
+    except FileNotFoundError:
+        # It is being written anew.
+        return False
+    return kept and (listed or place.parent.name.startswith("step-"))

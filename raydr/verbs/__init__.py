@@ -5,8 +5,11 @@ They import what they need when they run, so that ``raydr --help`` is there at o
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -65,11 +68,22 @@ def _options(
     """Train, apply and evaluate noise-robust dense retrievers on Ray."""
 
 
+def _ending(run: Callable[..., None]) -> Callable[..., None]:
+    """The command with raydr's own endings; Typer's would end after Ctrl-C without a word."""
+
+    @functools.wraps(run)
+    def ended(*arguments: Any, **options: Any) -> None:
+        with exit_status("command"):
+            run(*arguments, **options)
+
+    return ended
+
+
 for _verb in VERBS:
     _name = _verb.replace("-", "_")
     _module = importlib.import_module(f"raydr.verbs.{_name}")
     _run = getattr(_module, "run", None) or command(getattr(_module, _name), getattr(_module, "show", None))
-    app.command(_verb)(_run)
+    app.command(_verb)(_ending(_run))
 
 
 def _check_machine() -> None:
@@ -84,4 +98,4 @@ def main() -> None:
     """Entry point."""
     with exit_status("command"):
         _check_machine()
-        app()
+    app()

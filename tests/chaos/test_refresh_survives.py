@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -85,9 +86,7 @@ def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list
     """Kills of every kind of step, in the last round that has it, at random moments: of the command, of its whole node,
     of a worker."""
     kills = []
-    last = {
-        step.partition("/")[2].replace(step.partition("/")[0], "round"): step for step in sorted(seconds) if "/" in step
-    }
+    last = {re.sub(r"round-\d+", "round", step): step for step in sorted(seconds) if step.startswith("round-")}
     for step in sorted(last.values()):
         # The classifier's and the retriever's groups, and the actors, are what can lose a single worker.
         for at in range(each):

@@ -73,19 +73,16 @@ def leave_in_training(
 ) -> subprocess.CompletedProcess[str]:
     """The main job, sent a signal as soon as its training has kept another state."""
     command = [sys.executable, "-m", "raydr", "quickstart", str(config_file), *options]
-    with open(workdir.with_name("log"), "w+") as log:
+    said, models = workdir.with_name("log"), workdir / "store" / "model"
+    with open(said, "w") as log:
         job = subprocess.Popen(command, stderr=log, start_new_session=True)
         started = time.time()
-        while not any(
-            has_kept_state(state, since=started) for state in (workdir / "store" / "model").glob("*.training")
-        ):
-            assert job.poll() is None, (
-                f"the job ended before it could be stopped: {workdir.with_name('log').read_text()}"
-            )
+        while not any(has_kept_state(state, since=started) for state in models.glob("*.training")):
+            assert job.poll() is None, f"the job ended before it could be stopped: {said.read_text()}"
             time.sleep(POLL_S)
         job.send_signal(how)
         job.wait(120)
-    return subprocess.CompletedProcess(command, job.returncode, "", workdir.with_name("log").read_text())
+    return subprocess.CompletedProcess(command, job.returncode, "", said.read_text())
 
 
 def test_another_setting_stops_with_1_and_says_which(config_file):

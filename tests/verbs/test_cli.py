@@ -71,3 +71,19 @@ def test_wrong_usage_ends_with_2_and_one_message(tmp_path):
 def test_the_version_is_shown():
     result = run("--version")
     assert (result.returncode, result.stdout.strip()) == (0, f"raydr {raydr.__version__}")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [([], "the same command goes on"), (["--again"], "without --again goes on")]
+)
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, asked, said):
+    (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
+
+    def interrupted(*settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raydr.graph.session.open_session", interrupted)
+    monkeypatch.setattr(sys, "argv", ["raydr", *asked])
+    result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
+    assert result.exit_code == 130
+    assert said in result.output

@@ -26,5 +26,6 @@ def gc(
         if yes:
             one.folder.remove()
     total = sum(one.num_bytes for one in found) / 1e6
-    say(f"{counted(len(found), 'artefact')}, {total:,.1f} MB: {'removed' if yes else '--yes removes them'}")
+    done = "removed" if yes else "--yes removes them"
+    say(f"{counted(len(found), 'artefact')}, {total:,.1f} MB: {done}" if found else "nothing to remove")
     return found

@@ -14,6 +14,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
+from raydr.runtime.console import counted
 from raydr.stages.member import Member
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
@@ -60,7 +61,10 @@ def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
     handle = job.tracker
     with handle.open() if handle is not None and member.rank == 0 else nullcontext() as tracker:
-        return _train(job, member, WorkerListener(tracker, job.watcher, member, job.output))
+        listener = WorkerListener(tracker, job.watcher, member, job.output)
+        # Until now it may have waited for its CPUs and GPUs.
+        listener.tell(f"training begins with {counted(member.num_ranks, 'worker')}")
+        return _train(job, member, listener)
 
 
 def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[str, Any]:

@@ -133,6 +133,8 @@ def _run(plan: Search, objective: Objective, book: Book) -> None:
                 name=plan.name,
                 storage_path=files.root if files.is_local else files.url,
                 failure_config=tune.FailureConfig(max_failures=plan.space.settings.trials.max_failures),
+                # What works keeps its own state.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 callbacks=[Follower(book)],
                 verbose=0,
             ),

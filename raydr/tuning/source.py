@@ -78,7 +78,7 @@ class Follower(Callback):  # type: ignore[misc]
             self.book.wait(number, result[WAITED])
             return
         self.book.add(number, Row.model_validate(result["row"]))
-        if result["done"]:
+        if result["finished"]:
             self.book.end(number, "finished")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

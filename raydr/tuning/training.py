@@ -6,14 +6,16 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
+
 from raydr.config.run import RunConfig
 from raydr.graph.places import Places
-from raydr.runtime.cluster import ray_session
+from raydr.stages.failures import worker_errors
 from raydr.store.folder import Folder
 from raydr.tuning.objective import News
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.resources import Split
-from raydr.tuning.trial import follow_training
+from raydr.tuning.trial import follow_training, outside
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trial_nodes import forget, make, nodes_of, trained
 
@@ -32,8 +34,8 @@ class TrainingObjective:
 
     def run(self, values: Mapping[str, Any], place: Folder) -> Generator[News, None, None]:
         config = with_values(self.config, values)
-        with ray_session(config.ray):
-            make(config, list(trained(config).inputs.values()))
+        with outside(make_inputs, config) as work, worker_errors():
+            ray.get(work)
         yield from follow_training(config, place, self.split)
 
     def forget(self, ended: Mapping[str, Any], kept: Sequence[Mapping[str, Any]]) -> None:
@@ -43,6 +45,11 @@ class TrainingObjective:
 
         others = [node for values in kept for node in model(values)]
         forget(Places.of(self.config.workdir), model(ended), others)
+
+
+def make_inputs(config: RunConfig) -> None:
+    """Make what a trial trains on, as far as it is not there."""
+    make(config, list(trained(config).inputs.values()))
 
 
 def trial_config(plan: TunePlan, dtype: str) -> RunConfig:

@@ -70,7 +70,9 @@ def _results(trial: dict[str, Any], objective: Objective, place: Folder) -> Gene
                     # An interrupted search may have written the last row and not that it was the last.
                     if row.epoch > reported or done:
                         reported = row.epoch
-                        yield {"epoch": row.epoch, "score": row.score, "row": row.model_dump(), "done": done}
+                        # Tune says of a trial that a scheduler stops that it is done, too.
+                        result = {"epoch": row.epoch, "score": row.score, "row": row.model_dump(), "finished": done}
+                        yield result | {"done": done}
     except Exception as error:
         # Tune passes errors on as pickles; the book reads this.
         place.write_json(REASON, root_cause(error))
@@ -95,14 +97,15 @@ def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_
         "max_calls": 1,
         "scheduling_strategy": "DEFAULT",
         # Without it that actor finds no dashboard where several Rays run on one machine, and dies of it.
-        "runtime_env": {"env_vars": {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}},
+        "runtime_env": {"env_vars": {"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}},
     }
     reference = ray.remote(**options)(task).remote(*arguments)
     try:
         yield reference
     finally:
         # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
-        pass
+        ray.cancel(reference, recursive=False)
+        ray.wait([reference], timeout=_GONE_S)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from raydr.graph.planning import Inventory, required
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.graph.running import Runner
+from raydr.runtime.cluster import ray_session
 from raydr.runtime.tracking import NullTracker
 from raydr.stages.member import checkpoint_folder
 from raydr.stages.pool import Pool
@@ -62,7 +63,7 @@ def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
 def make(
     config: RunConfig, targets: Sequence[Node], pool: Pool | None = None, capacity: dict[str, float] | None = None
 ) -> Inventory:
-    """Make nodes of a trial in this process, or by what it asks Ray for.
+    """Make nodes of a trial in this process, or by what it asks Ray for; in a task outside the trial's own process.
 
     Args:
         config: of the trial.
@@ -72,8 +73,9 @@ def make(
     """
     inventory = Inventory(Places.of(config.workdir))
     run_config: dict[str, Any] = config.model_dump(mode="json")
-    runner = Runner(inventory, NullTracker(), run_config, capacity or cluster_capacity(), {}, pool=pool)
-    runner.make(required(inventory, targets))
+    with ray_session(config.ray):
+        runner = Runner(inventory, NullTracker(), run_config, capacity or cluster_capacity(), {}, pool=pool)
+        runner.make(required(inventory, targets))
     return inventory
 
 

@@ -155,8 +155,13 @@ def test_a_search_is_killed_and_goes_on(beir_folder, tiny_checkpoint, tmp_path, 
     assert "--again" in other.stderr
 
 
-def test_trials_of_two_workers_run_ray_train_and_leave_nothing_behind(beir_folder, tiny_checkpoint, tmp_path, ray_dir):
-    """One trial is stopped while its group runs: the group's CPUs must come back, or the next trial would wait."""
+def test_trials_of_two_workers_run_ray_train_and_leave_nothing_behind(
+    ray_local, beir_folder, tiny_checkpoint, tmp_path, ray_dir
+):
+    """One trial is stopped while its group runs: the group's CPUs must come back, or the next trial would wait.
+
+    With another Ray on the machine, beside which Ray Train's own cleaner does not find its dashboard.
+    """
     space = {
         "space": {"train.optimizer.learning_rate": {"grid": [1e-7, 2e-3]}},
         "search": {"algorithm": "grid"},

@@ -55,8 +55,6 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
     # Nothing is trained if a judge leaves too little.
     strict = config_for(tmp_path / "strict", beir_folder, tiny_checkpoint, top_k=1)
     too_large = strict.model_copy(update={"train": strict.train.model_copy(update={"batch_size": 1000})})
-    with (
-        open_session(too_large) as session,
-        pytest.raises(DataError, match=r"leaves \d+ of \d+ pairs, fewer than .* 1000"),
-    ):
+    told = r"leaves \d+ of \d+ pairs, fewer than .* 1000"
+    with open_session(too_large) as session, pytest.raises(DataError, match=told):
         make_arms(session, ["consistency-filtered"])

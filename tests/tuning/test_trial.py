@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray import tune
+from ray import cloudpickle, tune
 
 from raydr.errors import TuningError
 from raydr.runtime.console import progress_bar
@@ -23,6 +24,9 @@ from raydr.tuning.resources import Split, describe_booked
 from raydr.tuning.trial import REASON, TrialProcess, follow_training, outside
 from raydr.tuning.trials import WAITED
 from tuning.made_space import make_config
+
+# Processes of Ray do not find the packages of the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 #: Seconds between two looks at Ray's CPUs, and looks until they have to be back.
 POLL_S, LOOKS = 0.1, 600
@@ -90,15 +94,23 @@ class Endless:
 def test_the_group_of_a_stopped_trial_gives_its_cpus_back(ray_local, tmp_path, waits):
     """Ray Train's own cleaner asks the dashboard, which this Ray has not: it would never give them back."""
     import ray
+    from ray.util import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     wait_for_cpus(2)
     objective = Endless(str(tmp_path / "begun"), str(tmp_path / "store"), waits)
     process = tune.with_parameters(TrialProcess, objective=objective, search=Folder(str(tmp_path)))
-    process = ray.remote(num_cpus=0)(process).remote({"trial": {"number": 3, "values": {}, "rows": []}})
+    # As Tune does: what such a process starts has to be where its group is, which has no CPU.
+    group = placement_group([{"memory": 1}])
+    captured = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    process = ray.remote(num_cpus=0, scheduling_strategy=captured)(process).remote(
+        {"trial": {"number": 3, "values": {}, "rows": []}}
+    )
     assert ray.get(process.train.remote())[WAITED] == 1.0
     assert free_cpus() == 0
     ray.get(process.stop.remote())
     ray.kill(process)
+    remove_placement_group(group)
     wait_for_cpus(2)
     assert not (tmp_path / "places/trial-003" / REASON).exists()
 
@@ -106,7 +118,7 @@ def test_the_group_of_a_stopped_trial_gives_its_cpus_back(ray_local, tmp_path, w
 def test_a_task_knows_its_ray_where_several_run(ray_local):
     import ray
 
-    with outside(os.getenv, "RAY_ADDRESS") as work:
+    with outside(os.getenv, "RAY_API_SERVER_ADDRESS") as work:
         assert ray.get(work) == ray.get_runtime_context().gcs_address
 
 
@@ -118,10 +130,9 @@ def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeyp
     monkeypatch.setattr(trial, "_WORD_S", 0.0)
     others = placement_group([{"CPU": 1}, {"CPU": 1}])
     ray.get(others.ready())
-    nowhere = Folder(str(tmp_path / "nowhere"))
     try:
         split = Split(1, 1, 0, 1, {"CPU": 2.0})
-        training = follow_training(make_config(), nowhere, nowhere, None, Folder(str(tmp_path)), split)
+        training = follow_training(make_config(), Folder(str(tmp_path)), split)
         assert 0 < next(training).waited_s < next(training).waited_s
         assert describe_booked() == "of 2 CPU, 2 are booked: 2 by groups of workers, 0 by other tasks and actors"
         training.close()

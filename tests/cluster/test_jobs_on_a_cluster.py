@@ -63,18 +63,14 @@ def answers(address: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, tiny_data: tuple[str, str], tiny_checkpoint: str
-) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, beir_folder: Path, tiny_checkpoint: str) -> Iterator[Cluster]:
     project = tmp_path_factory.mktemp("project")
     workdir = tmp_path_factory.mktemp("shared")
-    for source, name in zip(tiny_data, ("corpus", "dataset"), strict=True):
-        shutil.copytree(source, workdir / name)
     side = {"max_length": 32}
     config = {
         "name": "job",
         "workdir": str(workdir),
-        "data": {"reader": {"name": "beir", "path": "/nowhere"}, "test_splits": ["dev"]},
+        "data": {"reader": {"name": "beir", "path": str(beir_folder)}},
         "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
         "train": {"num_epochs": 1, "batch_size": 8, "dtype": "float32", "dev": {"random_passages": 30}},
         "encode": {"dtype": "float32", "device": "cpu"},

@@ -8,20 +8,17 @@ last, so an artefact without a manifest is never taken for a complete one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from raydr.component import Config
-from raydr.errors import ArtifactError, BusyError, FingerprintError
+from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
+from raydr.store.lock import only_writer
 from raydr.version import __version__
 
 MANIFEST = "manifest.json"
@@ -338,8 +335,8 @@ def _open_existing(folder: Folder, identity: Identity, overwrite: bool) -> Artif
         return Artifact.open(folder, identity.kind)
     if there.fingerprint == identity.fingerprint:
         folder.remove()
-        return None
-    _refuse_or_remove(folder, identity, there, overwrite)
+    else:
+        _refuse_or_remove(folder, identity, there, overwrite)
     return None
 
 
@@ -351,58 +348,3 @@ def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrit
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )
     folder.remove()
-
-
-def copy_artifact(made: Artifact, target: Folder) -> None:
-    """Copy a finished artefact to another folder; the manifest comes last, so that half a copy is none."""
-    for name in [*made.parts(), MANIFEST]:
-        with target.publish(name) as path:
-            shutil.copyfile(made.folder.localize(name), path)
-
-
-@contextmanager
-def only_writer(folder: Folder) -> Iterator[None]:
-    """Refuse a second process on the same local output; object stores have no locks, so there it is not checked."""
-    if not folder.is_local:
-        yield
-        return
-    root = Path(folder.root)
-    try:
-        root.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
-    with open(_lock_of(folder), "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise BusyError(
-                f"another raydr process ({file.read().strip() or 'unknown'}) "
-                f"is writing {folder}: wait for it, or stop it"
-            ) from None
-        file.truncate(0)
-        file.write(f"pid {os.getpid()}")
-        file.flush()
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def is_being_written(folder: Folder) -> bool:
-    """Whether another process holds the lock of a local folder now."""
-    lock = _lock_of(folder)
-    if not folder.is_local or not lock.exists():
-        return False
-    with open(lock, "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(file, fcntl.LOCK_UN)
-    return False
-
-
-def _lock_of(folder: Folder) -> Path:
-    root = Path(folder.root)
-    return root.with_name(f".{root.name}.lock")

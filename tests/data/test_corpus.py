@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from artefacts import make_corpus
+from copied import copy_artifact
 
 from raydr.data.corpus import Corpus
-from raydr.store.artifact import copy_artifact
 from raydr.store.folder import Folder
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from artefacts import make_corpus
+from copied import copy_artifact
 
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact, copy_artifact
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
 

@@ -1,0 +1,60 @@
+"""One process makes an artefact at a time: a lock beside its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from raydr.errors import ArtifactError, BusyError
+from raydr.store.folder import Folder
+
+
+@contextmanager
+def only_writer(folder: Folder) -> Iterator[None]:
+    """Refuse a second process on the same local output; object stores have no locks, so there it is not checked."""
+    if not folder.is_local:
+        yield
+        return
+    root = Path(folder.root)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
+    with open(_lock_of(folder), "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise BusyError(
+                f"another raydr process ({file.read().strip() or 'unknown'}) "
+                f"is writing {folder}: wait for it, or stop it"
+            ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def is_being_written(folder: Folder) -> bool:
+    """Whether another process holds the lock of a local folder now."""
+    lock = _lock_of(folder)
+    if not folder.is_local or not lock.exists():
+        return False
+    with open(lock, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return False
+
+
+def _lock_of(folder: Folder) -> Path:
+    root = Path(folder.root)
+    return root.with_name(f".{root.name}.lock")

@@ -29,8 +29,8 @@ from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.runtime.cluster import RayConfig, connected
+from raydr.stages.arithmetic import Arithmetic, resolve_arithmetic
 from raydr.stages.encode import encode_passages, output_name
-from raydr.stages.encoders import Arithmetic, resolve_arithmetic
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact

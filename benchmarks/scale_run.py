@@ -23,8 +23,8 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
+from raydr.stages.arithmetic import resolve_arithmetic
 from raydr.stages.encode import encode_passages, encode_queries
-from raydr.stages.encoders import resolve_arithmetic
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
 from raydr.stages.prepare import prepare_corpus, prepare_dataset

@@ -16,10 +16,9 @@ from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_finger
 from raydr.models.config import Dtype, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
+from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.stages.choose_pool import choose_pool
-from raydr.stages.encoders import Arithmetic, choose_device, resolve_arithmetic
 from raydr.stages.sources import Sources, find_sources, source_checksums
-from raydr.stages.worker_group import resolve_training_dtype
 from raydr.store.artifact import fingerprint_of
 from raydr.training.config import TrainConfig
 

@@ -18,7 +18,7 @@ from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.runtime.console import say
-from raydr.stages.encoders import Arithmetic, require_device
+from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.stages.parts import feed_parts, part_batch
 from raydr.stages.pool import Batch, Feed, Pool
 from raydr.store.artifact import Artifact, Building, write_and_record

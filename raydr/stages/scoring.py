@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages.encoders import Arithmetic, require_device
+from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 

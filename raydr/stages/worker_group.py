@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raydr.errors import ConfigError, DataError, TrainingError
-from raydr.models.config import Dtype
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
 from raydr.stages.lone_worker import LoneMember
 from raydr.stages.member import Member, Worker, checkpoint_folder, worker_threads
 from raydr.stages.pool import Pool
-from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
@@ -69,27 +67,6 @@ class RayTrainMember:
         with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
             save(Path(scratch))
             ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(scratch))
-
-
-def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
-    """The arithmetic and its reason, resolved on a worker of the kind that will train.
-
-    Raises:
-        TrainingError: a GPU is asked for, and Ray has none.
-        ModelError: the device does not know that arithmetic.
-    """
-    if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
-        raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
-    device = "cuda" if settings.use_gpu else "cpu"
-    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
-    return resolved
-
-
-def _resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
-    # PyTorch takes seconds to import, and the driver may have no use for it.
-    from raydr.models.precision import resolve_dtype
-
-    return resolve_dtype(dtype, device)
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:

@@ -22,8 +22,8 @@ from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected, quiet_ray_logs
+from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.encode import encode_passages
-from raydr.stages.encoders import Arithmetic
 from raydr.stages.index import build_index
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.search import search

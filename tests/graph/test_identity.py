@@ -20,7 +20,7 @@ from raydr.graph.planning import Inventory
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages.encoders import Arithmetic, choose_device
+from raydr.stages.arithmetic import Arithmetic, choose_device
 from raydr.stages.pool import ThisProcess
 
 pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
@@ -150,7 +150,7 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         device = choose_device(settings)
         return Arithmetic(settings.dtype, device, settings.batch_tokens(device))
 
-    monkeypatch.setattr("raydr.stages.encoders.cluster_capacity", lambda: {"CPU": 8.0, "GPU": 1.0})
+    monkeypatch.setattr("raydr.stages.arithmetic.cluster_capacity", lambda: {"CPU": 8.0, "GPU": 1.0})
     monkeypatch.setattr("raydr.graph.facts.resolve_arithmetic", resolved)
     monkeypatch.setattr("raydr.graph.facts.resolve_training_dtype", lambda pool, workers, dtype: (dtype, ""))
     monkeypatch.setattr("raydr.graph.facts.choose_pool", lambda *sizes: ThisProcess())

@@ -14,7 +14,7 @@ from made_stage import make
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages.encoders import Arithmetic
+from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.scoring import Scoring, scoring_of
 from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact, Building, Identity, begin

@@ -13,8 +13,9 @@ from raydr.errors import ArtifactError, ConfigError, DataError, ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
+from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic
 from raydr.stages.encode import encode_passages, encode_queries
-from raydr.stages.encoders import Arithmetic, choose_device, plan_encoders, resolve_arithmetic
+from raydr.stages.encoders import plan_encoders
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import MANIFEST, Artifact, Building

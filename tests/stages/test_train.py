@@ -26,11 +26,12 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
+from raydr.stages.arithmetic import resolve_training_dtype
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.train import save_untrained, train, warmup_folder
 from raydr.stages.train_classifier import train_classifier
-from raydr.stages.worker_group import CHECKPOINT_LIST, resolve_training_dtype
+from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.store.artifact import Artifact, Building, Identity, begin
 from raydr.store.folder import Folder, write_part
 from raydr.training.config import TrainConfig

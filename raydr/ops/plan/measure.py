@@ -17,7 +17,7 @@ from raydr.ops.plan.estimate import RunSizes
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TrainingRates
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
-from raydr.stages.encoders import resolve_arithmetic
+from raydr.stages.arithmetic import resolve_arithmetic
 from raydr.stages.failures import worker_errors
 from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder

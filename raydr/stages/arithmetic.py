@@ -1,0 +1,111 @@
+"""In which arithmetic vectors are computed and models trained, found out on a worker of the kind that will do it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.errors import ConfigError, ModelError, TrainingError
+from raydr.models.config import Dtype
+from raydr.models.encode_config import EncodeConfig
+from raydr.stages.pool import Pool
+from raydr.stages.resources import cluster_capacity
+from raydr.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How vectors and scores are computed, resolved once for all workers.
+
+    Args:
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: ``cpu`` or ``cuda``.
+        token_budget: tokens of a batch, which decides how texts are padded.
+        reason: why this dtype.
+    """
+
+    dtype: str
+    device: str
+    token_budget: int
+    reason: str = ""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What of it vectors and scores depend on."""
+        return {"dtype": self.dtype, "token_budget": self.token_budget}
+
+
+def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
+    """The arithmetic of the section ``encode``, found out where the encoders will run, which may be another machine.
+
+    Raises:
+        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+        ModelError: the device does not know that arithmetic.
+    """
+    device = choose_device(settings)
+    dtype, reason = pool.run(
+        _resolve, settings.dtype, device, num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor
+    )
+    return Arithmetic(dtype, device, settings.batch_tokens(device), reason)
+
+
+def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
+    """The arithmetic and its reason, resolved on a worker of the kind that will train.
+
+    Raises:
+        TrainingError: a GPU is asked for, and Ray has none.
+        ModelError: the device does not know that arithmetic.
+    """
+    if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
+        raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
+    device = "cuda" if settings.use_gpu else "cpu"
+    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
+    return resolved
+
+
+def _resolve(dtype: Dtype, device: str) -> tuple[str, str]:
+    require_device(device)
+    return _resolve_dtype(dtype, device)
+
+
+def _resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
+    # PyTorch takes seconds to import, and the driver may have no use for it.
+    from raydr.models.precision import resolve_dtype
+
+    return resolve_dtype(dtype, device)
+
+
+def require_device(device: str) -> None:
+    """Fail if CUDA is asked for in a process that has none.
+
+    Raises:
+        ModelError: there is no CUDA device here; raydr never goes on with the CPU by itself.
+    """
+    if device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModelError(
+            f"the encoder was given a GPU by Ray, but torch {torch.__version__} sees no CUDA device there: install a "
+            "CUDA build of torch and a driver, or set encode.gpus_per_actor=0"
+        )
+
+
+def choose_device(settings: EncodeConfig) -> str:
+    """``cuda`` if every actor is given (a share of) a GPU, else ``cpu``.
+
+    Raises:
+        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+    """
+    gpus = settings.gpus_per_actor
+    if settings.device == "cuda" and gpus == 0:
+        raise ConfigError("encode.device is cuda but encode.gpus_per_actor is 0: set it to 1, or to a share of a GPU")
+    if settings.device == "cpu" and gpus > 0:
+        raise ConfigError(f"encode.device is cpu but encode.gpus_per_actor is {gpus:g}: set one of them otherwise")
+    if gpus > 0 and cluster_capacity()["GPU"] < gpus:
+        raise ConfigError(
+            f"encode.gpus_per_actor is {gpus:g}, but the cluster has {cluster_capacity()['GPU']:g} GPUs: "
+            "add a node with one, or set encode.gpus_per_actor=0 to encode on CPUs"
+        )
+    return "cuda" if gpus > 0 else "cpu"

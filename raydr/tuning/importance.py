@@ -7,14 +7,14 @@ that each share stands beside the one that it reaches by chance, with the scores
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import optuna
 
-from raydr.tuning.distributions import Distribution
-from raydr.tuning.optuna_space import encode, to_optuna
+from raydr.tuning.parameters import Parameter, distributions, encode
 from raydr.tuning.trials import Trial, common_epoch
 
 #: Trials below which nothing can be said.
@@ -50,51 +50,47 @@ class Importances:
     reason: str = ""
 
 
-def importances(parameters: Mapping[str, Distribution], trials: Sequence[Trial], seed: int) -> Importances:
+def importances(parameters: Mapping[str, Parameter], trials: Sequence[Trial], seed: int) -> Importances:
     """The importance of each parameter for the score after the last epoch that all trials came to.
 
     Later epochs cannot be used: only the trials that were not stopped have them, and these were chosen by their score.
     """
     epoch = common_epoch(trials)
-    params, scores = [], []
-    for trial in trials:
-        encoded, score = encode(parameters, trial.values), trial.score_after(epoch)
-        if trial.status in ("finished", "stopped") and encoded is not None and score is not None:
-            params.append(encoded)
-            scores.append(score)
-    if len(scores) < MIN_TRIALS:
-        return Importances(
-            (), epoch, len(scores), f"{len(scores)} comparable trials are too few, {MIN_TRIALS} are needed"
-        )
-    if len(set(scores)) == 1:
-        return Importances((), epoch, len(scores), "all trials have the same score")
-    varied = {key: one for key, one in parameters.items() if len({str(values[key]) for values in params}) > 1}
-    if len(varied) < 2:
-        return Importances((), epoch, len(scores), "fewer than two settings differ among the trials")
-    params = [{key: values[key] for key in varied} for values in params]
-    shares = _fanova(varied, params, scores, seed)
+    known = [
+        (params, score)
+        for trial in trials
+        if trial.status in ("finished", "stopped")
+        and (params := encode(parameters, trial.values)) is not None
+        and (score := trial.score_after(epoch)) is not None
+    ]
+    scores = [score for _, score in known]
+    varied = {key: one for key, one in parameters.items() if len({str(params[key]) for params, _ in known}) > 1}
+    reason = ""
+    if len(known) < MIN_TRIALS:
+        reason = f"{len(known)} comparable trials are too few, {MIN_TRIALS} are needed"
+    elif len(set(scores)) == 1:
+        reason = "all trials have the same score"
+    elif len(varied) < 2:
+        reason = "fewer than two settings differ among the trials"
+    if reason:
+        return Importances((), epoch, len(known), reason)
+    points = [{key: params[key] for key in varied} for params, _ in known]
+    shares = _fanova(varied, points, scores, seed)
     rng = np.random.default_rng(seed)
-    shuffled = [_fanova(varied, params, rng.permutation(scores).tolist(), seed) for _ in range(_SHUFFLES)]
+    shuffled = [_fanova(varied, points, rng.permutation(scores).tolist(), seed) for _ in range(_SHUFFLES)]
     rows = [
         Importance(key, shares[key], float(np.quantile([one[key] for one in shuffled], _QUANTILE))) for key in varied
     ]
-    return Importances(tuple(sorted(rows, key=lambda row: -row.share)), epoch, len(scores))
+    return Importances(tuple(sorted(rows, key=lambda row: -row.share)), epoch, len(known))
 
 
 def _fanova(
-    parameters: Mapping[str, Distribution], params: list[dict[str, object]], scores: list[float], seed: int
+    parameters: Mapping[str, Parameter], points: list[dict[str, Any]], scores: list[float], seed: int
 ) -> dict[str, float]:
-    import optuna
-
-    logging.getLogger("optuna").setLevel(logging.ERROR)
-    distributions = {key: to_optuna(distribution) for key, distribution in parameters.items()}
-    study = optuna.create_study(direction="maximize")
-    study.add_trials(
-        [
-            optuna.create_trial(value=score, params=values, distributions=distributions)
-            for values, score in zip(params, scores, strict=True)
-        ]
-    )
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study, spread = optuna.create_study(direction="maximize"), distributions(parameters)
+    for params, score in zip(points, scores, strict=True):
+        study.add_trial(optuna.create_trial(value=score, params=params, distributions=spread))
     evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=_TREES, seed=seed % 2**31)
     found = optuna.importance.get_param_importances(study, evaluator=evaluator)
     return {key: float(found[key]) for key in parameters}

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raydr.pages.figure import COLORS, Draw, grid, legend, png
-from raydr.tuning.distributions import Distribution, Range, as_text
-from raydr.tuning.result import SearchResult, short_names
-from raydr.tuning.trials import Trial
+from raydr.tuning.parameters import Parameter, as_text, is_number
+from raydr.tuning.result import StudyResult, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,178 +19,142 @@ if TYPE_CHECKING:
 _LABEL = 18
 
 
-def pictures(result: SearchResult) -> list[tuple[str, bytes, str]]:
+def pictures(result: StudyResult) -> list[tuple[str, bytes, str]]:
     """All pictures of a search: file name, PNG and caption."""
-    measure = f"dev {result.measure}"
+    measure, unit, weights = result.measure, result.unit, result.importances
+    early = "stopped early, at the value it had then"
     found = [
-        ("curves.png", curves(result), f"{measure} by {result.unit}; the best trial and the default are drawn bold"),
-        (
-            "parallel.png",
-            parallel_coordinates(result),
-            f"settings and {measure} of all trials, one line each; dashed: stopped early, at the value it had then",
-        ),
-        (
-            "settings.png",
-            by_setting(result),
-            f"{measure} against each setting; hollow: stopped early; the default is ringed",
-        ),
+        ("curves.png", curves(result), f"{measure} by {unit}; the best trial and the default are drawn bold"),
+        ("parallel.png", parallel(result), f"settings and {measure} of all trials, one line each; dashed: {early}"),
+        ("settings.png", by_setting(result), f"{measure} against each setting; hollow: {early}; the default is ringed"),
     ]
-    if result.importances.rows:
-        caption = (
-            f"share of the variance of {measure} after {result.unit} {result.importances.epoch} that each setting "
-            f"explains, over {result.importances.num_trials} trials; grey: what chance would reach in 95 % of the cases"
-        )
+    if weights.rows:
+        caption = f"share of the variance of {measure} after {unit} {weights.epoch} that each setting explains, over "
+        caption += f"{weights.num_trials} trials; grey: what chance would reach in 95 % of the cases"
         found.append(("importance.png", importance_bars(result), caption))
     return found
 
 
-def curves(result: SearchResult) -> bytes:
+def curves(result: StudyResult) -> bytes:
     """The score of every trial by epoch."""
     from matplotlib.ticker import MaxNLocator
 
+    bold = {0: (COLORS[1], "default (trial 0)"), result.best.number: (COLORS[0], f"best (trial {result.best.number})")}
+
     def draw(axes: Axes) -> None:
-        for trial in result.trials:
-            if trial.number not in (0, result.best.number):
-                _curve(axes, trial, color="#BBBBBB", linewidth=0.9)
-        if result.best.number:
-            _curve(axes, result.default, color=COLORS[1], linewidth=2, label="default (trial 0)")
-        _curve(axes, result.best, color=COLORS[0], linewidth=2, label=f"best (trial {result.best.number})")
-        for at, rung in enumerate(result.rungs):
+        for trial in sorted(result.trials, key=lambda one: one.number in bold):
+            color, label = bold.get(trial.number, ("#BBBBBB", None))
+            epochs, scores = [row.epoch for row in trial.rows], [row.score for row in trial.rows]
+            axes.plot(epochs, scores, "o-", markersize=2.5, color=color, label=label, linewidth=2.0 if label else 0.9)
+        for at, rung in enumerate(result.plan.rungs):
             label = "trials are compared" if at == 0 else None
             axes.axvline(rung, color="#999999", linestyle=":", linewidth=1, label=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(result.unit)
-        axes.set_ylabel(f"dev {result.measure}")
+        axes.set(xlabel=result.unit, ylabel=result.measure)
         legend(axes)
 
     return png(draw, f"{result.name}: all trials by {result.unit}", width=8.0)
 
 
-def _curve(axes: Axes, trial: Trial, **style: Any) -> None:
-    epochs, scores = [row.epoch for row in trial.rows], [row.score for row in trial.rows]
-    axes.plot(epochs, scores, marker="o", markersize=2.5, **style)
-
-
-def parallel_coordinates(result: SearchResult) -> bytes:
+def parallel(result: StudyResult) -> bytes:
     """One vertical axis a setting and one for the score, one line a trial, coloured by its score."""
     from matplotlib import colormaps
-    from matplotlib.colors import Normalize
 
+    parameters = result.plan.space.parameters
     trials = [trial for trial in result.trials if trial.score is not None]
     scores = np.array([trial.score for trial in trials], dtype=float)
     low, high = float(scores.min()), float(scores.max())
-    spread = Normalize(low, high if high > low else low + 1e-9)
-    places = list(range(len(result.parameters) + 1))
+    heights = (scores - low) / max(high - low, 1e-9)
+    places = list(range(len(parameters) + 1))
 
     def draw(axes: Axes) -> None:
-        for trial, score in zip(trials, scores, strict=True):
-            heights = [position(one, trial.values[key]) for key, one in result.parameters.items()]
-            heights.append(float(spread(score)))
+        for trial, height in zip(trials, heights.tolist(), strict=True):
             is_best = trial.number == result.best.number
             axes.plot(
                 places,
-                heights,
+                [*(position(one, trial.values[key]) for key, one in parameters.items()), height],
+                "-" if trial.status == "finished" else "--",
                 # The lightest yellow of the map is hard to see on white.
-                color=colormaps["viridis"](0.88 * float(spread(score))),
-                linestyle="-" if trial.status == "finished" else "--",
+                color=colormaps["viridis"](0.88 * height),
                 linewidth=2.6 if is_best else 1.1,
                 alpha=1.0 if is_best else 0.7,
                 zorder=3 if is_best else 2,
             )
-        for place, one in zip(places, result.parameters.values(), strict=False):
-            _axis(axes, place, _ticks(one))
-        _axis(axes, places[-1], [(0.0, f"{low:.3f}"), (1.0, f"{high:.3f}")])
-        names = [*short_names(list(result.parameters)).values(), f"dev {result.measure}"]
+        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+        ends = [(0.0, f"{low:.3f}"), (1.0, f"{high:.3f}")]
+        for place, marks in zip(places, [*map(ticks, parameters.values()), ends], strict=True):
+            axes.axvline(place, color="#666666", linewidth=0.8, zorder=1)
+            for at, label in marks:
+                axes.text(place + 0.04, at, label, fontsize=7, va="center", color="#333333", zorder=4, bbox=box)
+        names = [*short_names(list(parameters)).values(), result.measure]
         axes.set_xticks(places, [name.replace(".", ".\n") for name in names])
-        axes.set_yticks([])
         axes.grid(visible=False)
         axes.spines["left"].set_visible(False)
-        axes.set_xlim(-0.15, places[-1] + 0.45)
-        axes.set_ylim(-0.06, 1.06)
+        axes.set(yticks=[], xlim=(-0.15, places[-1] + 0.45), ylim=(-0.06, 1.06))
 
     return png(draw, f"{result.name}: settings and score of {len(trials)} trials", width=max(7.0, 1.9 * len(places)))
 
 
-def _axis(axes: Axes, place: int, ticks: Sequence[tuple[float, str]]) -> None:
-    axes.axvline(place, color="#666666", linewidth=0.8, zorder=1)
-    for height, label in ticks:
-        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
-        axes.text(place + 0.04, height, label, fontsize=7, va="center", color="#333333", zorder=4, bbox=box)
-
-
-def by_setting(result: SearchResult) -> bytes:
+def by_setting(result: StudyResult) -> bytes:
     """The score against each setting, one panel each."""
-    names = short_names(list(result.parameters))
+    parameters, default = result.plan.space.parameters, result.default
+    styles = {"finished": ("trained to the end", COLORS[0]), "stopped": ("stopped early", "none")}
 
-    def panel(key: str, one: Distribution) -> Draw:
+    def panel(key: str, one: Parameter) -> Draw:
         def draw(axes: Axes) -> None:
-            styles = {"finished": ("trained to the end", COLORS[0]), "stopped": ("stopped early", "none")}
             for status, (label, color) in styles.items():
                 trials = [trial for trial in result.trials if trial.status == status and trial.score is not None]
-                axes.scatter(
-                    [position(one, trial.values[key]) for trial in trials],
-                    [trial.score or 0.0 for trial in trials],
-                    s=22, facecolors=color, edgecolors=COLORS[0], label=label,
-                )  # fmt: skip
-            if result.default.score is not None:
-                axes.scatter(
-                    [position(one, result.default.values[key])], [result.default.score], s=120, facecolors="none",
-                    edgecolors=COLORS[1], linewidths=1.5, label="default",
-                )  # fmt: skip
-            ticks = _ticks(one)
-            rotated = sum(len(label) for _, label in ticks) > 34
-            axes.set_xticks([place for place, _ in ticks], [label for _, label in ticks])
-            axes.tick_params(axis="x", labelsize=7, rotation=35 if rotated else 0)
+                at, scores = [position(one, trial.values[key]) for trial in trials], [trial.score for trial in trials]
+                axes.scatter(at, np.array(scores), s=22, facecolors=color, edgecolors=COLORS[0], label=label)
+            if default.score is not None:
+                ring: Any = {"facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5, "label": "default"}
+                axes.scatter([position(one, default.values[key])], [default.score], s=120, **ring)
+            places, labels = zip(*ticks(one), strict=True)
+            axes.set_xticks(places, labels)
+            axes.tick_params(axis="x", labelsize=7, rotation=35 if sum(map(len, labels)) > 34 else 0)
             axes.set_xlim(-0.08, 1.08)
-            axes.set_ylabel(f"dev {result.measure}", fontsize=8)
+            axes.set_ylabel(result.measure, fontsize=8)
 
         return draw
 
-    panels = [(names[key], panel(key, one)) for key, one in result.parameters.items()]
+    panels = [(name, panel(key, parameters[key])) for key, name in short_names(list(parameters)).items()]
     return grid(panels, f"{result.name}: score against each setting", columns=3)
 
 
-def importance_bars(result: SearchResult) -> bytes:
+def importance_bars(result: StudyResult) -> bytes:
     """Importance of each setting beside the importance by chance."""
     rows = result.importances.rows[::-1]
-    names = short_names([row.key for row in rows])
 
     def draw(axes: Axes) -> None:
         places = np.arange(len(rows))
         axes.barh(places, [row.by_chance for row in rows], height=0.8, color="#DDDDDD", label="by chance (95 %)")
         axes.barh(places, [row.share for row in rows], height=0.4, color=COLORS[0], label="this search")
-        axes.set_yticks(places, list(names.values()))
-        axes.set_xlim(0, 1)
-        axes.set_xlabel("share of the variance explained (fANOVA)")
+        axes.set_yticks(places, list(short_names([row.key for row in rows]).values()))
+        axes.set(xlim=(0, 1), xlabel="share of the variance explained (fANOVA)")
         axes.grid(axis="y", visible=False)
         legend(axes)
 
     return png(draw, f"{result.name}: which settings matter", width=8.0, height=1.4 + 0.4 * len(rows))
 
 
-def position(one: Distribution, value: Any) -> float:
+def position(one: Parameter, value: Any) -> float:
     """Where a value stands on its axis, from 0 to 1; a default beyond the ends, or that is no number, just outside."""
-    if isinstance(one, Range):
-        if not isinstance(value, int | float) or value < one.low:
-            return -0.05
-        if value > one.high:
-            return 1.05
-        scale = math.log if one.log else float
-        return (scale(value) - scale(one.low)) / (scale(one.high) - scale(one.low))
-    at = one.position(value)
-    if at is None:
+    if one.values is not None:
+        at = one.encode(value)
+        return -0.05 if at is None else at / (len(one.values) - 1) if len(one.values) > 1 else 0.5
+    low, high = one.ends
+    if not is_number(value) or value < low:
         return -0.05
-    return at / (len(one.values) - 1) if len(one.values) > 1 else 0.5
+    scale = math.log if one.log else float
+    return 1.05 if value > high else (scale(value) - scale(low)) / (scale(high) - scale(low))
 
 
-def _ticks(one: Distribution) -> list[tuple[float, str]]:
-    values = one.all_values()
-    if values is None or (len(values) > 12 and isinstance(one, Range)):
-        assert isinstance(one, Range)
-        middle = math.sqrt(one.low * one.high) if one.log else (one.low + one.high) / 2
-        values = [one.low, one.clean(middle), one.high]
-    return [(position(one, value), _short(as_text(value))) for value in values]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
+def ticks(one: Parameter) -> Sequence[tuple[float, str]]:
+    """Places on a parameter's axis with their labels."""
+    values = list(one.values or [])
+    if one.values is None or (isinstance(one.values, range) and len(values) > 12):
+        low, high = one.ends
+        middle = math.sqrt(low * high) if one.log else (low + high) / 2
+        values = [low, one.decode(middle) if one.values is None else round(middle), high]
+    labels = [(value, as_text(value)) for value in values]
+    return [(position(one, value), text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…") for value, text in labels]

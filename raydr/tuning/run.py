@@ -9,20 +9,20 @@ from raydr.compare import Compared, compare_configs, trained_model
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.node import Node
+from raydr.graph.node import Node, Work
 from raydr.graph.session import Session
-from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say, show_table
+from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact, fingerprint_of
-from raydr.tuning.objective import Objective
-from raydr.tuning.outcome import report, search_result, show_result
-from raydr.tuning.plan import TunePlan, shares_for, show_plan, split_for
-from raydr.tuning.refresh import RefreshObjective, best_model, check_shards, measured_on_dev, refresh_model
+from raydr.store.folder import Folder
+from raydr.tuning.objective import Objective, trial_config
+from raydr.tuning.outcome import report, show_result, study_result
+from raydr.tuning.plan import TunePlan, show_plan
+from raydr.tuning.refresh import best_model, refresh_model
 from raydr.tuning.report import confirmation_rows
-from raydr.tuning.resources import Shares, Split
-from raydr.tuning.result import SearchResult
-from raydr.tuning.search import Search, search
-from raydr.tuning.training import TrainingObjective, trial_config
+from raydr.tuning.resources import Shares, share_resources
+from raydr.tuning.result import StudyResult
+from raydr.tuning.search import search
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trial_nodes import nodes_of, trained
 
@@ -43,7 +43,7 @@ class TuneOutcome:
     """
 
     study: Artifact
-    result: SearchResult
+    result: StudyResult
     confirmations: list[Compared]
 
 
@@ -59,25 +59,24 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome:
         ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
         TuningError: no trial was trained to its end.
     """
-    start_ray()
-    recipe, space = session.recipe, plan.space
-    resources = shares_for(plan, session.config) if plan.refreshes else split_for(plan)
-    show_plan(plan, resources)
+    space, recipe = plan.space, session.recipe
+    wanted = space.settings.trials.concurrency
+    shares = share_resources(space.config, plan.refreshes, cluster_capacity(), plan.total, wanted)
+    show_plan(plan, shares)
     # The data are what trials start from: only the search is done anew.
     corpus, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
-    _check_splits(space.config, Dataset(dataset), confirms=space.settings.confirm.num_seeds > 0)
+    _check_splits(plan, Dataset(dataset))
+    check_sharing(plan, corpus.rows("passages"), shares)
     dtype = recipe.run.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
-    objective: Objective
-    if isinstance(resources, Shares):
-        check_shards(plan, corpus.rows("passages"), resources)
-        objective = RefreshObjective(measured_on_dev(space.config, dtype), resources)
-    else:
-        objective = TrainingObjective(trial_config(plan, dtype), resources)
-    node = study(session, plan, name, objective, resources)
+    objective = Objective(trial_config(plan, space.config, dtype), plan.refreshes, shares)
+    if not plan.refreshes:
+        # Most trials train on what the default trains on.
+        session.make(*trained(objective.config).inputs.values(), anew=[])
+    node = study(session, plan, name, objective)
     [made] = session.make(recipe.named(f"tune/{name}", node))
-    result = search_result(plan, made)
-    model = _name_best(session, plan, result, objective.config, name)
+    result = study_result(plan, made)
+    model = _name_best(session, plan, result, objective.config)
     show_result(result)
     confirmations = _confirm(session, plan, result)
     with session.tracker.stage(f"tune-{name}", {"raydr.key": node.key}) as tracker:
@@ -85,28 +84,25 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome:
     return TuneOutcome(made, result, confirmations)
 
 
-def study(session: Session, plan: TunePlan, name: str, objective: Objective, resources: Split | Shares) -> Node:
+def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> Node:
     """The search as a node: what it depends on are the space, and the nodes of its default and of its corners.
 
     Which trials are stopped also depends on the order in which they end, which nobody knows.
     """
-    settings, refreshes = plan.space.settings, plan.refreshes
-    work = Search(
-        name, plan.space, plan.schedule, resources.concurrency, plan.total, plan.facts(resources), plan.measure
-    )
-    corners = [_like(objective.config, corner) for _, corner in plan.space.corners()]
-    keys = {key for config in (objective.config, *corners) for key in nodes_of(config, refreshes)}
+    settings = plan.space.settings
+    corners = [trial_config(plan, corner, objective.config.train.dtype) for _, corner in plan.space.corners]
+    keys = {key for config in corners for key in nodes_of(config, plan.refreshes)}
 
-    def run(work_of: Any) -> dict[str, Any]:
-        work_of.tracker.log_params(settings.model_dump(mode="json"))
-        return search(work_of.making, work_of.tracker, work, objective)
+    def run(work: Work) -> dict[str, Any]:
+        work.tracker.log_params(settings.model_dump(mode="json"))
+        return search(work.making, work.tracker, plan, name, objective)
 
     return Node(
         "study",
         f"tune-{name}",
         run,
         {
-            "space": settings.space,
+            "space": settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
             "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
             "measure": plan.measure,
@@ -115,29 +111,22 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, res
         },
         {"corpus": session.recipe.corpus(), "dataset": session.recipe.dataset()},
         VERSION,
+        # Ray Tune needs Ray.
         num_rows=lambda inputs: 10**9,
     )
 
 
-def _like(default: RunConfig, corner: RunConfig) -> RunConfig:
-    """A corner of the space with what all trials have in common."""
-    train = corner.train.model_copy(update={"dtype": default.train.dtype})
-    return corner.model_copy(update={"train": train, "refresh": corner.refresh.model_copy(
-        update={"evaluate_splits": default.refresh.evaluate_splits}
-    )})  # fmt: skip
-
-
-def _name_best(session: Session, plan: TunePlan, result: SearchResult, default: RunConfig, name: str) -> Artifact:
+def _name_best(session: Session, plan: TunePlan, result: StudyResult, default: RunConfig) -> Artifact:
     """Name the best trial's model, so that every verb finds it; what other trials made goes."""
     config = with_values(default, result.best.values)
     node = best_model(config) if plan.refreshes else trained(config)
-    [made] = session.make(session.recipe.named(f"models/{name}-best", node), anew=[], moving=True)
+    [made] = session.make(session.recipe.named(f"models/{result.name}-best", node), anew=[], moving=True)
     if plan.refreshes:
         session.prune(nodes_of(config, refreshes=True).values())
     return made
 
 
-def _confirm(session: Session, plan: TunePlan, result: SearchResult) -> list[Compared]:
+def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Compared]:
     """The best config and the default trained anew, if the space asks for it and the two differ."""
     space, num_seeds = plan.space, plan.space.settings.confirm.num_seeds
     if not num_seeds:
@@ -159,22 +148,41 @@ def _confirm(session: Session, plan: TunePlan, result: SearchResult) -> list[Com
         (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
     )
     for one in found:
-        columns, rows = confirmation_rows(one, by_seed=False)
+        columns, rows = confirmation_rows(one)
         title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
         show_table(title, columns, rows)
     return found
 
 
-def _check_splits(config: RunConfig, data: Dataset, confirms: bool) -> None:
-    split = config.data.dev_split
-    if split not in data.splits:
+def _check_splits(plan: TunePlan, data: Dataset) -> None:
+    named, confirms = plan.space.config.data, plan.space.settings.confirm.num_seeds > 0
+    missing = [one for one in (named.dev_split, *(named.test_splits if confirms else ())) if one not in data.splits]
+    if missing:
         raise ConfigError(
-            f"trials are compared on the dev split {split!r}, which the data set at {data.artifact.folder} has not; it "
-            f"has {', '.join(data.splits)}: set data.dev_split"
+            f"the data set at {data.artifact.folder} has no split {missing[0]!r}; it has {', '.join(data.splits)}. Set "
+            "data.dev_split, on which trials are compared, and data.test_splits, on which confirm.num_seeds evaluates"
         )
-    missing = [one for one in config.data.test_splits if one not in data.splits]
-    if confirms and missing:
+
+
+def check_sharing(plan: TunePlan, num_passages: int, shares: Shares) -> None:
+    """Refuse trials side by side that could wait for each other, or make the same at a time.
+
+    Raises:
+        ConfigError: they share what they make, and the working folder has no locks; or indexes have several shards.
+    """
+    config, searched = plan.space.config, plan.space.parameters
+    if shares.concurrency == 1:
+        return
+    shared = plan.refreshes or any(key.startswith(("negatives.", "judge.")) for key in searched)
+    if shared and not Folder(config.workdir).is_local:
         raise ConfigError(
-            f"confirm.num_seeds is set, and the data set at {data.artifact.folder} has no split {missing[0]!r} to "
-            f"evaluate on; it has {', '.join(data.splits)}: set data.test_splits"
+            f"{shares.concurrency} trials would run side by side and share what they make, which takes locks, and the "
+            f"working folder {config.workdir} has none. Use a folder that all nodes see, or set trials.concurrency: 1"
+        )
+    num_shards = -(-num_passages // config.index.shard_rows)
+    if plan.refreshes and num_shards > 1:
+        raise ConfigError(
+            f"trials.concurrency is {shares.concurrency}, and an index of {num_passages:,} passages has {num_shards} "
+            "shards: two trials that search at a time could each hold some of the actors that the other waits for. Run "
+            "one at a time, or make index.shard_rows larger"
         )

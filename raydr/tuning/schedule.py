@@ -50,45 +50,34 @@ def plan_schedule(space: Space) -> Schedule:
     Raises:
         ConfigError: the grace period is within a warm-up, or so long that nothing could be stopped.
     """
-    settings = space.settings.scheduler
-    refreshes = space.settings.objective == "refresh"
-    unit: Literal["epoch", "round"] = "round" if refreshes else "epoch"
-    longest, most = _longest_rounds(space) if refreshes else _longest_epochs(space)
+    settings, corners = space.settings.scheduler, [config for _, config in space.corners]
+    unit: Literal["epoch", "round"] = "round" if space.settings.objective == "refresh" else "epoch"
+    if unit == "round":
+        longest = int(any(key.startswith("refresh.") for key in space.parameters))
+        most = max(config.refresh.num_rounds for config in corners)
+        length, late = "refresh.num_rounds", "settings of refresh, which act from the second round on"
+    else:
+        longest = max(config.train.loss.num_warmup_epochs for config in corners)
+        most = max(config.train.num_epochs for config in corners)
+        length = "train.num_epochs"
+        late = f"warm-ups (or a start of beta) of up to {longest} epochs, whose gain shows later"
+        if longest >= most:
+            raise ConfigError(
+                f"the space {space.name} has warm-ups of up to {longest} epochs, and {length} is {most}: nothing would "
+                "ever begin after such a warm-up; train longer or narrow the space"
+            )
     if settings.name == "none":
         return Schedule("none", most, most, longest, unit)
     grace = settings.grace_epochs or longest + 1
     if grace <= longest:
-        late = "settings of refresh, which act from the second round on" if refreshes else (
-            f"warm-ups (or a start of beta) of up to {longest} epochs, whose gain shows later"
-        )  # fmt: skip
         raise ConfigError(
             f"scheduler.grace_epochs is {grace}, but the space {space.name} has {late}: set it to {longest + 1} or "
             "more, or leave it out"
         )
     if grace >= most:
-        longer = "refresh.num_rounds" if refreshes else "train.num_epochs"
-        shorter = "" if refreshes else "narrow the warm-ups of the space, "
+        shorter = "narrow the warm-ups of the space, " if unit == "epoch" else ""
         raise ConfigError(
-            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} {unit}s and {longer} {most}. "
-            f"Raise {longer}, {shorter}or set scheduler.name: none"
+            f"scheduler {settings.name} cannot stop anything: its grace period is {grace} {unit}s and {length} {most}. "
+            f"Raise {length}, {shorter}or set scheduler.name: none"
         )
     return Schedule(settings.name, grace, most, longest, unit)
-
-
-def _longest_epochs(space: Space) -> tuple[int, int]:
-    """The longest warm-up and the longest training."""
-    configs = [config.train for _, config in space.corners()]
-    longest = max(train.loss.num_warmup_epochs for train in configs)
-    most = max(train.num_epochs for train in configs)
-    if longest >= most:
-        raise ConfigError(
-            f"the space {space.name} has warm-ups of up to {longest} epochs, and train.num_epochs is {most}: nothing "
-            "would ever begin after such a warm-up; train longer or narrow the space"
-        )
-    return longest, most
-
-
-def _longest_rounds(space: Space) -> tuple[int, int]:
-    """Rounds in which nothing may differ yet, and the most rounds."""
-    late = any(key.startswith("refresh.") for key in space.parameters)
-    return int(late), max(config.refresh.num_rounds for _, config in space.corners())

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from raydr.component import Config
+from raydr.tuning.parameters import Entry
 
 Objective = Literal["training", "refresh"]
 
@@ -77,8 +78,8 @@ class TuneConfig(Config):
     fixed: dict[str, Any] = {}
     """Settings that every trial has, the default one too; they change the config as ``variants`` do."""
 
-    space: dict[str, Any]
-    """Distributions by dotted key, see :mod:`raydr.tuning.distributions`."""
+    space: dict[str, Entry]
+    """Distributions by dotted key, see :mod:`raydr.tuning.parameters`."""
 
     search: SearchConfig = SearchConfig()
     scheduler: SchedulerConfig = SchedulerConfig()

@@ -56,9 +56,6 @@ class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
         """Tune wants a file; the book is what a search goes on from."""
         Path(checkpoint_path).touch()
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing to do, see :meth:`save`."""
-
     def __getstate__(self) -> dict[str, Any]:
         # Tune pickles what it was made of, for a restore that raydr does not use.
         return {}
@@ -73,31 +70,31 @@ class Follower(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        number = trial.config["trial"]["number"]
         if WAITED in result:
-            self.book.wait(number, result[WAITED])
+            self.book.wait(_number(trial), result[WAITED])
             return
-        self.book.add(number, Row.model_validate(result["row"]))
+        self.book.add(_number(trial), Row.model_validate(result["row"]))
         if result["finished"]:
-            self.book.end(number, "finished")
+            self.book.end(_number(trial), "finished")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number = trial.config["trial"]["number"]
-        if not self.book.trials[number].over:
-            self.book.end(number, "stopped")
+        if not self.book.trials[_number(trial)].over:
+            self.book.end(_number(trial), "stopped")
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number = trial.config["trial"]["number"]
-        self.book.retry(number, self._why(number))
+        self.book.retry(_number(trial), self._why(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number = trial.config["trial"]["number"]
-        if not self.book.trials[number].over:
-            self.book.end(number, "failed", self._why(number))
+        if not self.book.trials[_number(trial)].over:
+            self.book.end(_number(trial), "failed", self._why(trial))
 
-    def _why(self, number: int) -> str:
-        place = self.book.place(number)
+    def _why(self, trial: Any) -> str:
+        place = self.book.place(_number(trial))
         return str(place.read_json(REASON)) if place.exists(REASON) else "its process died"
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+def _number(trial: Any) -> int:
+    return int(trial.config["trial"]["number"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-from collections.abc import Iterator, Mapping
+import runpy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from raydr.component import explain
 from raydr.config.run import RunConfig, merged
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
-from raydr.tuning.distributions import Distribution, Values, as_text, parse_distribution
+from raydr.tuning.parameters import Parameter, as_text
 from raydr.tuning.settings import TuneConfig
 from raydr.tuning.trial_config import changed, check_searchable, value_at, with_values
 
@@ -36,36 +36,17 @@ class Space:
         name: of the space, for folders and titles.
         settings: of the space file.
         config: the run with what the space fixes: the config of the default trial.
-        parameters: distributions by dotted key.
+        parameters: by dotted key.
         defaults: what ``config`` says for these keys.
+        corners: the default, and every end (or listed value) of every parameter, one changed at a time; with configs.
     """
 
     name: str
     settings: TuneConfig
     config: RunConfig
-    parameters: dict[str, Distribution]
+    parameters: dict[str, Parameter]
     defaults: dict[str, Any]
-
-    def corners(self) -> Iterator[tuple[dict[str, Any], RunConfig]]:
-        """The default and every end (or listed value) of every parameter, one changed at a time, with its config.
-
-        Raises:
-            ConfigError: a value is not valid; the message lists what was found.
-        """
-        yield {}, self.config
-        problems: list[str] = []
-        for key, distribution in self.parameters.items():
-            for value in distribution.ends:
-                try:
-                    config = with_values(self.config, {key: value})
-                except ConfigError as error:
-                    problems.append(_reason(key, value, error))
-                    continue
-                yield {key: value}, config
-        if problems:
-            shown = problems[:_MOST_ERRORS]
-            shown += [f"... and {len(problems) - len(shown)} more"] * (len(problems) > len(shown))
-            raise ConfigError(f"the space {self.name} has values that are not valid:\n  " + "\n  ".join(shown))
+    corners: Sequence[tuple[dict[str, Any], RunConfig]]
 
 
 def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None) -> Space:
@@ -102,53 +83,57 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
     alone = config.model_copy(update={"variants": {}, "refresh": config.refresh.model_copy(update={"arms": {}})})
     fixed = changed(alone, settings.fixed, f"{where}: the config with the section fixed")
     parameters, defaults = {}, {}
-    for key, distribution in settings.space.items():
+    for key, entry in settings.space.items():
         check_searchable(key, settings.objective)
         defaults[key] = value_at(fixed, key)
-        parameters[key] = parse_distribution(f"{where}: {key}", distribution, defaults[key])
+        try:
+            parameters[key] = entry.parameter(defaults[key])
+        except ValueError as error:
+            raise ConfigError(f"{where}: {key}: {error}") from None
         defaults[key] = _as_listed(fixed, key, defaults[key], parameters[key])
-    _refuse_overlaps(list(parameters), where)
-    space = Space(name, settings, fixed, parameters, defaults)
-    for _ in space.corners():
-        pass
-    return space
+    for key in parameters:
+        if within := [other for other in parameters if other.startswith(f"{key}.")]:
+            raise ConfigError(
+                f"{where}: {within[0]} lies within {key}, which is searched as a whole: search one of them"
+            )
+    return Space(name, settings, fixed, parameters, defaults, _corners(fixed, parameters, name))
 
 
-def _as_listed(config: RunConfig, key: str, default: Any, distribution: Distribution) -> Any:
+def _corners(
+    config: RunConfig, parameters: Mapping[str, Parameter], name: str
+) -> list[tuple[dict[str, Any], RunConfig]]:
+    found: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
+    problems = []
+    for key, value in ((key, value) for key, one in parameters.items() for value in one.ends):
+        try:
+            found.append(({key: value}, with_values(config, {key: value})))
+        except ConfigError as error:
+            # Without the repetition of the whole config.
+            reason = str(error).partition(":\n")[2].strip() or str(error)
+            problems.append(f"{key} = {as_text(value)}: {' '.join(reason.split())}")
+    if problems:
+        more = [f"... and {len(problems) - _MOST_ERRORS} more"] if len(problems) > _MOST_ERRORS else []
+        lines = "\n  ".join(problems[:_MOST_ERRORS] + more)
+        raise ConfigError(f"the space {name} has values that are not valid:\n  {lines}")
+    return found
+
+
+def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) -> Any:
     """The default as the space writes it, if the space lists it with fewer words: ``{name: nce}``."""
-    if isinstance(distribution, Values) and not distribution.ordered:
-        for value in distribution.values:
-            with contextlib.suppress(ConfigError):
-                if value_at(with_values(config, {key: value}), key) == default:
-                    return value
+    for value in parameter.values or ():
+        with contextlib.suppress(ConfigError):
+            if value_at(with_values(config, {key: value}), key) == default:
+                return value
     return default
 
 
-def _refuse_overlaps(keys: list[str], where: str) -> None:
-    for key in keys:
-        for other in keys:
-            if other.startswith(f"{key}."):
-                raise ConfigError(
-                    f"{where}: {other} lies within {key}, which is searched as a whole: search one of them"
-                )
-
-
-def _reason(key: str, value: Any, error: ConfigError) -> str:
-    """What is wrong with a value, without the repetition of the whole config."""
-    findings = str(error).partition(":\n")[2].strip() or str(error)
-    return f"{key} = {as_text(value)}: {' '.join(findings.split())}"
-
-
 def _from_python(file: Path, config: RunConfig) -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location(f"raydr_space_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made = getattr(module, SPACE_FUNCTION, None)
-    raw = made(config) if callable(made) else getattr(module, SPACE, None)
-    if raw is None:
-        raise ConfigError(f"{file} has neither a mapping {SPACE} nor a function {SPACE_FUNCTION}(config)")
+    found = runpy.run_path(str(file))
+    function = found.get(SPACE_FUNCTION)
+    raw = function(config) if callable(function) else found.get(SPACE)
     if not isinstance(raw, dict):
-        raise ConfigError(f"{file} must be a mapping {_SHAPE}, found {raw!r}")
+        raise ConfigError(
+            f"{file} must have a mapping {SPACE}, or a function {SPACE_FUNCTION}(config) that returns one, {_SHAPE}; "
+            f"found {raw!r}"
+        )
     return raw

@@ -72,12 +72,19 @@ def value_at(config: RunConfig, key: str) -> Any:
         ConfigError: there is no such setting; the message has the ones that are there.
     """
     found: Any = config.model_dump(mode="json")
-    path: list[str] = []
+    path = "the config"
     for step in key.split("."):
-        if not isinstance(found, dict) or step not in found:
-            raise ConfigError(_unknown(key, ".".join(path), step, found))
+        if found is None:
+            raise ConfigError(f"{key}: the config has no {path}; set it in the config, or in the space's section fixed")
+        if not isinstance(found, dict):
+            raise ConfigError(f"{key}: {path} is {found!r} and has no settings of its own")
+        if step not in found:
+            near = difflib.get_close_matches(step, found, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            named = f"{path} is {found['name']!r}, which" if path != "the config" and "name" in found else path
+            raise ConfigError(f"{key}: {named} has no setting {step!r}; {hint}there are {', '.join(found)}")
+        path = step if path == "the config" else f"{path}.{step}"
         found = found[step]
-        path.append(step)
     return found
 
 
@@ -93,14 +100,3 @@ def check_searchable(key: str, objective: Objective = "training") -> None:
     for excluded, reason in _EXCLUDED.items():
         if key == excluded or key.startswith(f"{excluded}."):
             raise ConfigError(f"{key} cannot be searched: it {reason}")
-
-
-def _unknown(key: str, path: str, step: str, found: Any) -> str:
-    if found is None:
-        return f"{key}: the config has no {path}; set it in the config, or in the space's section fixed"
-    if not isinstance(found, dict):
-        return f"{key}: {path} is {found!r} and has no settings of its own"
-    near = difflib.get_close_matches(step, found, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    named = f"{path} is {found['name']!r}, which" if path and "name" in found else path or "a config"
-    return f"{key}: {named} has no setting {step!r}; {hint}there are {', '.join(map(str, found))}"

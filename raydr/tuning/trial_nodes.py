@@ -5,15 +5,13 @@ A trial that agrees with another one, a verb, or a round of a refresh in what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from raydr.config.run import RunConfig
-from raydr.errors import RaydrError
 from raydr.graph.declaring import Declaring
 from raydr.graph.facts import Facts
-from raydr.graph.node import Node
+from raydr.graph.node import Node, Resources
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, required
 from raydr.graph.recipe import Recipe
@@ -25,7 +23,6 @@ from raydr.stages.member import checkpoint_folder
 from raydr.stages.pool import Pool
 from raydr.stages.resources import cluster_capacity
 from raydr.stages.train_progress import Watcher
-from raydr.store.folder import Folder
 
 #: Kinds that a trial that is over leaves behind only if it is the best.
 _LARGE = ("model", "embeddings", "index")
@@ -48,20 +45,25 @@ def trained(config: RunConfig, watcher: Watcher | None = None) -> Node:
 
 
 def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
-    """All nodes of a trial, by key; none if its config has none, as a trial that fails."""
-    try:
-        if not refreshes:
-            model = trained(config)
-            return {**model.ancestors(), model.key: model}
-        [arm] = lay_out(declare(config))
-        return {key: node for one in arm.rounds for key, node in one.nodes().items()}
-    except RaydrError:
-        # Such a trial fails, and says why; it has made nothing.
-        return {}
+    """All nodes of a trial, by key.
+
+    Raises:
+        RaydrError: its config has none.
+    """
+    if not refreshes:
+        model = trained(config)
+        return {**model.ancestors(), model.key: model}
+    [arm] = lay_out(declare(config))
+    return {key: node for one in arm.rounds for key, node in one.nodes().items()}
+
+
+def missing(config: RunConfig, targets: Iterable[Node]) -> list[Node]:
+    """What has to be made of a trial's nodes."""
+    return required(Inventory(Places.of(config.workdir)), targets)
 
 
 def make(
-    config: RunConfig, targets: Sequence[Node], pool: Pool | None = None, capacity: dict[str, float] | None = None
+    config: RunConfig, targets: Iterable[Node], pool: Pool | None = None, capacity: Resources | None = None
 ) -> Inventory:
     """Make nodes of a trial in this process, or by what it asks Ray for; in a task outside the trial's own process.
 
@@ -72,25 +74,25 @@ def make(
         capacity: what they share; all that there is if None.
     """
     inventory = Inventory(Places.of(config.workdir))
-    run_config: dict[str, Any] = config.model_dump(mode="json")
     with ray_session(config.ray):
+        run_config = config.model_dump(mode="json")
         runner = Runner(inventory, NullTracker(), run_config, capacity or cluster_capacity(), {}, pool=pool)
         runner.make(required(inventory, targets))
     return inventory
 
 
-def forget(places: Places, ended: Iterable[Node], kept: Iterable[Node]) -> None:
-    """Remove models, vectors and indexes of trials that are over, with the states of trainings that were stopped.
+def remove_large(places: Places, ended: Iterable[Node], kept: Iterable[Node]) -> None:
+    """Remove models, vectors and indexes, with the states of trainings that were stopped, unless a name leads to them.
 
     Args:
         places: of the working folder.
-        ended: the nodes of the trials that are over.
+        ended: the nodes of a trial that is over.
         kept: nodes that other trials need.
     """
-    needed = {node.key for node in kept}
-    needed |= {pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None}
+    needed = {pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None}
+    needed |= {node.key for node in kept}
     for node in ended:
         if node.kind in _LARGE and node.key not in needed:
-            folder: Folder = places.folder(node.kind, node.key)
+            folder = places.folder(node.kind, node.key)
             folder.remove()
             checkpoint_folder(folder).remove()

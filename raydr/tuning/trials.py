@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from raydr.component import Config
-from raydr.tuning.distributions import as_text
+from raydr.store.folder import Folder
+from raydr.tuning.parameters import as_text, is_number
 
 #: Says in a result that the trial has no CPUs and GPUs yet, and for how many seconds it has waited for them.
 WAITED = "waited_s"
 #: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
 Status = Literal["running", "finished", "stopped", "failed"]
+
+
+#: Folder of the running trials' own files, below the search's.
+PLACES = "places"
+
+
+def place_of(search: Folder, number: int) -> Folder:
+    """A trial's own folder."""
+    return search / PLACES / f"trial-{number:03d}"
 
 
 class Row(Config):
@@ -61,11 +72,6 @@ class Trial(Config):
     def changed(self, **fields: Any) -> Trial:
         return self.model_copy(update=fields)
 
-    def with_rows(self, rows: Iterable[Row]) -> Trial:
-        """With further rows; those of epochs that are there already are left out."""
-        new = [row for row in rows if row.epoch > self.epochs]
-        return self.changed(rows=[*self.rows, *new]) if new else self
-
 
 def rows_of(history: Sequence[Mapping[str, Any]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
     """Rows out of the history of a training.
@@ -100,23 +106,20 @@ def common_epoch(trials: Iterable[Trial]) -> int:
 
 def as_table(trials: Sequence[Trial]) -> pa.Table:
     """One row a trial and epoch, and one for a trial without epochs; values as numbers if all are, else as text."""
-    keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
     pairs: list[tuple[Trial, Row | None]] = []
     for trial in trials:
         pairs += [(trial, row) for row in trial.rows] or [(trial, None)]
-    columns = {
-        "trial": pa.array([trial.number for trial, _ in pairs], pa.int64()),
-        "status": pa.array([trial.status for trial, _ in pairs], pa.string()),
-        "error": pa.array([trial.error for trial, _ in pairs], pa.string()),
+    metrics = [list(row.metrics.items()) if row else [] for _, row in pairs]
+    columns: dict[str, Any] = {
+        "trial": [trial.number for trial, _ in pairs],
+        "status": [trial.status for trial, _ in pairs],
+        "error": [trial.error for trial, _ in pairs],
         "epoch": pa.array([row.epoch if row else None for _, row in pairs], pa.int64()),
         "score": pa.array([row.score if row else None for _, row in pairs], pa.float64()),
-        "metrics": pa.array(
-            [list(row.metrics.items()) if row else [] for _, row in pairs], pa.map_(pa.string(), pa.float64())
-        ),
+        "metrics": pa.array(metrics, pa.map_(pa.string(), pa.float64())),
     }
-    for key in keys:
+    for key in dict.fromkeys(key for trial in trials for key in trial.values):
         values = [trial.values.get(key) for trial, _ in pairs]
-        numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-        all_numbers = len(numbers) == len(values)
-        columns[f"value:{key}"] = pa.array(numbers if all_numbers else [as_text(value) for value in values])
+        numeric = all(is_number(value) for value in values)
+        columns[f"value:{key}"] = np.array(values, dtype=float) if numeric else [as_text(value) for value in values]
     return pa.table(columns)

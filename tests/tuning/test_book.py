@@ -3,61 +3,75 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from raydr.errors import TuningError
 from raydr.runtime.console import progress_bar
 from raydr.runtime.tracking import NullTracker
-from raydr.store.artifact import Building, Identity, begin
+from raydr.store.folder import Folder
 from raydr.tuning.book import Book
+from raydr.tuning.plan import plan_search
 from raydr.tuning.trials import Row
-
-IDENTITY = Identity(kind="search")
+from tuning.made_space import make_space
 
 
 def row(epoch: int, score: float) -> Row:
     return Row(epoch=epoch, score=score, metrics={"loss": 1.0})
 
 
-def open_book(making: Building) -> Book:
+def open_book(folder: Path, **trials: Any) -> tuple[Book, list[tuple[Any, Any]]]:
+    """A book, and what it has had removed: values of the trial that is over, and those of the ones that are kept."""
+    plan = plan_search(make_space({"model.scale": {"uniform": [5, 50]}}, search={"num_trials": 3}, trials=trials))
+    forgotten: list[tuple[Any, Any]] = []
+    objective: Any = SimpleNamespace(forget=lambda ended, kept: forgotten.append((ended, list(kept))))
     with progress_bar("tune", 3, "trials") as bar:
-        return Book(making, NullTracker(), 3, bar, "epoch", lambda ended, running: None, 60.0)
+        return Book(Folder(str(folder)), NullTracker(), plan, objective, bar), forgotten
 
 
-def test_a_killed_search_finds_its_trials_and_keeps_the_best_model_alone(tmp_path: Path):
-    folder = tmp_path / "search"
-    with begin(str(folder), IDENTITY) as making:
-        assert isinstance(making, Building)
-        book = open_book(making)
-        for number, score in enumerate((0.5, 0.7, 0.6)):
-            book.begin(number, {"model.scale": 10.0 + number})
-            book.start(number)
-            book.place(number)
-            making.folder.write_json(f"places/trial-{number:03d}/model.json", {})
-            book.add(number, row(1, score))
-        book.add(0, row(1, 0.9))
-        book.end(0, "finished")
-        assert (folder / "places/trial-000/model.json").exists()
-        book.end(1, "finished")
-        # Killed after the trial was written and before it was recorded.
-        making.folder.remove(".done/trials%trial-001.json.json")
-    assert not (folder / "places/trial-000").exists()
-    assert (folder / "places/trial-001/model.json").exists()
+def test_a_killed_search_finds_its_trials_and_what_others_have_left_goes(tmp_path: Path) -> None:
+    values = [{"model.scale": 10.0 + number} for number in range(3)]
+    book, forgotten = open_book(tmp_path)
+    for number, score in enumerate((0.5, 0.7, 0.6)):
+        book.begin(number, values[number])
+        book.start(number)
+        book.place(number).write_json("died.json", "once")
+        book.add(number, row(1, score))
+    # Told again by a trial that was tried again.
+    book.add(0, row(1, 0.9))
+    book.end(0, "finished")
+    assert book.waiting() == [1, 2]
+    # The best so far.
+    assert forgotten == []
+    book.end(1, "finished")
+    assert forgotten == [(values[0], [values[1], values[2]])]
+    assert [book.place(number).exists() for number in range(3)] == [False, True, True]
 
-    with begin(str(folder), IDENTITY) as making:
-        assert isinstance(making, Building)
-        assert sorted(making.done) == ["trials/trial-000.json"]
-        book = open_book(making)
-        assert sorted(making.done) == ["trials/trial-000.json", "trials/trial-001.json"]
-        assert [(trial.status, trial.score) for trial in book.listed()] == [
-            ("finished", 0.5),
-            ("finished", 0.7),
-            ("running", 0.6),
-        ]
-        book.start(2)
-        book.add(2, row(2, 0.4))
-        book.end(2, "stopped")
-        assert book.trials[2].epochs == 2
-        # Its training may not be down yet, and still write.
-        assert (folder / "places/trial-002").exists()
-        book.close(interrupted=False)
-        assert not (folder / "places/trial-002").exists()
-        assert (folder / "places/trial-001/model.json").exists()
+    book, forgotten = open_book(tmp_path)
+    assert [(trial.status, trial.score) for trial in book.listed()] == [
+        ("finished", 0.5),
+        ("finished", 0.7),
+        ("running", 0.6),
+    ]
+    assert book.waiting() == [2]
+    book.start(2)
+    book.add(2, row(2, 0.4))
+    book.end(2, "stopped")
+    assert book.trials[2].epochs == 2
+    # Its training may not be down yet, and still write.
+    assert (values[2], [values[1]]) not in forgotten
+    book.close(interrupted=False)
+    assert forgotten[-1] == (values[2], [values[1]])
+    assert [book.place(number).exists() for number in range(3)] == [False, True, False]
+
+
+def test_a_search_does_not_wait_for_ever(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr("raydr.tuning.book.describe_booked", lambda: "of 2 CPU, 2 are booked")
+    book, _ = open_book(tmp_path, max_wait_s=90.0)
+    book.begin(0, {})
+    book.wait(0, 60.0)
+    assert "trial 0 has waited 60 s for its CPUs and GPUs; of 2 CPU, 2 are booked" in capsys.readouterr().err
+    with pytest.raises(TuningError, match=r"raise trials.max_wait_s; the same command goes on with the search"):
+        book.wait(0, 120.0)

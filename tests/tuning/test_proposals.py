@@ -28,7 +28,7 @@ def test_random_trials_depend_on_seed_and_number_alone():
     assert drawn[0] != propose(other, 1, [])
     assert len({str(values) for values in drawn}) > 6
     for values in drawn:
-        assert all(one.contains(values[key]) for key, one in space.parameters.items())
+        assert all(one.encode(values[key]) is not None for key, one in space.parameters.items())
 
 
 def test_a_grid_is_every_combination_after_the_default():
@@ -57,7 +57,7 @@ def test_tpe_learns_where_the_good_trials_are():
 
 def test_tpe_takes_stopped_failed_and_running_trials_and_a_default_outside_the_space():
     space = make_space({"model.scale": {"uniform": [30, 60]}}, search={"num_random": 1})
-    assert not space.parameters["model.scale"].contains(space.defaults["model.scale"])
+    assert None is space.parameters["model.scale"].encode(space.defaults["model.scale"])
     trials = [
         make_trial(0, [0.5, 0.6], **space.defaults),
         make_trial(1, [0.2], "stopped", **{"model.scale": 31.0}),
@@ -65,7 +65,7 @@ def test_tpe_takes_stopped_failed_and_running_trials_and_a_default_outside_the_s
         make_trial(3, [0.3], "running", **{"model.scale": 33.0}),
         make_trial(4, [0.7, 0.8], "finished", **{"model.scale": 55.0}),
     ]
-    assert space.parameters["model.scale"].contains(propose(space, 5, trials)["model.scale"])
+    assert space.parameters["model.scale"].encode(propose(space, 5, trials)["model.scale"]) is not None
     assert propose(space, 5, trials) == propose(space, 5, trials)
 
 

@@ -15,10 +15,11 @@ from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import open_session
 from raydr.runtime.cluster import ray_session
+from raydr.tuning.objective import Objective
 from raydr.tuning.plan import plan_search
-from raydr.tuning.refresh import RefreshObjective, check_shards, refresh_model, run_round
+from raydr.tuning.refresh import refresh_model, run_round
 from raydr.tuning.resources import Shares
-from raydr.tuning.run import study
+from raydr.tuning.run import check_sharing, study
 from raydr.tuning.space import build_space
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trial_nodes import declare, nodes_of
@@ -26,6 +27,7 @@ from raydr.tuning.trial_nodes import declare, nodes_of
 #: What differs from the default: another round.
 LONGER = {"refresh.num_rounds": 2}
 CAPACITY = {"CPU": 2.0, "GPU": 0.0}
+ALONE, BESIDE = Shares(1, CAPACITY, ""), Shares(2, CAPACITY, "")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def there(config: RunConfig, kind: str) -> set[str]:
 
 
 def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunConfig) -> None:
-    objective = RefreshObjective(config, Shares(1, CAPACITY))
+    objective = Objective(config, True, ALONE)
     longer = with_values(config, LONGER)
     with ray_session(config.ray):
         first, over = run_round(config, CAPACITY, 1)
@@ -96,14 +98,27 @@ def test_side_by_side_takes_an_index_of_one_shard(config: RunConfig) -> None:
         settings = {"objective": "refresh", "scheduler": {"name": "none"}, "space": {"model.scale": {"grid": [1, 2]}}}
         return plan_search(build_space(settings, changed, "mine"))
 
-    check_shards(plan(1000), 120, Shares(2, {"CPU": 4.0}))
-    check_shards(plan(50), 120, Shares(1, {"CPU": 4.0}))
+    check_sharing(plan(1000), 120, BESIDE)
+    check_sharing(plan(50), 120, ALONE)
     with pytest.raises(ConfigError, match=r"has 3 shards: two trials that search at a time could each hold"):
-        check_shards(plan(50), 120, Shares(2, {"CPU": 4.0}))
+        check_sharing(plan(50), 120, BESIDE)
+
+
+def test_side_by_side_takes_locks_where_trials_share_what_they_make(config: RunConfig) -> None:
+    def plan(key: str) -> Any:
+        remote = config.model_copy(update={"workdir": "memory://elsewhere", "judge": config.judge})
+        return plan_search(
+            build_space({"scheduler": {"name": "none"}, "space": {key: {"grid": [1, 2]}}}, remote, "mine")
+        )
+
+    check_sharing(plan("model.scale"), 120, BESIDE)
+    check_sharing(plan("judge.sieve.num_epochs"), 120, ALONE)
+    with pytest.raises(ConfigError, match=r"share what they make, which takes locks, .* set trials.concurrency: 1"):
+        check_sharing(plan("judge.sieve.num_epochs"), 120, BESIDE)
 
 
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
-    objective = RefreshObjective(config, Shares(1, CAPACITY))
+    objective = Objective(config, True, ALONE)
     with ray_session(config.ray):
         objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])
 
@@ -121,8 +136,7 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig)
         }
         plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
         with open_session(plan.space.config) as session:
-            shares = Shares(1, CAPACITY)
-            return study(session, plan, "mine", RefreshObjective(plan.space.config, shares), shares).key
+            return study(session, plan, "mine", Objective(plan.space.config, True, ALONE)).key
 
     assert key(0.05) == key(0.05)
     assert key(0.05) != key(0.2)

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray import cloudpickle, tune
 
-from raydr.errors import TuningError
-from raydr.runtime.console import progress_bar
-from raydr.runtime.tracking import NullTracker
-from raydr.store.artifact import Building, Identity, begin
 from raydr.store.folder import Folder
-from raydr.tuning import trial
-from raydr.tuning.book import Book
-from raydr.tuning.objective import News
-from raydr.tuning.resources import Split, describe_booked
-from raydr.tuning.trial import REASON, TrialProcess, follow_training, outside
+from raydr.tuning import training
+from raydr.tuning.resources import describe_booked
+from raydr.tuning.trial import REASON, TrialProcess
+from raydr.tuning.trial_work import News, outside
 from raydr.tuning.trials import WAITED
+from tuning.free_cpus import free_cpus, wait_for_cpus
 from tuning.made_space import make_config
 
 # Processes of Ray do not find the packages of the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-#: Seconds between two looks at Ray's CPUs, and looks until they have to be back.
-POLL_S, LOOKS = 0.1, 600
-
-
-def free_cpus() -> float:
-    import ray
-
-    return float(ray.available_resources().get("CPU", 0))
-
-
-def wait_for_cpus(number: float) -> None:
-    for _ in range(LOOKS):
-        if free_cpus() == number:
-            return
-        time.sleep(POLL_S)
-    raise AssertionError(describe_booked())
 
 
 def train_for_ever(begun: str, store: str) -> None:
@@ -127,25 +106,16 @@ def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeyp
     from ray.util import placement_group, remove_placement_group
 
     wait_for_cpus(2)
-    monkeypatch.setattr(trial, "_WORD_S", 0.0)
+    monkeypatch.setattr(training, "_WORD_S", 0.0)
+    # What it trains on is there.
+    monkeypatch.setattr(training, "missing", lambda config, nodes: [])
+    monkeypatch.setattr(training, "trained", lambda config: SimpleNamespace(inputs={}))
     others = placement_group([{"CPU": 1}, {"CPU": 1}])
     ray.get(others.ready())
     try:
-        split = Split(1, 1, 0, 1, {"CPU": 2.0})
-        training = follow_training(make_config(), Folder(str(tmp_path)), split)
-        assert 0 < next(training).waited_s < next(training).waited_s
+        waiting = training.follow_training(make_config(), Folder(str(tmp_path)))
+        assert 0 < next(waiting).waited_s < next(waiting).waited_s
         assert describe_booked() == "of 2 CPU, 2 are booked: 2 by groups of workers, 0 by other tasks and actors"
-        training.close()
+        waiting.close()
     finally:
         remove_placement_group(others)
-
-
-def test_a_search_does_not_wait_for_ever(ray_local, tmp_path, capsys):
-    with begin(str(tmp_path / "search"), Identity(kind="search")) as making, progress_bar("tune", 1, "trials") as bar:
-        assert isinstance(making, Building)
-        book = Book(making, NullTracker(), 1, bar, "epoch", lambda ended, running: None, max_wait_s=90.0)
-        book.begin(0, {})
-        book.wait(0, 60.0)
-        assert "trial 0 has waited 60 s for its CPUs and GPUs; of 2 CPU, " in " ".join(capsys.readouterr().err.split())
-        with pytest.raises(TuningError, match="raise trials.max_wait_s; the same command goes on with the search"):
-            book.wait(0, 120.0)

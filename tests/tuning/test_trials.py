@@ -8,21 +8,13 @@ import pytest
 
 from raydr.errors import ConfigError
 from raydr.runtime.capacity import ON_DEMAND
-from raydr.tuning.resources import split_resources
+from raydr.tuning.resources import Shares, share_resources
 from raydr.tuning.schedule import plan_schedule
 from raydr.tuning.scheduler import make_scheduler
-from raydr.tuning.trials import Trial, as_table, best_trial, common_epoch, rows_of
+from raydr.tuning.trials import Trial, as_table, best_trial, common_epoch
 from tuning.made_space import make_config, make_space, make_trial
 
 TWO = {"CPU": 2.0, "GPU": 0.0}
-
-
-def test_rows_are_added_once():
-    history = [{"epoch": at, "metrics": {"dev RR@10": value, "loss": 1.0}} for at, value in enumerate([0.1, 0.3, 0.2])]
-    trial = make_trial(1, []).with_rows(rows_of(history[:2], "RR@10", "last"))
-    trial = trial.with_rows(rows_of(history, "RR@10", "last"))
-    assert [(row.epoch, row.score) for row in trial.rows] == [(1, 0.1), (2, 0.3), (3, 0.2)]
-    assert Trial.model_validate(trial.model_dump(mode="json")) == trial
 
 
 def test_the_best_is_among_the_finished_and_all_are_compared_where_all_have_been():
@@ -49,29 +41,45 @@ def test_the_table_has_a_row_an_epoch_and_keeps_numbers_as_numbers():
     assert table["score"].to_pylist() == [0.1, 0.2, None]
 
 
-def test_resources_are_split_or_refused():
-    def split(capacity: dict[str, float], wanted: int | None = None, **train: Any):
-        return split_resources(make_config(train=train).train, capacity, 10, wanted)
+def test_trainings_share_what_there_is_or_are_refused():
+    def share(capacity: dict[str, float], wanted: int | None = None, **train: Any) -> Shares:
+        return share_resources(make_config(train=train), False, capacity, 10, wanted)
 
-    assert split(TWO).concurrency == 2
-    assert split(TWO, num_workers=2).describe() == (
-        "1 trial at a time, each with 2 Ray Train workers of 1 CPU: 2 of 2 CPU in use"
+    assert share(TWO).concurrency == 2
+    assert share(TWO, num_workers=2).describe() == (
+        "1 trial at a time, with 2 Ray Train workers of 1 CPU; Ray has 2 CPU"
     )
-    assert split({"CPU": 64.0, "GPU": 4.0}, use_gpu=True, cpus_per_worker=4).concurrency == 4
-    assert split({"CPU": 64.0, "GPU": 0.0}).concurrency == 10
-    assert split({"CPU": 1.0, "GPU": 0.0}, cpus_per_worker=0.1).concurrency == 10
+    assert share({"CPU": 64.0, "GPU": 4.0}, use_gpu=True, cpus_per_worker=4).concurrency == 4
+    assert share({"CPU": 64.0, "GPU": 0.0}).concurrency == 10
+    assert share({"CPU": 1.0, "GPU": 0.0}, cpus_per_worker=0.1).concurrency == 10
     with pytest.raises(ConfigError, match=r"a trial takes 4 CPU .* Ray has 2 CPU: 0 at a time fit. Lower"):
-        split(TWO, num_workers=4)
-    with pytest.raises(ConfigError, match=r"2 at a time fit, 3 are asked for"):
-        split(TWO, wanted=3)
-    with pytest.raises(ConfigError, match=r"1 CPU and 1 GPU .* Ray has 2 CPU and 0 GPU"):
-        split(TWO, use_gpu=True)
+        share(TWO, num_workers=4)
+    with pytest.raises(ConfigError, match=r"2 at a time fit, 3 are asked for .* or trials.concurrency"):
+        share(TWO, wanted=3)
+    with pytest.raises(ConfigError, match=r"takes 1 CPU and 1 GPU .* Ray has 2 CPU: 0 at a time fit"):
+        share(TWO, use_gpu=True)
     growing = {"CPU": ON_DEMAND, "GPU": ON_DEMAND}
-    assert split(growing, wanted=8, use_gpu=True).concurrency == 8
+    assert share(growing, wanted=8, use_gpu=True).concurrency == 8
     # Not all ten: a search learns from the trials before.
-    assert split(growing).concurrency == 4
+    assert share(growing).concurrency == 4
     with pytest.raises(ConfigError, match="grow and shrink"):
-        split(TWO, num_workers=(1, 2))
+        share(TWO, num_workers=(1, 2))
+
+
+def test_every_node_of_a_refresh_must_fit_into_its_share():
+    config = make_config(encode={"cpus_per_actor": 2, "cpus_per_tokenizer": 1})
+
+    def share(capacity: dict[str, float], wanted: int | None = None) -> Shares:
+        return share_resources(config, True, capacity, 9, wanted)
+
+    assert share({"CPU": 8.0, "GPU": 0.0}).describe() == "1 trial at a time, with all of it; Ray has 8 CPU"
+    assert share({"CPU": 8.0, "GPU": 0.0}, 2).describe() == "2 trials at a time, each with 1/2 of it; Ray has 8 CPU"
+    assert share({"CPU": 8.0, "GPU": 0.0}, 2).each == {"CPU": 4.0, "GPU": 0.0}
+    with pytest.raises(
+        ConfigError, match=r"takes 3 CPU \(section encode\), Ray has 4 CPU: 1 at a time fit, 2 are asked"
+    ):
+        share({"CPU": 4.0, "GPU": 0.0}, 2)
+    assert share({"CPU": ON_DEMAND, "GPU": ON_DEMAND}, 2).concurrency == 2
 
 
 class FakeTrial:
@@ -89,7 +97,7 @@ def test_a_resumed_scheduler_stops_what_it_would_have_stopped(name):
     over = [make_trial(at, [0.1, 0.2, 0.3, 0.4 + at / 10, 0.5 + at / 10]) for at in range(3)]
 
     def decision(trials: list[Trial], number: int, score: float) -> str:
-        scheduler, trial = make_scheduler(space, schedule, trials), FakeTrial(number)
+        scheduler, trial = make_scheduler(space.settings.scheduler, schedule, trials), FakeTrial(number)
         scheduler.on_trial_add(None, trial)
         decisions = [scheduler.on_trial_result(None, trial, {"epoch": epoch, "score": score}) for epoch in range(1, 5)]
         assert set(decisions[:3]) == {"CONTINUE"}

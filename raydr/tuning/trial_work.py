@@ -1,0 +1,64 @@
+"""What works for a trial outside its process, and the news of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from raydr.stages.failures import worker_errors
+from raydr.tuning.trials import Row
+
+#: Seconds until work that was ended is gone.
+_GONE_S = 120.0
+
+
+@dataclass(frozen=True)
+class News:
+    """How far a trial is.
+
+    Args:
+        rows: all so far.
+        finished: the last row is there, and the model.
+        waited_s: seconds that it has waited for its CPUs and GPUs; 0 if it does not wait.
+    """
+
+    rows: list[Row]
+    finished: bool = False
+    waited_s: float = 0.0
+
+
+@contextmanager
+def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_gpus: float = 0) -> Iterator[Any]:
+    """A Ray task outside the trial's placement group, never tried again: Tune counts the tries.
+
+    When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
+    takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
+    the dashboard.
+    """
+    options = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "max_retries": 0,
+        # The process ends with its work: what it held of memory and GPU is free for the next trial.
+        "max_calls": 1,
+        "scheduling_strategy": "DEFAULT",
+        # Without it that actor finds no dashboard where several Rays run on one machine, and dies of it.
+        "runtime_env": {"env_vars": {"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}},
+    }
+    reference = ray.remote(**options)(task).remote(*arguments)
+    try:
+        yield reference
+    finally:
+        # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
+        ray.cancel(reference, recursive=False)
+        ray.wait([reference], timeout=_GONE_S)
+
+
+def result_of(work: Any) -> Any:
+    """What a task outside has returned; a raydr error that it raised comes out as itself."""
+    with worker_errors():
+        return ray.get(work)

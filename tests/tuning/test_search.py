@@ -1,0 +1,60 @@
+"""Whole searches on the Ray of this process: trials that are groups of workers, and trials that are refreshes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import small_run
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.store.artifact import Artifact
+from tuning.free_cpus import wait_for_cpus
+
+pytestmark = pytest.mark.timeout(900)
+
+#: The second trial learns next to nothing.
+GRID = {"space": {"train.optimizer.learning_rate": {"grid": [1e-7]}}, "search": {"algorithm": "grid"}}
+
+
+def make_config(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any) -> RunConfig:
+    # Mining is what tests of the graph look at.
+    train = {"num_hard_negatives": 0, "optimizer": {"learning_rate": 3e-3, "schedule": "constant"}}
+    sections["train"] = train | sections.get("train", {})
+    return RunConfig.parse(small_run(beir_folder, checkpoint, workdir, **sections))
+
+
+def test_a_group_that_is_stopped_leaves_nothing_behind(ray_local, beir_folder, tiny_checkpoint, tmp_path):
+    train = {"num_workers": 2, "num_epochs": 6}
+    config = make_config(beir_folder, tiny_checkpoint, tmp_path / "work", train=train)
+    found = raydr.tune(config, GRID | {"scheduler": {"grace_epochs": 2}}, name="mine")
+    assert "1 trial at a time, with 2 Ray Train workers of 1 CPU; Ray has 2 CPU" in found.result.facts[0]
+    assert [trial.status for trial in found.result.trials] == ["finished", "stopped"]
+    assert [row.epoch for row in found.result.trials[1].rows] == [1, 2]
+    # Only what the best trial has made is kept, under a name.
+    kept = (tmp_path / "work/models/mine-best").resolve()
+    assert [path for path in (tmp_path / "work/store/model").iterdir() if path.is_dir()] == [kept]
+    wait_for_cpus(2)
+
+
+def test_rounds_of_refreshes_are_compared(ray_local, beir_folder, tiny_checkpoint, tmp_path):
+    config = make_config(
+        beir_folder,
+        tiny_checkpoint,
+        tmp_path / "work",
+        train={"num_epochs": 2},
+        evaluate={"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
+        refresh={"num_rounds": 2, "measure": "RR@10"},
+    )
+    found = raydr.tune(config, GRID | {"objective": "refresh"}, name="mine")
+    assert "1 trial at a time, with all of it; Ray has 2 CPU" in found.result.facts[0]
+    trials = found.result.trials
+    assert [tuple(trial.values.values()) for trial in trials] == [(3e-3,), (1e-7,)]
+    assert [(trial.status, len(trial.rows)) for trial in trials] == [("finished", 2), ("stopped", 1)]
+    assert "dev recall@5 (qrels)" in trials[0].rows[0].metrics
+    assert not list((tmp_path / "work/store").glob("index/*/manifest.json"))
+    Artifact.open(str(tmp_path / "work/models/mine-best"), "model").verify()
+    assert "raydr refresh with this file" in Path(found.study.local("best.yaml")).read_text()
+    assert "dev RR@10 by round" in (tmp_path / "work/tune/mine/report.html").read_text()

@@ -60,9 +60,6 @@ class Book:
         """Numbers of the trials that are not over."""
         return [at for at in range(self.plan.total) if at not in self.trials or not self.trials[at].over]
 
-    def place(self, number: int) -> Folder:
-        return place_of(self.folder, number)
-
     def begin(self, number: int, values: Mapping[str, Any]) -> Trial:
         """A trial is proposed."""
         self._write(Trial(number=number, values=dict(values)))
@@ -88,7 +85,7 @@ class Book:
         trial = self.trials[number]
         if row.epoch <= trial.epochs:
             return
-        self._write(self._timed(trial).changed(rows=[*trial.rows, row]))
+        self._write(self._timed(trial).model_copy(update={"rows": [*trial.rows, row]}))
         say(f"trial {number}: {self.unit} {row.epoch}, dev {row.score:.4f}")
         self._log(number, row)
 
@@ -117,7 +114,7 @@ class Book:
         if (tracker := self._trackers.pop(number, None)) is not None:
             tracker.set_tags({"raydr.status": status} | ({"raydr.error": error} if error else {}))
             tracker.end("FAILED" if status == "failed" else "FINISHED")
-        trial = self._timed(self.trials[number]).changed(status=status, error=error)
+        trial = self._timed(self.trials[number]).model_copy(update={"status": status, "error": error})
         self._write(trial)
         self._forget(but=number)
         self.bar.advance()
@@ -128,10 +125,10 @@ class Book:
         over = self.plan.total - len(self.waiting())
         say(f"trial {number} {outcome.get(status, status + score)} ({over} of {self.plan.total} over{leader})")
 
-    def close(self, interrupted: bool) -> None:
+    def close(self) -> None:
         """The search ends; runs of trials that are not over stay resumable."""
         for tracker in self._trackers.values():
-            tracker.end("KILLED" if interrupted else "FINISHED")
+            tracker.end("KILLED")
         self._trackers.clear()
         self._forget()
 
@@ -144,7 +141,7 @@ class Book:
         now = time.monotonic()
         passed = now - self._since.get(trial.number, now)
         self._since[trial.number] = now
-        return trial.changed(seconds=round(trial.seconds + passed, 2))
+        return trial.model_copy(update={"seconds": round(trial.seconds + passed, 2)})
 
     def _write(self, trial: Trial) -> None:
         self.trials[trial.number] = trial
@@ -158,5 +155,5 @@ class Book:
         kept = [one.values for one in self.trials.values() if not one.over or one.number in spared]
         for trial in ended:
             self._forgotten.add(trial.number)
-            self.place(trial.number).remove()
+            place_of(self.folder, trial.number).remove()
             self.objective.forget(trial.values, kept)

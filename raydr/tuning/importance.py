@@ -61,19 +61,17 @@ def importances(parameters: Mapping[str, Parameter], trials: Sequence[Trial], se
         for trial in trials
         if trial.status in ("finished", "stopped")
         and (params := encode(parameters, trial.values)) is not None
-        and (score := trial.score_after(epoch)) is not None
+        and (score := {row.epoch: row.score for row in trial.rows}.get(epoch)) is not None
     ]
     scores = [score for _, score in known]
     varied = {key: one for key, one in parameters.items() if len({str(params[key]) for params, _ in known}) > 1}
-    reason = ""
-    if len(known) < MIN_TRIALS:
-        reason = f"{len(known)} comparable trials are too few, {MIN_TRIALS} are needed"
-    elif len(set(scores)) == 1:
-        reason = "all trials have the same score"
-    elif len(varied) < 2:
-        reason = "fewer than two settings differ among the trials"
-    if reason:
-        return Importances((), epoch, len(known), reason)
+    wrong = {
+        f"{len(known)} comparable trials are too few, {MIN_TRIALS} are needed": len(known) < MIN_TRIALS,
+        "all trials have the same score": len(set(scores)) == 1,
+        "fewer than two settings differ among the trials": len(varied) < 2,
+    }
+    if any(wrong.values()):
+        return Importances((), epoch, len(known), next(reason for reason, applies in wrong.items() if applies))
     points = [{key: params[key] for key in varied} for params, _ in known]
     shares = _fanova(varied, points, scores, seed)
     rng = np.random.default_rng(seed)

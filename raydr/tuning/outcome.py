@@ -11,7 +11,6 @@ from raydr.runtime.console import show_summary, show_table
 from raydr.runtime.tracking import Tracker
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.tuning.book import TRIALS as TRIAL_FILES
 from raydr.tuning.importance import importances
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.plots import pictures
@@ -28,18 +27,15 @@ _SHOWN = 20
 
 def study_result(plan: TunePlan, made: Artifact) -> StudyResult:
     """What a finished search came to."""
-    found = [Trial.model_validate(made.folder.read_json(name)) for name in made.parts(TRIAL_FILES)]
-    trials, space = sorted(found, key=lambda trial: trial.number), plan.space
-    weights = importances(space.parameters, trials, space.config.seed)
+    trials = [Trial.model_validate(one) for one in made.folder.read_json(TRIALS)]
+    weights = importances(plan.space.parameters, trials, plan.space.config.seed)
     return StudyResult(plan, made.info["name"], made.info["facts"], trials, weights)
 
 
 def show_result(result: StudyResult) -> None:
     """Print the best trials, and what mattered."""
     columns, rows = trial_rows(result, _SHOWN)
-    left_out = len(result.trials) - len(rows)
-    title = f"{len(result.trials)} trials, the best first" + (f" ({left_out} more in the report)" if left_out else "")
-    show_table(title, columns, rows)
+    show_table(f"{len(rows)} of {len(result.trials)} trials, the best first", columns, rows)
     if (found := result.importances).rows:
         title = f"share of the variance of the score after {result.unit} {found.epoch} that each setting explains"
         show_table(f"{title} (fANOVA)", *importance_rows(found))

@@ -32,8 +32,6 @@ LISTS = ("grid", "choice", "times")
 
 #: Digits of a sampled number: more would say nothing and be hard to read.
 _DIGITS = 4
-#: Values that are listed for people; of more only the ends are shown.
-_LISTED = 12
 
 
 @dataclass(frozen=True)
@@ -160,16 +158,6 @@ def round_digits(value: float) -> float:
     (0.0001235, 3.0, 0.0)
     """
     return float(f"{value:.{_DIGITS}g}")
-
-
-def describe(parameters: Mapping[str, Parameter]) -> list[tuple[str, str]]:
-    """Each parameter with its values, for people."""
-    rows = []
-    for key, one in parameters.items():
-        texts = [as_text(value) for value in one.values or one.ends]
-        spread = f"{texts[0]} to {texts[-1]}" + (", logarithmic" if one.log else "")
-        rows.append((key, spread if one.values is None or len(texts) > _LISTED else ", ".join(texts)))
-    return rows
 
 
 def is_number(value: Any) -> bool:

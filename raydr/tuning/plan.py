@@ -10,7 +10,7 @@ from raydr.config.run import RunConfig, apply_override, merged
 from raydr.errors import ConfigError
 from raydr.graph.refresh_results import check_measure
 from raydr.runtime.console import say, show_table
-from raydr.tuning.parameters import as_text, describe
+from raydr.tuning.parameters import as_text
 from raydr.tuning.proposals import check_proposals, num_trials
 from raydr.tuning.resources import Shares
 from raydr.tuning.schedule import Schedule, plan_schedule
@@ -45,12 +45,6 @@ class TunePlan:
         config = self.space.config
         return config.refresh.measure or config.evaluate.measures[0] if self.refreshes else config.train.dev.measure
 
-    @property
-    def rungs(self) -> list[int]:
-        """Epochs after which ASHA compares."""
-        factor = self.space.settings.scheduler.reduction_factor
-        return self.schedule.rungs(factor) if self.schedule.name == "asha" else []
-
     def facts(self, shares: Shares) -> list[str]:
         """How it is searched, in sentences."""
         schedule, unit = self.schedule, self.schedule.unit
@@ -64,7 +58,7 @@ class TunePlan:
         if schedule.name == "none":
             return [*found, f"all go on for up to {schedule.max_epochs} {unit}s"]
         warmup = "" if self.refreshes else f" (the longest warm-up of the space is {schedule.longest_warmup})"
-        rungs = f"; compared after {', '.join(map(str, self.rungs))}" if self.rungs else ""
+        rungs = f"; compared after {', '.join(map(str, schedule.rungs))}" if schedule.rungs else ""
         found.append(
             f"{schedule.name}: nothing is stopped in the first {schedule.grace_epochs} of {schedule.max_epochs} "
             f"{unit}s{warmup}, and the default never{rungs}"
@@ -132,7 +126,6 @@ def _check_judges(config: RunConfig, values: Mapping[str, Any]) -> None:
 def show_plan(plan: TunePlan, shares: Shares) -> None:
     """Say what will be searched, with which resources."""
     space = plan.space
-    rows = [(key, as_text(space.defaults[key]), values) for key, values in describe(space.parameters)]
-    show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), ["setting", "default", "tried"], rows)
+    show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())
     for fact in plan.facts(shares):
         say(fact)

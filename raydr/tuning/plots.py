@@ -46,7 +46,7 @@ def curves(result: StudyResult) -> bytes:
             color, label = bold.get(trial.number, ("#BBBBBB", None))
             epochs, scores = [row.epoch for row in trial.rows], [row.score for row in trial.rows]
             axes.plot(epochs, scores, "o-", markersize=2.5, color=color, label=label, linewidth=2.0 if label else 0.9)
-        for at, rung in enumerate(result.plan.rungs):
+        for at, rung in enumerate(result.plan.schedule.rungs):
             label = "trials are compared" if at == 0 else None
             axes.axvline(rung, color="#999999", linestyle=":", linewidth=1, label=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -69,16 +69,16 @@ def parallel(result: StudyResult) -> bytes:
 
     def draw(axes: Axes) -> None:
         for trial, height in zip(trials, heights.tolist(), strict=True):
-            is_best = trial.number == result.best.number
+            style: Any = {"linewidth": 1.1, "zorder": 2, "alpha": 0.7}
+            if trial.number == result.best.number:
+                style = {"linewidth": 2.6, "zorder": 3}
             axes.plot(
                 places,
                 [*(position(one, trial.values[key]) for key, one in parameters.items()), height],
                 "-" if trial.status == "finished" else "--",
                 # The lightest yellow of the map is hard to see on white.
                 color=colormaps["viridis"](0.88 * height),
-                linewidth=2.6 if is_best else 1.1,
-                alpha=1.0 if is_best else 0.7,
-                zorder=3 if is_best else 2,
+                **style,
             )
         box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
         ends = [(0.0, f"{low:.3f}"), (1.0, f"{high:.3f}")]

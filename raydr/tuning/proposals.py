@@ -5,11 +5,12 @@ A proposal depends on nothing else: a search that was killed and goes on propose
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, product
 from typing import Any
 
 import optuna
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from raydr.errors import ConfigError
@@ -62,11 +63,7 @@ def propose(space: Space, number: int, trials: Sequence[Trial]) -> dict[str, Any
         return _grid(space)[number - 1]
     seed = stable_hash64("tune", space.config.seed, number) % 2**32
     learns = search.algorithm == "tpe" and number > search.num_random
-    sampler = (
-        optuna.samplers.TPESampler(seed=seed, n_startup_trials=1, constant_liar=True)
-        if learns
-        else optuna.samplers.RandomSampler(seed)
-    )
+    sampler = TPESampler(seed=seed, n_startup_trials=1, constant_liar=True) if learns else RandomSampler(seed)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for trial in trials if learns else []:
@@ -102,12 +99,9 @@ def check_proposals(space: Space) -> None:
 def _grid(space: Space) -> list[dict[str, Any]]:
     """All combinations but the default, the last parameter changing fastest."""
     lists = [one.values or [] for one in space.parameters.values()]
-    combinations = (dict(zip(space.parameters, values, strict=True)) for values in product(*lists))
-    found = [values for values in islice(combinations, _MOST + 1) if _key(values) != _key(space.defaults)]
+    default = [as_text(value) for value in space.defaults.values()]
+    combinations = (found for found in product(*lists) if [as_text(value) for value in found] != default)
+    found = [dict(zip(space.parameters, values, strict=True)) for values in islice(combinations, _MOST + 1)]
     if len(found) > _MOST:
         raise ConfigError(f"the grid of {space.name} has more than {_MOST:,} combinations: leave some values out")
     return found
-
-
-def _key(values: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(as_text(value) for value in values.values())

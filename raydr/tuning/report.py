@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raydr.compare import Compared
+from raydr.pages.evaluation import EvaluationResult, comparison_rows, measure_rows
 from raydr.pages.html import Page
 from raydr.tuning.importance import Importances
-from raydr.tuning.parameters import as_text, describe
 from raydr.tuning.result import StudyResult, trial_rows
 
 
@@ -36,7 +36,9 @@ def tuning_page(
         page.note(fact)
     for one in confirmations:
         page.heading(f"Best against default on {one.split}")
-        page.table("trained anew; means over queries and seeds", *confirmation_rows(one))
+        found = evaluation_of(one)
+        page.table(f"trained anew: means over seeds, with {one.confidence:.0%} intervals", *measure_rows(found))
+        page.table("difference of means, paired randomisation test (two-sided)", *comparison_rows(found))
         by_seed = [
             [measure, system, *(f"{mean:.4f}" for mean in means)]
             for measure, systems in one.by_seed.items()
@@ -44,13 +46,11 @@ def tuning_page(
         ]
         page.table("means over queries, by seed", ["measure", "", *map(str, one.seeds)], by_seed)
         page.note(
-            f"{one.summaries[0].num_queries:,} queries; each query's value is its mean over the seeds. Interval: "
-            "bootstrap over queries; p: paired randomisation test, two-sided, not corrected for the number of "
-            "measures. Neither covers the choice of the seeds."
+            "Each query's value is its mean over the seeds. Intervals: bootstrap over queries; p is not corrected for "
+            "the number of measures. Neither covers the choice of the seeds."
         )
     page.heading("What was searched")
-    rows = [[key, as_text(result.default.values[key]), values] for key, values in describe(space.parameters)]
-    page.table("settings, their defaults, and what was tried", ["setting", "default", "tried"], rows)
+    page.table("settings, their defaults, and what was tried", *space.rows())
     page.heading("Trials")
     page.table("trained to the end first, the best on top", *trial_rows(result))
     if failed := [[f"{trial.number}", trial.error] for trial in result.trials if trial.status == "failed"]:
@@ -58,16 +58,16 @@ def tuning_page(
     for png, caption in drawn:
         page.picture(png, caption)
     page.heading("Which settings matter")
-    found = result.importances
-    if found.rows:
+    weights = result.importances
+    if weights.rows:
         page.paragraph(
             f"fANOVA: the share of the variance of the score that each setting explains alone, after {result.unit} "
-            f"{found.epoch}, the last that all {found.num_trials} trials came to. A share no higher than the one by "
-            "chance says nothing."
+            f"{weights.epoch}, the last that all {weights.num_trials} trials came to. A share no higher than the one "
+            "by chance says nothing."
         )
-        page.table("importance", *importance_rows(found))
+        page.table("importance", *importance_rows(weights))
     else:
-        page.paragraph(f"Not computed: {found.reason}.")
+        page.paragraph(f"Not computed: {weights.reason}.")
     page.heading("The best config")
     page.preformatted(best_config)
     return page.render()
@@ -84,20 +84,9 @@ def outcome_of(result: StudyResult) -> str:
     return f"{found}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
 
 
-def confirmation_rows(found: Compared) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: the default, the best, and the difference with its interval and p-value, by measure."""
-    means = {(row.system, row.measure): f"{row.mean:.4f}" for row in found.summaries}
-    rows = [
-        [
-            one.measure,
-            means[one.baseline, one.measure],
-            means[one.system, one.measure],
-            f"{one.difference:+.4f} [{one.low:+.4f}, {one.high:+.4f}]",
-            f"{one.p:.4f}",
-        ]
-        for one in found.comparisons
-    ]
-    return ["measure", "default", "best", f"best − default [{found.confidence:.0%} interval]", "p"], rows
+def evaluation_of(found: Compared) -> EvaluationResult:
+    """A comparison of configs as one of systems."""
+    return EvaluationResult(found.split, found.confidence, list(found.summaries), list(found.comparisons))
 
 
 def importance_rows(found: Importances) -> tuple[list[str], list[list[str]]]:

@@ -111,13 +111,15 @@ def describe_booked() -> str:
     from ray.util import placement_group_table
 
     there, free = ray.cluster_resources(), ray.available_resources()
-    groups = [group["bundles"].values() for group in placement_group_table().values() if group["state"] == "CREATED"]
+    bundles = [
+        bundle
+        for group in placement_group_table().values()
+        for bundle in group["bundles"].values()
+        if group["state"] == "CREATED"
+    ]
     found = []
     for kind in [kind for kind in ("CPU", "GPU") if kind in there]:
-        of_groups = sum(bundle.get(kind, 0.0) for bundles in groups for bundle in bundles)
-        booked = there[kind] - free.get(kind, 0.0)
-        found.append(
-            f"of {there[kind]:g} {kind}, {booked:g} are booked: {of_groups:g} by groups of workers, "
-            f"{max(0.0, booked - of_groups):g} by other tasks and actors"
-        )
+        booked, of_groups = there[kind] - free.get(kind, 0.0), sum(bundle.get(kind, 0.0) for bundle in bundles)
+        others = f"{max(0.0, booked - of_groups):g} by other tasks and actors"
+        found.append(f"of {there[kind]:g} {kind}, {booked:g} are booked: {of_groups:g} by groups of workers, {others}")
     return "; ".join(found)

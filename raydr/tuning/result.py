@@ -50,25 +50,21 @@ class StudyResult:
         assert best is not None
         return best
 
-    def ranked(self) -> list[Trial]:
-        """Finished trials by their score, then the stopped ones by how far they came, then the failed ones."""
-        order = {"finished": 0, "stopped": 1, "failed": 2, "running": 3}
-        return sorted(self.trials, key=lambda one: (order[one.status], -one.epochs, -(one.score or 0.0), one.number))
-
 
 def trial_rows(result: StudyResult, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of a table of the trials, the best first; the default is always there.
+    """Columns and rows of a table of the trials: finished ones by their score, then the stopped ones, then the failed.
+
+    The default is always there.
 
     Args:
         result: of the search.
         most: trials that are shown; all if None.
     """
     names = short_names(list(result.plan.space.parameters))
-    ranked = result.ranked()
-    shown = ranked if most is None else ranked[:most]
-    shown += [result.default] * (result.default not in shown)
+    order = {"finished": 0, "stopped": 1, "failed": 2}
+    ranked = sorted(result.trials, key=lambda one: (order[one.status], -one.epochs, -(one.score or 0.0), one.number))
     rows = []
-    for trial in shown:
+    for trial in [one for at, one in enumerate(ranked) if most is None or at < most or one is result.default]:
         score = f"{trial.score:.4f}" if trial.score is not None else ""
         values = [as_text(trial.values[key]) for key in result.plan.space.parameters]
         number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"

@@ -11,6 +11,7 @@ from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.graph.node import Node, Work
 from raydr.graph.session import Session
+from raydr.pages.evaluation import comparison_rows
 from raydr.runtime.console import say, show_table
 from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact, fingerprint_of
@@ -19,7 +20,7 @@ from raydr.tuning.objective import Objective, trial_config
 from raydr.tuning.outcome import report, show_result, study_result
 from raydr.tuning.plan import TunePlan, show_plan
 from raydr.tuning.refresh import best_model, refresh_model
-from raydr.tuning.report import confirmation_rows
+from raydr.tuning.report import evaluation_of
 from raydr.tuning.resources import Shares, share_resources
 from raydr.tuning.result import StudyResult
 from raydr.tuning.search import search
@@ -28,8 +29,6 @@ from raydr.tuning.trial_nodes import nodes_of, trained
 
 #: Raised when a search gives other trials for the same settings.
 VERSION = 1
-#: The systems of a confirmation.
-DEFAULT, BEST = "default", "best"
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,9 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> 
 
     Which trials are stopped also depends on the order in which they end, which nobody knows.
     """
-    settings = plan.space.settings
+    settings, schedule = plan.space.settings, plan.schedule
     corners = [trial_config(plan, corner, objective.config.train.dtype) for _, corner in plan.space.corners]
-    keys = {key for config in corners for key in nodes_of(config, plan.refreshes)}
+    nodes = [nodes_of(config, plan.refreshes) for config in corners]
 
     def run(work: Work) -> dict[str, Any]:
         work.tracker.log_params(settings.model_dump(mode="json"))
@@ -102,12 +101,12 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> 
         f"tune-{name}",
         run,
         {
-            "space": settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
+            **settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
-            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.schedule.grace_epochs},
+            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": schedule.grace_epochs},
             "measure": plan.measure,
-            "default": fingerprint_of(plan.space.config.model_dump(mode="json", include={"train", "model", "seed"})),
-            "nodes of the default and of the corners": fingerprint_of(sorted(keys)),
+            "model": dict(next(one for one in reversed(nodes[0].values()) if one.kind == "model").settings),
+            "nodes of the default and of the corners": fingerprint_of(sorted({key for one in nodes for key in one})),
         },
         {"corpus": session.recipe.corpus(), "dataset": session.recipe.dataset()},
         VERSION,
@@ -135,22 +134,18 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
         say("the best trial is the default itself: there is no gain to confirm")
         return []
     run, data = session.recipe.run, space.config.data
-    configs = {
-        DEFAULT: run.of(space.config),
-        BEST: run.of(with_values(space.config, result.best.values)),
-    }
+    best = with_values(space.config, result.best.values)
     found = compare_configs(
         session,
-        configs,
+        {"default": run.of(space.config), "best": run.of(best)},
         [space.config.seed + 1 + at for at in range(num_seeds)],
         list(dict.fromkeys([data.dev_split, *data.test_splits])),
         f"confirm-{result.name}",
         (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
     )
     for one in found:
-        columns, rows = confirmation_rows(one)
         title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
-        show_table(title, columns, rows)
+        show_table(title, *comparison_rows(evaluation_of(one)))
     return found
 
 
@@ -165,24 +160,23 @@ def _check_splits(plan: TunePlan, data: Dataset) -> None:
 
 
 def check_sharing(plan: TunePlan, num_passages: int, shares: Shares) -> None:
-    """Refuse trials side by side that could wait for each other, or make the same at a time.
+    """Refuse refreshes side by side that could wait for each other, or make the same at a time.
 
     Raises:
-        ConfigError: they share what they make, and the working folder has no locks; or indexes have several shards.
+        ConfigError: the working folder has no locks, or indexes have several shards.
     """
-    config, searched = plan.space.config, plan.space.parameters
-    if shares.concurrency == 1:
-        return
-    shared = plan.refreshes or any(key.startswith(("negatives.", "judge.")) for key in searched)
-    if shared and not Folder(config.workdir).is_local:
-        raise ConfigError(
-            f"{shares.concurrency} trials would run side by side and share what they make, which takes locks, and the "
-            f"working folder {config.workdir} has none. Use a folder that all nodes see, or set trials.concurrency: 1"
-        )
+    config, beside = plan.space.config, f"{shares.concurrency} refreshes would run side by side"
     num_shards = -(-num_passages // config.index.shard_rows)
-    if plan.refreshes and num_shards > 1:
+    if shares.concurrency == 1 or not plan.refreshes:
+        return
+    if not Folder(config.workdir).is_local:
         raise ConfigError(
-            f"trials.concurrency is {shares.concurrency}, and an index of {num_passages:,} passages has {num_shards} "
-            "shards: two trials that search at a time could each hold some of the actors that the other waits for. Run "
-            "one at a time, or make index.shard_rows larger"
+            f"{beside} and share what they make, which takes locks, and the working folder {config.workdir} has none. "
+            "Use a folder that all nodes see, or set trials.concurrency: 1"
+        )
+    if num_shards > 1:
+        raise ConfigError(
+            f"{beside}, and an index of {num_passages:,} passages has {num_shards} shards: two trials that search at a "
+            "time could each hold some of the actors that the other waits for. Set trials.concurrency: 1, or make "
+            "index.shard_rows larger"
         )

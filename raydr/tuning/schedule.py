@@ -21,6 +21,7 @@ class Schedule:
         longest_warmup: of the space, in epochs: until a warm-up ends or β is switched on; of refreshes in rounds: 1 if
             settings of ``refresh`` are searched, which act from the second round on.
         unit: what a trial is measured after.
+        reduction_factor: of ASHA: one in so many goes on.
     """
 
     name: Literal["asha", "median", "none"]
@@ -28,19 +29,21 @@ class Schedule:
     max_epochs: int
     longest_warmup: int
     unit: Literal["epoch", "round"] = "epoch"
+    reduction_factor: float = 2
 
-    def rungs(self, factor: float) -> list[int]:
+    @property
+    def rungs(self) -> list[int]:
         """The epochs after which ASHA compares, in ascending order: the first ones at or after grace · factorᵏ.
 
-        >>> Schedule("asha", grace_epochs=3, max_epochs=20, longest_warmup=2).rungs(2)
+        >>> Schedule("asha", grace_epochs=3, max_epochs=20, longest_warmup=2).rungs
         [3, 6, 12]
-        >>> Schedule("asha", grace_epochs=3, max_epochs=9, longest_warmup=2).rungs(1.5)
+        >>> Schedule("asha", grace_epochs=3, max_epochs=9, longest_warmup=2, reduction_factor=1.5).rungs
         [3, 5, 7]
         """
         found, rung = [], float(self.grace_epochs)
-        while math.ceil(rung) < self.max_epochs:
+        while self.name == "asha" and math.ceil(rung) < self.max_epochs:
             found.append(math.ceil(rung))
-            rung *= factor
+            rung *= self.reduction_factor
         return list(dict.fromkeys(found))
 
 
@@ -80,4 +83,4 @@ def plan_schedule(space: Space) -> Schedule:
             f"scheduler {settings.name} cannot stop anything: its grace period is {grace} {unit}s and {length} {most}. "
             f"Raise {length}, {shorter}or set scheduler.name: none"
         )
-    return Schedule(settings.name, grace, most, longest, unit)
+    return Schedule(settings.name, grace, most, longest, unit, settings.reduction_factor)

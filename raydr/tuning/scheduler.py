@@ -59,7 +59,7 @@ def make_scheduler(settings: SchedulerConfig, schedule: Schedule, over: Sequence
         scheduler = SparingASHA(
             **shared,
             max_t=schedule.max_epochs,
-            reduction_factor=settings.reduction_factor,
+            reduction_factor=schedule.reduction_factor,
             # A trial that reaches the last epoch ends by itself, when its model is saved.
             stop_last_trials=False,
         )

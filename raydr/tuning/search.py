@@ -16,9 +16,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from raydr.data.schema import write_parquet
@@ -32,6 +34,7 @@ from raydr.tuning.parameters import as_text
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.scheduler import make_scheduler
 from raydr.tuning.source import Follower, TrialSource
+from raydr.tuning.training import InputMaker
 from raydr.tuning.trial import TrialProcess
 from raydr.tuning.trial_config import with_values
 from raydr.tuning.trials import PLACES, Trial, as_table, best_trial
@@ -65,27 +68,25 @@ def search(making: Building, tracker: Tracker, plan: TunePlan, name: str, object
     """
     with progress_bar(f"tune {name}", plan.total, "trials") as bar:
         book = Book(making.folder, tracker, plan, objective, bar)
-        interrupted = True
         try:
             _run(plan, name, objective, book)
-            interrupted = False
         finally:
-            book.close(interrupted)
+            book.close()
     trials = book.listed()
     best = best_trial(trials)
     if best is None:
-        reasons = sorted({trial.error for trial in trials if trial.error})
+        reason = next((trial.error for trial in trials if trial.error), "nothing was told")
         raise TuningError(
-            f"none of the {len(trials)} trials was trained to its end"
-            + (f"; the first reason: {reasons[0]}" if reasons else "")
-            + ". Correct the config or the space and search anew"
+            f"none of the {len(trials)} trials was trained to its end; the first reason: {reason}. Correct the config "
+            "or the space and search anew"
         )
+    for trial in trials:
+        objective.forget(trial.values, [best.values], search_is_over=True)
     _write(making, trials, best_config(plan, name, best, trials[0]))
-    status = Counter(trial.status for trial in trials)
     return {
         "name": name,
         "trials": len(trials),
-        **{one: status[one] for one in ("finished", "stopped", "failed")},
+        **Counter(trial.status for trial in trials),
         "best": best.number,
         "best_score": best.score,
         "default_score": trials[0].score,
@@ -101,7 +102,8 @@ def _run(plan: TunePlan, name: str, objective: Objective, book: Book) -> None:
         return
     files = book.folder / _TUNE_FILES
     files.remove()
-    process = tune.with_parameters(TrialProcess, objective=objective, search=book.folder)
+    inputs = ray.remote(num_cpus=0)(InputMaker).remote()
+    process = tune.with_parameters(TrialProcess, objective=replace(objective, inputs=inputs), search=book.folder)
     over = [trial for trial in book.listed() if trial.over]
     os.environ |= _TUNE_SETTINGS
     for logger in ("ray.tune", "ray.air"):

@@ -14,7 +14,7 @@ from raydr.tuning.proposals import propose
 from raydr.tuning.space import Space
 from raydr.tuning.trial import REASON
 from raydr.tuning.trial_config import with_values
-from raydr.tuning.trials import WAITED, Row
+from raydr.tuning.trials import WAITED, Row, place_of
 
 
 class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
@@ -89,7 +89,7 @@ class Follower(Callback):  # type: ignore[misc]
             self.book.end(_number(trial), "failed", self._why(trial))
 
     def _why(self, trial: Any) -> str:
-        place = self.book.place(_number(trial))
+        place = place_of(self.book.folder, _number(trial))
         return str(place.read_json(REASON)) if place.exists(REASON) else "its process died"
 
     def __getstate__(self) -> dict[str, Any]:

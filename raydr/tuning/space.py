@@ -17,13 +17,15 @@ from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.tuning.parameters import Parameter, as_text
 from raydr.tuning.settings import TuneConfig
-from raydr.tuning.trial_config import changed, check_searchable, value_at, with_values
+from raydr.tuning.trial_config import check_searchable, value_at, with_values
 
 #: Names that a Python space may have in its file: a mapping, or a function from the config to one.
 SPACE, SPACE_FUNCTION = "SPACE", "space"
 
 #: What a space must be, for messages.
 _SHAPE = "with a section space"
+#: Values that are listed for people; of more only the ends are shown.
+_LISTED = 12
 #: Wrong values that one message lists.
 _MOST_ERRORS = 5
 
@@ -47,6 +49,16 @@ class Space:
     parameters: dict[str, Parameter]
     defaults: dict[str, Any]
     corners: Sequence[tuple[dict[str, Any], RunConfig]]
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows: each setting, its default, and what is tried."""
+        rows = []
+        for key, one in self.parameters.items():
+            texts = [as_text(value) for value in one.values or one.ends]
+            spread = f"{texts[0]} to {texts[-1]}" + (", logarithmic" if one.log else "")
+            listed = one.values is not None and len(texts) <= _LISTED
+            rows.append([key, as_text(self.defaults[key]), ", ".join(texts) if listed else spread])
+        return ["setting", "default", "tried"], rows
 
 
 def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None) -> Space:
@@ -81,7 +93,8 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
             raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {found!r}: take another space")
     # Variants are further trainings, and arms further refreshes, which have no part in a search.
     alone = config.model_copy(update={"variants": {}, "refresh": config.refresh.model_copy(update={"arms": {}})})
-    fixed = changed(alone, settings.fixed, f"{where}: the config with the section fixed")
+    raw_fixed = merged(alone.model_dump(mode="json"), settings.fixed)
+    fixed = RunConfig.parse(raw_fixed, f"{where}: the config with the section fixed")
     parameters, defaults = {}, {}
     for key, entry in settings.space.items():
         check_searchable(key, settings.objective)

@@ -15,7 +15,7 @@ from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder
 from raydr.tuning.trial_nodes import make, missing, trained
 from raydr.tuning.trial_work import News, outside, result_of
-from raydr.tuning.trials import Row, rows_of
+from raydr.tuning.trials import rows_of
 
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
@@ -49,39 +49,41 @@ class HistoryWatcher:
             self.place.write_json(HISTORY, [row.model_dump() for row in progress.history])
 
 
-def follow_training(config: RunConfig, place: Folder) -> Generator[News, None, None]:
+class InputMaker:
+    """Ray actor that makes what trials train on, one after the other.
+
+    What two of them need is made once, and no two wait for CPUs that the other one's actors hold.
+    """
+
+    def make(self, config: RunConfig) -> None:
+        make(config, trained(config).inputs.values())
+
+
+def follow_training(config: RunConfig, place: Folder, inputs: Any) -> Generator[News, None, None]:
     """Train, and tell the rows so far again and again.
 
     Args:
         config: of the trial.
         place: its folder.
+        inputs: the actor that makes what it trains on.
     """
     if missing(config, trained(config).inputs.values()):
-        with outside(make_inputs, config) as work:
-            result_of(work)
-
-    def rows(history: list[dict[str, Any]]) -> list[Row]:
-        return rows_of(history, config.train.dev.measure, config.train.keep)
+        result_of(inputs.make.remote(config))
 
     # Else it would seem that the training has begun.
     place.remove(HISTORY)
     # A group of Ray Train books its own.
-    alone = config.train.num_workers == 1
-    needs = {"num_cpus": config.train.cpus_per_worker, "num_gpus": float(config.train.use_gpu)} if alone else {}
+    settings, alone = config.train, config.train.num_workers == 1
+    needs = {"num_cpus": settings.cpus_per_worker, "num_gpus": float(settings.use_gpu)} if alone else {}
     with outside(train, config, place, **needs) as training:
         since = told = time.monotonic()
         while not ray.wait([training], timeout=_LOOK_S)[0]:
             if place.exists(HISTORY):
-                yield News(rows(place.read_json(HISTORY)))
+                yield News(rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep))
             elif time.monotonic() > told + _WORD_S:
                 told = time.monotonic()
                 yield News([], waited_s=told - since)
-        yield News(rows(result_of(training)), finished=True)
-
-
-def make_inputs(config: RunConfig) -> None:
-    """Make what a trial trains on, as far as it is not there."""
-    make(config, trained(config).inputs.values())
+        yield News(rows_of(result_of(training), settings.dev.measure, settings.keep), finished=True)
 
 
 def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:

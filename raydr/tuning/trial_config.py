@@ -33,35 +33,17 @@ _EXCLUDED = {
 }
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """
-    >>> nested("train.loss.beta", 0.5)
-    {'train': {'loss': {'beta': 0.5}}}
-    """
-    for step in reversed(key.split(".")):
-        value = {step: value}
-    assert isinstance(value, dict)
-    return value
-
-
-def changed(config: RunConfig, changes: Mapping[str, Any], where: str) -> RunConfig:
-    """The config with nested settings changed; a component of another name replaces the whole one.
-
-    Raises:
-        ConfigError: the result is no valid config; names what is wrong and ``where`` it comes from.
-    """
-    return RunConfig.parse(merged(config.model_dump(mode="json"), changes), where)
-
-
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """The config of a trial.
 
     Raises:
-        ConfigError: the values make no valid config, alone or together.
+        ConfigError: the values, by dotted key, make no valid config, alone or together.
     """
     raw = config.model_dump(mode="json")
     for key, value in values.items():
-        raw = merged(raw, nested(key, value))
+        for step in reversed(key.split(".")):
+            value = {step: value}
+        raw = merged(raw, value)
     return RunConfig.parse(raw, "the config with " + ", ".join(f"{key} = {value!r}" for key, value in values.items()))
 
 

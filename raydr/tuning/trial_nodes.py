@@ -5,7 +5,7 @@ A trial that agrees with another one, a verb, or a round of a refresh in what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import lru_cache
 
 from raydr.config.run import RunConfig
@@ -24,8 +24,8 @@ from raydr.stages.pool import Pool
 from raydr.stages.resources import cluster_capacity
 from raydr.stages.train_progress import Watcher
 
-#: Kinds that a trial that is over leaves behind only if it is the best.
-_LARGE = ("model", "embeddings", "index")
+#: Kinds that are large, and made again from a model.
+VECTORS = ("embeddings", "index")
 
 
 def declare(config: RunConfig) -> Declaring:
@@ -81,18 +81,19 @@ def make(
     return inventory
 
 
-def remove_large(places: Places, ended: Iterable[Node], kept: Iterable[Node]) -> None:
-    """Remove models, vectors and indexes, with the states of trainings that were stopped, unless a name leads to them.
+def remove_nodes(places: Places, ended: Iterable[Node], kept: Iterable[Node], kinds: Container[str]) -> None:
+    """Remove nodes of some kinds, with the states of trainings that were stopped, unless a name leads to them.
 
     Args:
         places: of the working folder.
         ended: the nodes of a trial that is over.
         kept: nodes that other trials need.
+        kinds: of what is removed.
     """
     needed = {pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None}
     needed |= {node.key for node in kept}
     for node in ended:
-        if node.kind in _LARGE and node.key not in needed:
+        if node.kind in kinds and node.key not in needed:
             folder = places.folder(node.kind, node.key)
             folder.remove()
             checkpoint_folder(folder).remove()

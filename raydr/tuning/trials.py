@@ -65,13 +65,6 @@ class Trial(Config):
     def epochs(self) -> int:
         return self.rows[-1].epoch if self.rows else 0
 
-    def score_after(self, epoch: int) -> float | None:
-        """The score after so many epochs; None if it did not come so far."""
-        return next((row.score for row in self.rows if row.epoch == epoch), None)
-
-    def changed(self, **fields: Any) -> Trial:
-        return self.model_copy(update=fields)
-
 
 def rows_of(history: Sequence[Mapping[str, Any]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
     """Rows out of the history of a training.

@@ -112,6 +112,8 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     assert kept in models
     assert len(models) == 3
     assert not [name for name in study.folder.files() if name.startswith(("places", "ray-tune"))]
+    # Those of the confirmation, as of any training.
+    assert len(list((files / "work").glob("warmups/*"))) == 2
     assert set(pq.read_table(study.local("trials.parquet"))["trial"].to_pylist()) == {0, 1, 2, 3}
     page = (files / "work/tune/mine/report.html").read_text()
     assert page.count("<img") == 3
@@ -141,4 +143,5 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     other = finish([*tune, "--set", "train.batch_size=4"])
     assert other.returncode == 1, other.stderr
     assert "tune/mine: " in other.stderr
+    assert "train.batch_size" in other.stderr
     assert "--again" in other.stderr

@@ -14,7 +14,7 @@ from raydr.runtime.tracking import NullTracker
 from raydr.store.folder import Folder
 from raydr.tuning.book import Book
 from raydr.tuning.plan import plan_search
-from raydr.tuning.trials import Row
+from raydr.tuning.trials import Row, place_of
 from tuning.made_space import make_space
 
 
@@ -37,7 +37,7 @@ def test_a_killed_search_finds_its_trials_and_what_others_have_left_goes(tmp_pat
     for number, score in enumerate((0.5, 0.7, 0.6)):
         book.begin(number, values[number])
         book.start(number)
-        book.place(number).write_json("died.json", "once")
+        place_of(book.folder, number).write_json("died.json", "once")
         book.add(number, row(1, score))
     # Told again by a trial that was tried again.
     book.add(0, row(1, 0.9))
@@ -47,7 +47,7 @@ def test_a_killed_search_finds_its_trials_and_what_others_have_left_goes(tmp_pat
     assert forgotten == []
     book.end(1, "finished")
     assert forgotten == [(values[0], [values[1], values[2]])]
-    assert [book.place(number).exists() for number in range(3)] == [False, True, True]
+    assert [place_of(book.folder, number).exists() for number in range(3)] == [False, True, True]
 
     book, forgotten = open_book(tmp_path)
     assert [(trial.status, trial.score) for trial in book.listed()] == [
@@ -62,9 +62,9 @@ def test_a_killed_search_finds_its_trials_and_what_others_have_left_goes(tmp_pat
     assert book.trials[2].epochs == 2
     # Its training may not be down yet, and still write.
     assert (values[2], [values[1]]) not in forgotten
-    book.close(interrupted=False)
+    book.close()
     assert forgotten[-1] == (values[2], [values[1]])
-    assert [book.place(number).exists() for number in range(3)] == [False, True, False]
+    assert [place_of(book.folder, number).exists() for number in range(3)] == [False, True, False]
 
 
 def test_a_search_does_not_wait_for_ever(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -39,6 +39,24 @@ def test_a_group_that_is_stopped_leaves_nothing_behind(ray_local, beir_folder, t
     wait_for_cpus(2)
 
 
+def test_what_trials_train_on_is_made_where_there_are_cpus(ray_local, beir_folder, tiny_checkpoint, tmp_path):
+    """A trial's own process is in a placement group that has none, and all that Ray does for it there would wait."""
+    config = make_config(
+        beir_folder,
+        tiny_checkpoint,
+        tmp_path / "work",
+        train={"num_hard_negatives": 1, "num_epochs": 1},
+        negatives={"miner": "bm25"},
+        # All is done by Ray, as with many rows.
+        ray={"in_process_rows": 0},
+    )
+    space = {"space": {"negatives.first_rank": {"grid": [2]}}, "search": {"algorithm": "grid"}}
+    found = raydr.tune(config, space | {"scheduler": {"name": "none"}}, name="mine")
+    assert [trial.status for trial in found.result.trials] == ["finished", "finished"]
+    assert len(list((tmp_path / "work/store").glob("negatives/*/manifest.json"))) == 2
+    assert len(list((tmp_path / "work/store").glob("run/*/manifest.json"))) == 1
+
+
 def test_rounds_of_refreshes_are_compared(ray_local, beir_folder, tiny_checkpoint, tmp_path):
     config = make_config(
         beir_folder,

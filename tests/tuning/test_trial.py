@@ -113,7 +113,7 @@ def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeyp
     others = placement_group([{"CPU": 1}, {"CPU": 1}])
     ray.get(others.ready())
     try:
-        waiting = training.follow_training(make_config(), Folder(str(tmp_path)))
+        waiting = training.follow_training(make_config(), Folder(str(tmp_path)), None)
         assert 0 < next(waiting).waited_s < next(waiting).waited_s
         assert describe_booked() == "of 2 CPU, 2 are booked: 2 by groups of workers, 0 by other tasks and actors"
         waiting.close()

@@ -7,6 +7,7 @@ from typing import Any
 from raydr.graph.declaring import Declaring, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
+from raydr.graph.places import WARMUPS
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.stages.train_progress import Watcher
@@ -53,7 +54,7 @@ def trained(
 
     inputs = {"dataset": pairs, "corpus": data.corpus(run)}
     inputs |= {role: node for role, node in (("negatives", negatives), ("start", start)) if node is not None}
-    warmups = run.facts.places.root / "warmups"
+    warmups = run.facts.places.root / WARMUPS
     epochs = training.train.num_epochs
     return Node(
         "model",

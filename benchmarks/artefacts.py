@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
+from raydr.store.identity import Identity
 
 
 def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table], info: dict[str, Any]) -> Artifact:
@@ -39,15 +39,17 @@ def make(
         return making.finish(stage(making, RayPool(), *inputs, **settings))
 
 
-def make_embeddings(path: Path, vectors: NDArray[np.float16], side: str, part_rows: int = 10_000) -> Artifact:
+def make_embeddings(path: Path, vectors: Encodings, side: str, part_rows: int = 10_000) -> Artifact:
     """An ``embeddings`` artefact of given vectors, of a model and texts that do not exist."""
     identity = Identity(kind="embeddings", config={"side": side, "rows": len(vectors)})
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
-        rows = vectors[start : start + part_rows]
+        end = min(start + part_rows, len(vectors))
+        rows = vectors.slice(start, end) if isinstance(vectors, VectorSets) else vectors[start:end]
         tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side}-{start + at}" for at in range(len(rows))], rows)
+    dim = vectors.dim if isinstance(vectors, VectorSets) else vectors.shape[1]
     made_of = {"side": side, "model": "none", "source": "none", "split": "none"}
-    return make_artifact(path, identity, tables, {**made_of, "dim": vectors.shape[1], "num_rows": len(vectors)})
+    return make_artifact(path, identity, tables, {**made_of, "dim": dim, "num_rows": len(vectors)})
 
 
 def make_corpus(path: Path, texts: list[str], part_rows: int) -> Artifact:

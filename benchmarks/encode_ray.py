@@ -30,7 +30,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.arithmetic import Arithmetic, resolve_arithmetic
-from raydr.stages.encode import encode_passages, output_name
+from raydr.stages.encode import encode_texts, output_name
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
     def encode() -> Artifact:
         output, how = scratch / "ray-data", {"settings": settings, "arithmetic": arithmetic}
-        return make(output, "embeddings", encode_passages, model, corpus, **how)
+        return make(output, "embeddings", encode_texts, model, corpus, **how)
 
     first = encode()
 

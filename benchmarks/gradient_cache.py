@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
-from raydr.models.attention import choose_attention
+from raydr.models.backbone import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers

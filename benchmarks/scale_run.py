@@ -24,7 +24,7 @@ from raydr.data.dataset import Dataset
 from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.arithmetic import resolve_arithmetic
-from raydr.stages.encode import encode_passages, encode_queries
+from raydr.stages.encode import encode_texts
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
 from raydr.stages.prepare import prepare_corpus, prepare_dataset
@@ -32,8 +32,9 @@ from raydr.stages.ray_pool import RayPool
 from raydr.stages.runs import Run
 from raydr.stages.search import search
 from raydr.stages.sources import find_sources
-from raydr.store.artifact import Artifact, Identity
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 #: The indexes, by what they are called in the tables.
 INDEXES = {"IVF": "IVF1024,SQfp16", "exact": "Flat"}
@@ -80,9 +81,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     arithmetic = resolve_arithmetic(config.encode, RayPool())
     stubs = {"settings": config.encode, "arithmetic": arithmetic, "tokenizer": TOKENIZER, "encoder": ENCODER}
     with stage("encode passages"):
-        passages = make(places.passages, "embeddings", encode_passages, model, corpus, **stubs)
+        passages = make(places.passages, "embeddings", encode_texts, model, corpus, **stubs)
     with stage("encode queries"):
-        queries = make(places.queries, "embeddings", encode_queries, model, dataset, split=SPLIT, **stubs)
+        queries = make(places.queries, "embeddings", encode_texts, model, dataset, split=SPLIT, **stubs)
     runs: dict[str, Artifact] = {}
     for name, factory in INDEXES.items():
         settings = config.index.model_copy(update={"factory": factory})

@@ -33,7 +33,7 @@ from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL
-from raydr.models.attention import choose_attention
+from raydr.models.backbone import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from raydr.config.run import RunConfig
-from raydr.errors import ConfigError
+from raydr.verbs.endings import exit_status
 
 NumberT = TypeVar("NumberT", int, float)
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run a command as raydr's verbs are run: an error that a user can mend is one message."""
+    with exit_status("command"):
+        main()
 
 
 def run_parser(doc: str | None, out: str, seeds: int | None = None) -> argparse.ArgumentParser:
@@ -32,11 +38,12 @@ def run_parser(doc: str | None, out: str, seeds: int | None = None) -> argparse.
 
 
 def load_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[RunConfig, Path]:
-    """The config with its overrides, and the folder of the results; a wrong config is wrong usage."""
-    try:
-        config = RunConfig.load(arguments.config, arguments.overrides)
-    except ConfigError as error:
-        parser.error(str(error))
+    """The config with its overrides, and the folder of the results.
+
+    Raises:
+        ConfigError: the config is wrong.
+    """
+    config = RunConfig.load(arguments.config, arguments.overrides)
     out = Path(arguments.out or f"{config.workdir}/{arguments.out_name}").absolute()
     out.mkdir(parents=True, exist_ok=True)
     return config, out

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.arms import ArmData
+from experiments.arm_training import ArmData
 from raydr.data.annotations import known_false_negatives, positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.errors import ConfigError
-from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
+from raydr.models.pair_scoring import FloatArray, PairScorer
 from raydr.noise.candidates import candidates_of
 from raydr.noise.judges.base import ScoredCandidates
+from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
@@ -82,16 +82,9 @@ def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
     return ScoredSplit(ScoredCandidates(scores_P[:num], found.offsets, best_Q), false_M, found.query_ids)
 
 
-def score_by_retriever(data: ArmData, split: str, model: str | Path, dtype: str, budget: int) -> ScoredSplit:
-    """:func:`score_split` by a saved dual encoder, on the CPU; to be run as a Ray task."""
-    return score_split(data, split, DualEncoderScorer(model, dtype, "cpu", budget, num_threads=1))
-
-
-def score_by_cross_encoder(data: ArmData, split: str, model: str | Path, dtype: str, budget: int) -> ScoredSplit:
-    """:func:`score_split` by a saved cross-encoder, on the CPU; to be run as a Ray task."""
-    from raydr.models.cross_encoder import CrossEncoderScorer
-
-    return score_split(data, split, CrossEncoderScorer(model, dtype, "cpu", budget, num_threads=1))
+def score_by_model(at: int, data: ArmData, split: str, scoring: Scoring) -> tuple[int, ScoredSplit]:
+    """:func:`score_split` by a saved model, beside its number; to be run as a Ray task."""
+    return at, score_split(data, split, scoring.open())
 
 
 def relative_to_positive(scored: ScoredSplit) -> FloatArray:

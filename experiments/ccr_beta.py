@@ -8,21 +8,17 @@ negatives, other queries' positives, and the planted false negatives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from experiments.arguments import load_config, numbers, run_parser
+from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.arm_report import report_arms
-from experiments.arm_runs import Arm, model_folder, run_arms
-from experiments.arms import ArmData
-from experiments.noisy_pairs import make_data
+from experiments.arm_training import MODEL, ArmData
+from experiments.arms import Arm, make_arms, plain_arm, run_arms
 from experiments.passage_kinds import KindScores, kinds_picture, kinds_table, sample_kinds, score_kinds
-from experiments.tasks import fetch
-from raydr.config.run import RunConfig
+from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
 from raydr.losses.rcl import RCL
-from raydr.runtime.console import say
-from raydr.store.folder import Folder
+from raydr.stages.ray_pool import RayPool
 
 
 def main() -> None:
@@ -36,53 +32,39 @@ def main() -> None:
     if not isinstance(config.train.loss, RCL):
         parser.error(f"{arguments.config} trains with the loss {config.train.loss.name}; β belongs to rcl")
     with open_session(config) as session:
-        data = make_data(session)
-        groups = make_groups(config, data, arguments.betas, arguments.batch_sizes)
+        groups = {
+            f"batch {size}": [beta_arm(session.recipe, beta, size) for beta in arguments.betas]
+            for size in arguments.batch_sizes
+        }
         arms = [arm for group in groups.values() for arm in group]
-        results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out, keep_models=True)
-        kinds = score_arms(session, data, groups, out)
+        results = run_arms(session, arms, arguments.seeds)
+        kinds = score_arms(session, arms)
     names = {title: [arm.name for arm in group] for title, group in groups.items()}
-    report_arms(config, names, results, out, more=[kinds_table(kinds)])
-    (out / "kinds.png").write_bytes(kinds_picture(kinds, "Similarity by kind of passage", len(arguments.betas)))
-    say(f"picture: {out}/kinds.png")
+    picture = kinds_picture(kinds, "Similarity by kind of passage", len(arguments.betas))
+    report_arms(config, names, results, out, more=[kinds_table(kinds)], pictures={"kinds.png": picture})
 
 
-def make_groups(
-    config: RunConfig, data: ArmData, betas: Sequence[float], batch_sizes: Sequence[int]
-) -> dict[str, list[Arm]]:
-    """For each batch size the arms, by title."""
-    return {
-        f"batch {size}": [Arm(f"batch{size}-beta{beta:g}", with_beta(config, beta, size), data) for beta in betas]
-        for size in batch_sizes
-    }
-
-
-def with_beta(config: RunConfig, beta: float, batch_size: int) -> RunConfig:
+def beta_arm(recipe: Recipe, beta: float, batch_size: int) -> Arm:
     """The run with another β, on from the same epoch, and another batch size."""
-    loss = config.train.loss
+    loss = recipe.config.train.loss
     assert isinstance(loss, RCL)
     changed = loss.model_copy(update={"beta": loss.beta.model_copy(update={"final": beta})})
-    train = config.train.model_copy(update={"loss": changed, "batch_size": batch_size})
-    return config.model_copy(update={"train": train})
+    train = {"loss": changed, "batch_size": batch_size}
+    return plain_arm(recipe, f"batch{batch_size}-beta{beta:g}", train, keep_model=True)
 
 
-def score_arms(
-    session: Session, data: ArmData, groups: Mapping[str, Sequence[Arm]], out: Path
-) -> dict[str, KindScores]:
+def score_arms(session: Session, arms: Sequence[Arm]) -> dict[str, KindScores]:
     """Scores by kind of passage, by arm, of the first seed."""
-    import ray
-
-    config = session.config
-    sample = Folder(str((out / "sample").absolute()))
-    fetch(ray.remote(num_cpus=1)(sample_kinds).remote(data, config.data.train_split, config.seed, sample))
-    run = ray.remote(num_cpus=1)(score_kinds)
-    waiting = {
-        arm.name: run.remote(data, config.data.train_split, str(model_folder(arm, config.seed, out)), sample)
-        for arms in groups.values()
-        for arm in arms
-    }
-    return {name: fetch(one) for name, one in waiting.items()}
+    config, recipe = session.config, session.recipe
+    split, mined = config.data.train_split, [arms[0].negatives] if arms[0].negatives is not None else []
+    data = ArmData.of(session.make(recipe.dataset(), recipe.corpus(), *mined))
+    pool = RayPool()
+    sample = pool.run(sample_kinds, data, split, config.seed)
+    made = make_arms(session, arms, [config.seed])
+    calls = [(name, data, split, made[name, config.seed].folder / MODEL, sample) for name in (one.name for one in arms)]
+    found = dict(pool.map(score_kinds, calls, "arms", "arms"))
+    return {arm.name: found[arm.name] for arm in arms}
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -12,10 +12,8 @@ Source: Zhang and Stratos (NAACL 2021) §6.4, figure 1, and the settings of the 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from experiments.results import Table, write_results
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.corrected_nce import CorrectedNCE
 from raydr.losses.nce import NCE
@@ -31,7 +30,6 @@ from raydr.negatives.samplers.base import CandidateList, Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.softmax import Softmax
 from raydr.pages.figure import COLORS, grid
-from raydr.runtime.console import say, show_table
 from raydr.seeding import query_rng
 
 if TYPE_CHECKING:
@@ -132,26 +130,50 @@ def expected_loss(
 ) -> Tensor:
     """Σ_y pop(y) · ℓ(y), where ℓ(y) is the mean over draws of the loss of label y against its negatives."""
     seed, step, name = key
-    scores = scores_C.detach().double().numpy()
+    scores_LC = scores_C.expand(len(labels), -1)
+    drawn = (seed, step, f"negatives: {name}")
+    return (weights * loss_per_label(scores_LC, labels.tolist(), sampler, loss, settings, drawn)).sum()
+
+
+def loss_per_label(
+    scores_LC: Tensor,
+    labels: Sequence[int],
+    sampler: Sampler,
+    loss: Loss,
+    settings: Settings,
+    key: tuple[int, int, str],
+) -> Tensor:
+    """Mean over draws of the loss of each label against its negatives, shape (L,).
+
+    Args:
+        scores_LC: a row of scores for each label.
+        labels: the columns of the labels.
+        sampler: draws the negatives.
+        loss: of a label and its negatives.
+        settings: how many are drawn, how often.
+        key: seed, step and purpose of the draws.
+    """
+    seed, step, purpose = key
+    values = scores_LC.detach().double().numpy()
     drawn = [
         negatives
-        for label in labels.tolist()
+        for row, label in enumerate(labels)
         for negatives in draw_negatives(
-            scores, label, sampler, settings, query_rng(seed, step, str(label), f"negatives: {name}")
+            values[row], label, sampler, settings, query_rng(seed, step, str(label), purpose)
         )
     ]
-    columns_QC = torch.tensor(np.array([columns for columns, _ in drawn]))
+    columns_QC = torch.from_numpy(np.array([columns for columns, _ in drawn]))
+    rows_Q = torch.arange(len(labels)).repeat_interleave(settings.draws)
     hard_QC = torch.ones(columns_QC.shape, dtype=torch.bool)
     hard_QC[:, 0] = False
     candidates = Candidates(
-        scores_QC=scores_C[columns_QC],
+        scores_QC=scores_LC[rows_Q.unsqueeze(1), columns_QC],
         positive_Q=torch.zeros(len(columns_QC), dtype=torch.int64),
         excluded_QC=torch.zeros(columns_QC.shape, dtype=torch.bool),
         hard_QC=hard_QC,
         log_draw_prob_QC=torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32),
     )
-    per_label = loss.compute(candidates, epoch=0).per_query_Q.reshape(len(labels), settings.draws).mean(dim=1)
-    return (weights * per_label).sum()
+    return loss.compute(candidates, epoch=0).per_query_Q.reshape(len(labels), settings.draws).mean(dim=1)
 
 
 def draw_negatives(
@@ -199,7 +221,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
     )
 
 
-def table(runs: Sequence[Curves], steps: Sequence[int]) -> list[list[str]]:
+def table(runs: Sequence[Curves], steps: Sequence[int]) -> Table:
     """A row a kind: mean loss and bias over the seeds after some steps."""
     rows = []
     for name in (FULL, *KINDS):
@@ -208,16 +230,8 @@ def table(runs: Sequence[Curves], steps: Sequence[int]) -> list[list[str]]:
             means = np.array([one[name][measure] for one in runs]).mean(axis=0)
             cells += [f"{means[step - 1]:.4f}" for step in steps]
         rows.append(cells)
-    return rows
-
-
-def write(out: Path, settings: Settings, runs: Sequence[Curves], seconds: float) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    by_seed: Mapping[str, Curves] = {str(seed): one for seed, one in zip(settings.seeds, runs, strict=True)}
-    report = {"experiment": "gradient_bias", "settings": vars(settings), "curves": by_seed, "seconds": seconds}
-    (out / "gradient_bias.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    (out / "gradient_bias.png").write_bytes(picture(runs, settings))
-    say(f"written to {out}/gradient_bias.json and gradient_bias.png")
+    columns = ["negatives", *(f"{measure}, step {step}" for measure in ("loss", "bias") for step in steps)]
+    return Table(f"Mean over {len(runs)} seeds", columns, rows)
 
 
 def main() -> None:
@@ -230,13 +244,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(defaults.seeds))
     arguments = parser.parse_args()
     settings = Settings(arguments.steps, arguments.negatives, arguments.draws, tuple(arguments.seeds))
-    started = time.monotonic()
     runs = [run(seed, settings) for seed in settings.seeds]
-    seconds = time.monotonic() - started
-    shown = sorted({1, settings.steps // 3, settings.steps})
-    columns = ["negatives", *(f"{measure}, step {step}" for measure in ("loss", "bias") for step in shown)]
-    show_table(f"Mean over {len(runs)} seeds, {seconds:.0f} s", columns, table(runs, shown))
-    write(arguments.out, settings, runs, seconds)
+    tables = [table(runs, sorted({1, settings.steps // 3, settings.steps}))]
+    figures = {"curves": dict(zip(settings.seeds, runs, strict=True))}
+    write_results(arguments.out, asdict(settings), tables, figures, {"gradient_bias.png": picture(runs, settings)})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ the full softmax is exact. The gradient is compared at two places: where the ful
 where NCE with random negatives was. The loss reaches the encoder through the 64 × 128 scores alone, so its gradient in
 the scores is averaged over the draws first and then goes through the encoder once.
 
-    python -m experiments.gradient_bias_encoder --data DATA/openqa-wiki --out work/experiments/gradient_bias
+    python -m experiments.gradient_bias_encoder --data DATA/openqa-wiki --out work/experiments/gradient_bias_encoder
 
 Source: Zhang and Stratos (NAACL 2021) appendix C, there with BERT-base on Zeshel.
 """
@@ -13,27 +13,24 @@ Source: Zhang and Stratos (NAACL 2021) appendix C, there with BERT-base on Zeshe
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.gradient_bias import KINDS, Settings, draw_negatives
-from raydr.losses.base import Candidates, Loss
+from experiments.beir_files import read_qrels, read_rows
+from experiments.gradient_bias import KINDS, Settings, loss_per_label
+from experiments.results import Table, write_results
+from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.batching import PaddedGroups, pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.negatives.samplers.base import Sampler
-from raydr.runtime.console import say, show_table
-from raydr.seeding import query_rng, stable_hash64
+from raydr.runtime.console import say
+from raydr.seeding import stable_hash64
 
 NUM_QUERIES = 64
 LEARNING_RATE = 1e-4
@@ -52,17 +49,14 @@ class Texts:
 
 def read_texts(data: Path, seed: int) -> Texts:
     """The first 64 training queries, in an order that the seed shuffles, whose article has another passage."""
-    with gzip.open(data / "corpus.jsonl.gz", "rt", encoding="utf-8") as file:
-        passages = {row["_id"]: row for row in map(json.loads, file)}
-    with open(data / "queries.jsonl", encoding="utf-8") as file:
-        queries = {row["_id"]: row["text"] for row in map(json.loads, file)}
-    with open(data / "qrels" / "train.tsv", encoding="utf-8", newline="") as file:
-        pairs = [(row["query-id"], row["corpus-id"]) for row in csv.DictReader(file, delimiter="\t")]
+    passages = {row["_id"]: row for row in read_rows(data, "corpus")}
+    queries = {row["_id"]: row["text"] for row in read_rows(data, "queries")}
+    pairs = read_qrels(data)["train"]
     by_title: dict[str, list[str]] = {}
     for passage_id, row in passages.items():
         by_title.setdefault(row["title"], []).append(passage_id)
     chosen: dict[str, tuple[str, str, str]] = {}
-    for query_id, gold in sorted(pairs, key=lambda pair: stable_hash64(seed, pair[0])):
+    for query_id, gold, _ in sorted(pairs, key=lambda pair: stable_hash64(seed, pair[0])):
         title = passages[gold]["title"]
         others = [one for one in by_title[title] if one != gold]
         if others and title and title not in chosen:
@@ -124,27 +118,7 @@ def sampled_loss(
     scores_QP: Tensor, sampler: Sampler, loss: Loss, settings: Settings, key: tuple[int, int, str]
 ) -> Tensor:
     """Mean over queries and draws of the loss of the positive against the negatives drawn."""
-    seed, epoch, purpose = key
-    values = scores_QP.detach().double().numpy()
-    drawn = [
-        negatives
-        for query in range(len(values))
-        for negatives in draw_negatives(
-            values[query], query, sampler, settings, query_rng(seed, epoch, str(query), purpose)
-        )
-    ]
-    columns = torch.from_numpy(np.array([columns for columns, _ in drawn]))
-    rows = torch.arange(len(values)).repeat_interleave(settings.draws)
-    hard_QC = torch.ones(columns.shape, dtype=torch.bool)
-    hard_QC[:, 0] = False
-    candidates = Candidates(
-        scores_QC=scores_QP[rows.unsqueeze(1), columns],
-        positive_Q=torch.zeros(len(columns), dtype=torch.int64),
-        excluded_QC=torch.zeros(columns.shape, dtype=torch.bool),
-        hard_QC=hard_QC,
-        log_draw_prob_QC=torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32),
-    )
-    return loss.compute(candidates, epoch=0).per_query_Q.mean()
+    return loss_per_label(scores_QP, range(len(scores_QP)), sampler, loss, settings, key).mean()
 
 
 def minimise(scorer: Scorer, by: str, steps: int, negatives: int, seed: int) -> float:
@@ -187,7 +161,7 @@ def biases(scorer: Scorer, settings: Settings, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of openqa-wiki")
-    parser.add_argument("--out", type=Path, default=Path("work/experiments/gradient_bias"))
+    parser.add_argument("--out", type=Path, default=Path("work/experiments/gradient_bias_encoder"))
     parser.add_argument("--steps", type=int, default=40, help="of each of the two trainings")
     parser.add_argument("--negatives", type=int, default=7)
     parser.add_argument("--draws", type=int, default=500)
@@ -196,7 +170,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    started = time.monotonic()
     texts = read_texts(arguments.data, arguments.seed)
     settings = Settings(negatives=arguments.negatives, draws=arguments.draws)
     places: dict[str, dict[str, float]] = {}
@@ -206,19 +179,9 @@ def main() -> None:
         accuracy = minimise(scorer, by, arguments.steps, arguments.negatives, arguments.seed)
         places[f"{by} minimised"] = {"accuracy": accuracy} | biases(scorer, settings, arguments.seed)
         say(f"{by} minimised: accuracy {accuracy:.1%}")
-    seconds = time.monotonic() - started
     rows = [[name, *(f"{found[name]:.3f}" for found in places.values())] for name in next(iter(places.values()))]
-    show_table(f"Bias of the gradient, {seconds:.0f} s", ["negatives", *places], rows)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    report = {
-        "experiment": "gradient_bias_encoder",
-        "settings": {name: str(value) for name, value in vars(arguments).items()},
-        "places": places,
-        "seconds": seconds,
-    }
-    path = arguments.out / "gradient_bias_encoder.json"
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    say(f"written to {path}")
+    tables = [Table("Bias of the gradient", ["negatives", *places], rows)]
+    write_results(arguments.out, vars(arguments), tables, {"places": places})
 
 
 if __name__ == "__main__":

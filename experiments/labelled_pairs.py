@@ -10,9 +10,6 @@ of plain NCE and of NPC on these pairs; each detector says which pairs it would 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +19,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from experiments.arms import EpochListener
+from experiments.arm_training import AfterEpoch
+from experiments.filter_curves import area_interval
 from experiments.pair_labels import Pairs, convert, siblings
+from experiments.results import Table, write_results
+from raydr.compare import interval_text
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -37,8 +37,7 @@ from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
 from raydr.pages.figure import COLORS, legend, png
-from raydr.runtime.console import say, show_table
-from raydr.training.checkpoint import Progress
+from raydr.runtime.console import say
 from raydr.training.config import PairDetectionConfig
 from raydr.training.detection import PairDetector
 from raydr.training.run import TrainingInputs, build_setup
@@ -86,16 +85,6 @@ def run_config(folder: Path, loss: dict[str, Any], num_layers: int | None, epoch
     )
 
 
-class EpochWatcher(EpochListener):
-    """Measures all pairs after each epoch."""
-
-    def __init__(self, measure: Callable[[int], None]) -> None:
-        self.measure = measure
-
-    def after_epoch(self, progress: Progress) -> None:
-        self.measure(progress.epoch)
-
-
 def perplexities_by_epoch(config: RunConfig, pairs: Pairs, train: bool, seed: int, threads: int) -> list[Perplexities]:
     """Perplexity of every pair under the checkpoint, and after each epoch of training."""
     torch.set_num_threads(threads)
@@ -111,7 +100,13 @@ def perplexities_by_epoch(config: RunConfig, pairs: Pairs, train: bool, seed: in
         measured.append(detector.measure(model, epoch, dtype))
 
     setup = build_setup(
-        config.train, seed, model, tokenizers, TrainingInputs(corpus, tables, None), dtype, EpochWatcher(measure)
+        config.train,
+        seed,
+        model,
+        tokenizers,
+        TrainingInputs(corpus, tables, None),
+        dtype,
+        AfterEpoch(lambda progress: measure(progress.epoch)),
     )
     assert setup.batches.examples.query_ids == pairs.ids
     detector = PairDetector(setup.batches.examples, corpus, tokenizers, PairDetectionConfig(), config.train, seed)
@@ -161,21 +156,10 @@ def examine(
             "recall": report.recall,
             "reason": detection.reason,
         }
-    low, high = auroc_interval(pairs, suspicion)
+    # Questions are drawn with all of their pairs.
+    _, question_N = np.unique(pairs.questions, return_inverse=True)
+    low, high = area_interval(suspicion, pairs.wrong, question_N, NUM_SAMPLES, seed=0)
     return Finding(method, epoch, float(roc_auc_score(pairs.wrong, suspicion)), low, high, found)
-
-
-def auroc_interval(pairs: Pairs, suspicion: NDArray[np.float64]) -> tuple[float, float]:
-    """95 % percentile interval; questions are drawn with all of their pairs."""
-    rng = np.random.default_rng(0)
-    _, question = np.unique(pairs.questions, return_inverse=True)
-    rows = [np.flatnonzero(question == at) for at in range(int(question.max()) + 1)]
-    values = []
-    for _ in range(NUM_SAMPLES):
-        sample = np.concatenate([rows[at] for at in rng.integers(len(rows), size=len(rows))])
-        values.append(roc_auc_score(pairs.wrong[sample], suspicion[sample]))
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def picture(findings: list[Finding]) -> bytes:
@@ -184,18 +168,10 @@ def picture(findings: list[Finding]) -> bytes:
     def draw(axes: Axes) -> None:
         trained = [one for one in findings if one.epoch is not None]
         for at, name in enumerate(dict.fromkeys(one.method for one in trained)):
-            mine = [one for one in trained if one.method == name]
-            errors = np.array([[one.auroc - one.low for one in mine], [one.high - one.auroc for one in mine]])
-            axes.errorbar(
-                [one.epoch or 0 for one in mine],
-                [one.auroc for one in mine],
-                errors,
-                color=COLORS[at],
-                label=name,
-                marker="o",
-                markersize=3.5,
-                capsize=2.5,
-            )
+            mine = [(one.epoch or 0, one.auroc, one.low, one.high) for one in trained if one.method == name]
+            epochs, values, low, high = np.array(mine).T
+            style: Any = {"color": COLORS[at], "label": name, "marker": "o", "markersize": 3.5, "capsize": 2.5}
+            axes.errorbar(epochs, values, [values - low, high - values], **style)
         for one in findings:
             if one.epoch is None:
                 axes.axhline(one.auroc, color="#333333", linestyle="--", linewidth=1, label=one.method)
@@ -207,11 +183,8 @@ def picture(findings: list[Finding]) -> bytes:
 
 
 def row_of(one: Finding) -> list[str]:
-    cells = [
-        one.method,
-        "" if one.epoch is None else str(one.epoch),
-        f"{one.auroc:.3f} [{one.low:.3f}, {one.high:.3f}]",
-    ]
+    epoch = "" if one.epoch is None else str(one.epoch)
+    cells = [one.method, epoch, interval_text(one.auroc, one.low, one.high)]
     for name in DETECTORS:
         found = one.detectors.get(name)
         if found is None:
@@ -233,7 +206,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    started = time.monotonic()
     out = arguments.out.absolute()
     pairs = convert(arguments.data, out / "data")
 
@@ -252,22 +224,11 @@ def main() -> None:
         measured = perplexities_by_epoch(config_of(loss, layers), pairs, train, arguments.seed, arguments.threads)
         findings += [examine(pairs, method, epoch, one.pairs_N, one.random_N) for epoch, one in enumerate(measured)]
         say(f"{method}: AUROC " + ", ".join(f"{one.auroc:.3f}" for one in findings if one.method == method))
-    seconds = time.monotonic() - started
     columns = ["method", "epoch", "AUROC [95 %]", *(f"precision / recall: {name}" for name in DETECTORS)]
-    show_table(
-        f"{len(pairs.ids):,} pairs, {pairs.wrong.mean():.1%} wrong, {seconds:.0f} s", columns, map(row_of, findings)
-    )
-    report = {
-        "experiment": "labelled_pairs",
-        "settings": {name: str(value) for name, value in vars(arguments).items()},
-        "num_pairs": len(pairs.ids),
-        "share_wrong": float(pairs.wrong.mean()),
-        "findings": [asdict(one) for one in findings],
-        "seconds": seconds,
-    }
-    (out / "labelled_pairs.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    (out / "labelled_pairs.png").write_bytes(picture(findings))
-    say(f"written to {out}/labelled_pairs.json and labelled_pairs.png")
+    title = f"{len(pairs.ids):,} pairs, {pairs.wrong.mean():.1%} wrong"
+    figures = {"findings": [asdict(one) for one in findings]}
+    tables = [Table(title, columns, [row_of(one) for one in findings])]
+    write_results(out, vars(arguments), tables, figures, {"labelled_pairs.png": picture(findings)})
 
 
 if __name__ == "__main__":

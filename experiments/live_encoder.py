@@ -35,9 +35,8 @@ class LiveEncoder:
         was_training = self.model.training
         self.model.eval()
         with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            vectors = encode_tokens(
-                self.model.tower(side), tokenizer(titles, texts), TOKEN_BUDGET[device.type], tokenizer.pad_id
-            )
+            tokens = tokenizer(titles, texts)
+            vectors = encode_tokens(self.model.tower(side), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, side)
         self.model.train(was_training)
         return vectors
 

@@ -8,11 +8,9 @@ against all passages, and hard negatives are drawn from what the model then like
 
 from __future__ import annotations
 
-from experiments.arguments import load_config, run_parser
+from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
-from experiments.arm_runs import Arm, run_arms
-from experiments.arms import ArmOptions
-from experiments.noisy_pairs import make_data
+from experiments.arms import plain_arm, run_arms
 from raydr.graph.session import open_session
 from raydr.negatives.samplers.mixed import Mixed
 
@@ -31,10 +29,8 @@ def main() -> None:
         parser.error(f"{arguments.config}: train.sampler is the baseline and must be {{name: mixed, random_share: 1}}")
     names = [BASELINE, *config.variants]
     with open_session(config) as session:
-        data = make_data(session)
-        options = ArmOptions(redraw_depth=arguments.depth)
-        arms = [Arm(name, config.variant(name), data, options) for name in names]
-        results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out)
+        arms = [plain_arm(session.recipe, name, redraw_depth=arguments.depth) for name in names]
+        results = run_arms(session, arms, arguments.seeds)
     groups = {"against random": names}
     if set(CORRECTION) <= set(names):
         groups["with and without the correction"] = list(CORRECTION)
@@ -42,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -2,7 +2,7 @@
 
 Every variant of the config is an arm, beside plain NCE as the config trains it (``nce``), the same training on what a
 judge of ``judge.judges`` leaves (``JUDGE-filtered``), and the same training without the pairs that are known to be
-mismatched (``clean``). Arms and seeds run side by side as Ray tasks; one that is finished is not run again.
+mismatched (``clean``). Arms and seeds run side by side; one that is finished is not run again.
 
     python -m experiments.noisy_pairs configs/experiments/noisy-code.yaml --seeds 3
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.arguments import load_config, run_parser
+from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
-from experiments.arm_runs import Arm, run_arms
-from experiments.arms import ArmData, ArmOptions
+from experiments.arms import Arm, plain_arm, run_arms
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError, DataError
+from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
 
 BASELINE = "nce"
@@ -30,13 +30,9 @@ def main() -> None:
     parser.add_argument("--arms", default="", help="comma-separated; all if left out")
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
-    try:
-        names = arm_names(config, arguments.arms)
-    except ConfigError as error:
-        parser.error(str(error))
+    names = arm_names(config, arguments.arms)
     with open_session(config) as session:
-        arms = make_arms(session, names)
-        results = run_arms(arms, range(config.seed, config.seed + arguments.seeds), out)
+        results = run_arms(session, declare_arms(session, session.recipe, names), arguments.seeds)
     report_arms(config, {"": names}, results, out, references={REFERENCE})
 
 
@@ -55,49 +51,41 @@ def arm_names(config: RunConfig, asked: str = "") -> list[str]:
     return names
 
 
-def make_arms(session: Session, names: Sequence[str]) -> list[Arm]:
-    """The arms with their data, which are made here: noise, mined candidates, and what judges leave of them."""
-    data = make_data(session)
+def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list[Arm]:
+    """The arms with their data; what judges leave of it is made here.
+
+    Args:
+        session: that makes it.
+        recipe: of the run whose arms these are.
+        names: of the arms.
+    """
     arms = []
     for name in names:
-        if name.endswith(FILTERED):
-            arms.append(_filtered(session, data, name))
-        else:
-            options = ArmOptions(clean_only=name == REFERENCE)
-            arms.append(Arm(name, session.config.variant(name), data, options))
+        arm = plain_arm(recipe, name, clean_only=name == REFERENCE)
+        arms.append(_filtered(session, recipe, arm) if name.endswith(FILTERED) else arm)
     return arms
 
 
-def make_data(session: Session) -> ArmData:
-    """The data set with its noise, and mined negatives if the arms use them."""
-    recipe = session.recipe
-    targets = [recipe.dataset(), recipe.corpus()]
-    if session.config.draws_candidates:
-        targets.append(recipe.candidates(session.config.data.train_split))
-    dataset, corpus, *mined = session.make(*targets)
-    return ArmData(dataset.folder, corpus.folder, mined[0].folder if mined else None)
-
-
-def _filtered(session: Session, data: ArmData, name: str) -> Arm:
+def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:
     """The config's own training on what a judge leaves of the pairs, or of the candidates."""
-    config, judge = session.config, session.config.judge.judge(name.removesuffix(FILTERED))
-    if judge.subject == "negatives" and data.negatives is None:
-        raise ConfigError(f"arm {name}: {judge.name} judges hard negatives, set negatives and train.num_hard_negatives")
-    found = session.recipe.judged([judge], config.data.train_split)
-    node = found.pairs if judge.subject == "pairs" else found.negatives
+    config, judge = recipe.config, recipe.config.judge.judge(arm.name.removesuffix(FILTERED))
+    if judge.subject == "negatives":
+        if arm.negatives is None:
+            told = f"{judge.name} judges hard negatives, set negatives and train.num_hard_negatives"
+            raise ConfigError(f"arm {arm.name}: {told}")
+        return replace(arm, negatives=recipe.judged([judge], config.data.train_split).negatives)
+    node = recipe.judged([judge], config.data.train_split).pairs
     assert node is not None
     [judged] = session.make(node)
-    if judge.subject == "pairs" and judged.info["judgments_after"] < config.train.batch_size:
+    before, after = judged.info["judgments_before"], judged.info["judgments_after"]
+    if after < config.train.batch_size:
         # Said before any arm is trained, and not by this one in the end.
-        before, after = judged.info["judgments_before"], judged.info["judgments_after"]
         raise DataError(
-            f"arm {name}: {judge.name} leaves {after} of {before} pairs, fewer than train.batch_size "
+            f"arm {arm.name}: {judge.name} leaves {after} of {before} pairs, fewer than train.batch_size "
             f"{config.train.batch_size}: change the judge's settings, or leave the arm out (--arms)"
         )
-    if judge.subject == "pairs":
-        return Arm(name, config, replace(data, dataset=judged.folder), inputs=(judged.fingerprint,))
-    return Arm(name, config, replace(data, negatives=judged.folder))
+    return replace(arm, pairs=node)
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

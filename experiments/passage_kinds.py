@@ -7,21 +7,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from experiments.arms import ArmData
-from experiments.tables import Table
+from experiments.arm_training import ArmData
+from experiments.results import Table
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, write_parquet
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.passage_kinds import FALSE_NEGATIVE, HARD, KINDS, POSITIVE, RANDOM, draw_kinds
 from raydr.pages.figure import COLORS, Draw, grid
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder, write_part
+from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,28 +30,27 @@ if TYPE_CHECKING:
 KindScores = Mapping[str, NDArray[np.float64]]
 
 NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM = 1000, 30, 10
-SAMPLE = "sample.parquet"
 
 
-def sample_kinds(data: ArmData, split: str, seed: int, output: Folder) -> None:
-    """Draw queries with their passages of each kind into a file, the same for all models."""
+def sample_kinds(data: ArmData, split: str, seed: int) -> pa.Table:
+    """Queries with their passages of each kind, the same for all models."""
     opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
     mined = Artifact.open(data.negatives, "negatives") if data.negatives is not None else None
-    table = draw_kinds(opened, corpus, mined, split, seed, NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM)
-    write_part(output, SAMPLE, len(table), partial(write_parquet, table))
+    return draw_kinds(opened, corpus, mined, split, seed, NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM)
 
 
-def score_kinds(data: ArmData, split: str, model: str, sample: Folder) -> dict[str, NDArray[np.float64]]:
-    """Similarities of the sampled passages to their queries, by kind; to be run as a Ray task."""
+def score_kinds(
+    name: str, data: ArmData, split: str, model: Folder, table: pa.Table
+) -> tuple[str, dict[str, NDArray[np.float64]]]:
+    """Similarities of the sampled passages to their queries, by kind, beside the model's name; run as a Ray task."""
     opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    table = read_parquet(sample.localize(SAMPLE))
     query_ids, query_P = np.unique(table["query_id"].to_numpy(), return_inverse=True)
     passage_ids, passage_P = np.unique(table["passage_id"].to_numpy(), return_inverse=True)
-    scorer = DualEncoderScorer(model, "float32", "cpu", TOKEN_BUDGET["cpu"], num_threads=1)
+    scorer = DualEncoderScorer(model.localize_all(), "float32", "cpu", TOKEN_BUDGET["cpu"], num_threads=1)
     texts = corpus.texts(corpus.rows_of(passage_ids.tolist()))
     scores_P = scorer.score(query_texts(opened, split, query_ids.tolist()), texts, query_P, passage_P)
     kind_P = table["kind"].to_numpy()
-    return {kind: scores_P[kind_P == kind] for kind in KINDS if (kind_P == kind).any()}
+    return name, {kind: scores_P[kind_P == kind] for kind in KINDS if (kind_P == kind).any()}
 
 
 def kinds_table(by_model: Mapping[str, KindScores]) -> Table:

@@ -5,45 +5,19 @@ python -m experiments.perplexity_panels configs/experiments/noisy-code.yaml
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.arguments import load_config, run_parser
-from experiments.arm_runs import Arm
-from experiments.arms import DETECTORS, ArmData, EpochListener, PreparedArm, prepare_arm
-from experiments.noisy_pairs import BASELINE, make_data
-from experiments.tables import Table, write_markdown
-from experiments.tasks import results
-from raydr.config.run import RunConfig
-from raydr.graph.session import open_session
+from experiments.arguments import command, load_config, run_parser
+from experiments.arm_training import DETECTORS
+from experiments.arms import States, make_arms, plain_arm
+from experiments.noisy_pairs import BASELINE
+from experiments.results import Table, write_results
+from raydr.graph.session import Session, open_session
 from raydr.noise.detection_report import report_detection
-from raydr.noise.perplexity import Perplexities
 from raydr.pages.noise_plots import DetectedPairs, detection_panel
-from raydr.runtime.cluster import start_ray
-from raydr.runtime.console import say
-from raydr.training.checkpoint import Progress
-from raydr.training.config import PairDetectionConfig
-from raydr.training.detection import PairDetector
-
-
-@dataclass(frozen=True)
-class States:
-    """Perplexities of all training pairs, before training and after each epoch.
-
-    Args:
-        values_EN: one row a state: before training, after the first epoch, ...
-        random_EN: of random pairs, one a query.
-        mismatched_N: the truth.
-    """
-
-    values_EN: NDArray[np.float64]
-    random_EN: NDArray[np.float64]
-    mismatched_N: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -54,50 +28,34 @@ class Panel:
     random_N: NDArray[np.float64]
 
 
-class _Meter(EpochListener):
-    """Measures every pair after each epoch, all against the same random passages."""
-
-    def __init__(self) -> None:
-        self.measured: list[Perplexities] = []
-
-    def follow(self, arm: PreparedArm, settings: PairDetectionConfig) -> None:
-        """Measure an arm that has not begun, and then each of its epochs."""
-        self.setup = arm.trainer.setup
-        self.detector = PairDetector(
-            self.setup.batches.examples, arm.corpus, arm.tokenizers, settings, self.setup.config, self.setup.seed
-        )
-        self._measure()
-
-    def after_epoch(self, progress: Progress) -> None:
-        self._measure()
-
-    def _measure(self) -> None:
-        model = self.setup.model
-        self.measured.append(self.detector.measure(model, 0, self.setup.dtype))
-
-
-def measure_arm(config: RunConfig, seed: int, data: ArmData, file: str) -> str:
-    """Train an arm and write its perplexities into a file; returns its name."""
-    meter = _Meter()
-    arm = prepare_arm(config, seed, data, clean_only=False, threads=1, listener=meter)
-    meter.follow(arm, PairDetectionConfig())
-    arm.trainer.run()
-    temporary = Path(file).with_suffix(".part")
-    with temporary.open("wb") as stream:
-        np.savez(
-            stream,
-            values_EN=np.stack([one.pairs_N for one in meter.measured]),
-            random_EN=np.stack([one.random_N for one in meter.measured]),
-            mismatched_N=arm.trainer.setup.batches.examples.is_noise,
-        )
-    temporary.rename(file)
-    return file
+def main() -> None:
+    parser = run_parser(__doc__, "perplexity-panels")
+    parser.add_argument("--method", default="npc", help="the variant of the fourth panel")
+    arguments = parser.parse_args()
+    config, out = load_config(parser, arguments)
+    if arguments.method not in config.variants:
+        parser.error(f"--method: {arguments.method!r} is no variant of the config: {', '.join(config.variants)}")
+    if config.inject_noise is None or config.inject_noise.kind != "mismatched":
+        parser.error(f"{arguments.config} injects no mismatched pairs (inject_noise): there is no truth to split by")
+    with open_session(config) as session:
+        plain, corrected = measured_states(session, BASELINE, arguments.method)
+    warmup = config.variant(arguments.method).train.loss.num_warmup_epochs
+    states = panels(plain, corrected, warmup, arguments.method)
+    drawn = [(title, panel.pairs) for title, panel in states.items()]
+    figures = {
+        "perplexities": {title: panel.pairs.perplexities_N.tolist() for title, panel in states.items()},
+        "mismatched": plain.mismatched_N.tolist(),
+    }
+    picture = detection_panel(drawn, "Perplexity of the training pairs", 2)
+    write_results(out, config, [table(states)], figures, {"panels.png": picture})
 
 
-def load(file: Path) -> States:
-    """What :func:`measure_arm` wrote."""
-    with np.load(file, allow_pickle=False) as arrays:
-        return States(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
+def measured_states(session: Session, *names: str) -> list[States]:
+    """The perplexities of the training pairs before training and after each epoch, by each of these arms."""
+    plain = [plain_arm(session.recipe, name, keep_perplexities=True) for name in names]
+    # Names of their own: those of the arms that are compared stay where they are.
+    arms = [replace(arm, name=f"measured-{arm.name}") for arm in plain]
+    return [States.of(made) for made in make_arms(session, arms, [session.config.seed]).values()]
 
 
 def panels(plain: States, corrected: States, warmup_epochs: int, method: str) -> dict[str, Panel]:
@@ -136,53 +94,5 @@ def table(states: dict[str, Panel]) -> Table:
     return Table("Perplexity of the training pairs", [*columns, *(f"P / R: {name}" for name in DETECTORS)], rows)
 
 
-def main() -> None:
-    parser = run_parser(__doc__, "perplexity-panels")
-    parser.add_argument("--method", default="npc", help="the variant of the fourth panel")
-    arguments = parser.parse_args()
-    config, out = load_config(parser, arguments)
-    if arguments.method not in config.variants:
-        parser.error(f"--method: {arguments.method!r} is no variant of the config: {', '.join(config.variants)}")
-    if config.inject_noise is None or config.inject_noise.kind != "mismatched":
-        parser.error(f"{arguments.config} injects no mismatched pairs (inject_noise): there is no truth to split by")
-    files = {}
-    with open_session(config) as session:
-        data = make_data(session)
-        arms = [Arm(name, config.variant(name), data) for name in (BASELINE, arguments.method)]
-        files = {arm.name: out / f"{arm.name}-{arm.key(config.seed)}.npz" for arm in arms}
-        measure_missing(arms, files, config.seed)
-    plain, corrected = load(files[BASELINE]), load(files[arguments.method])
-    warmup = config.variant(arguments.method).train.loss.num_warmup_epochs
-    states = panels(plain, corrected, warmup, arguments.method)
-    summary = table(states)
-    summary.show()
-    write_markdown([summary], out / "results.md")
-    drawn = [(title, panel.pairs) for title, panel in states.items()]
-    (out / "panels.png").write_bytes(detection_panel(drawn, "Perplexity of the training pairs", 2))
-    written: dict[str, Any] = {
-        "config": config.model_dump(mode="json"),
-        "perplexities": {title: panel.pairs.perplexities_N.tolist() for title, panel in states.items()},
-        "mismatched": plain.mismatched_N.tolist(),
-    }
-    (out / "results.json").write_text(json.dumps(written) + "\n", encoding="utf-8")
-    say(f"results: {out}/results.md, results.json, panels.png")
-
-
-def measure_missing(arms: list[Arm], files: dict[str, Path], seed: int) -> None:
-    """Run :func:`measure_arm` as a Ray task for each arm, by name, whose file is not there."""
-    import ray
-
-    start_ray()
-    waiting = []
-    for arm in arms:
-        if files[arm.name].exists():
-            say(f"{arm.name} is there already")
-            continue
-        run = ray.remote(num_cpus=1, num_gpus=1 if arm.config.train.use_gpu else 0)(measure_arm)
-        waiting.append(run.remote(arm.config, seed, arm.data, str(files[arm.name])))
-    for file in results(waiting, "arms", "arms"):
-        say(f"measured: {file}")
-
-
 if __name__ == "__main__":
-    main()
+    command(main)

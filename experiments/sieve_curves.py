@@ -10,31 +10,29 @@ is kept in the working folder and found again.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.arguments import load_config, numbers, run_parser
-from experiments.arms import ArmData, EpochListener, PreparedArm, prepare_arm
+from experiments.arguments import command, load_config, numbers, run_parser
+from experiments.arm_training import ArmData, prepare_arm
 from experiments.candidate_scores import (
     ScoredSplit,
     above_positive,
     relative_to_positive,
-    score_by_cross_encoder,
-    score_by_retriever,
+    score_by_model,
     score_split,
 )
 from experiments.filter_curves import Curve, Point, area_interval, operating_point, sampler_curve, threshold_curve
-from experiments.noisy_pairs import make_data
-from experiments.tables import Table, write_markdown
-from experiments.tasks import fetch
+from experiments.results import Table, write_results
+from raydr.compare import interval_text
 from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
 from raydr.graph.judging import asked_model
 from raydr.graph.node import Node
+from raydr.graph.nodes.training import training_of
 from raydr.graph.places import TRAINED
 from raydr.graph.session import Session, open_session
 from raydr.losses.schedule import BetaSchedule
@@ -44,9 +42,9 @@ from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
-from raydr.runtime.cluster import start_ray
-from raydr.runtime.console import say
-from raydr.training.checkpoint import Progress
+from raydr.stages.ray_pool import RayPool
+from raydr.stages.scoring import scoring_of
+from raydr.training.training import Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,11 +92,12 @@ def main() -> None:
     if config.inject_noise is None or config.inject_noise.kind != "false_negatives":
         parser.error(f"{arguments.config} plants no false negatives (inject_noise): there is nothing to be measured")
     with open_session(config) as session:
-        data = make_data(session)
+        recipe = session.recipe
+        data = ArmData.of(session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(config.data.train_split)))
         by_retriever, by_sieve, by_classifier = score_all(session, data, arguments.betas)
-        rates = fetch(_remote(sieve_out_by_epoch).remote(config, config.seed, data))
-    filters = make_filters(config, by_retriever, by_sieve, by_classifier)
-    report(config, by_retriever, filters, rates, out)
+        training = training_of(recipe.run)
+        rates = RayPool().run(sieve_out_by_epoch, training, config.judge.judge("sieve"), data)
+    report(config, by_retriever, make_filters(config, by_retriever, by_sieve, by_classifier), rates, out)
 
 
 def score_all(
@@ -120,27 +119,12 @@ def score_all(
         settings = config.judge.sieve.model_copy(update={"beta": schedule})
         sieves.append(asked(Sieve(), config.judge.model_copy(update={"sieve": settings})))
     *models, classifier = session.make(retriever, *sieves, asked(Classifier(), config.judge))
-    arithmetic = recipe.run.facts.encoding(config.encode)
-    start_ray()
-    waiting = [
-        _remote(score_by_retriever).remote(
-            data, split, model.folder.localize_all(), arithmetic.dtype, arithmetic.token_budget
-        )
-        for model in models
-    ]
-    waiting.append(
-        _remote(score_by_cross_encoder).remote(
-            data, split, classifier.folder.localize_all(), arithmetic.dtype, arithmetic.token_budget
-        )
-    )
-    found = [fetch(one) for one in waiting]
-    return found[0], dict(zip(betas, found[1:-1], strict=True)), found[-1]
-
-
-def _remote(function: Any) -> Any:
-    import ray
-
-    return ray.remote(num_cpus=1)(function)
+    on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
+    scorings = [replace(scoring_of(made, config.encode, on_cpu), num_threads=1) for made in (*models, classifier)]
+    calls = [(at, data, split, scoring) for at, scoring in enumerate(scorings)]
+    found = dict(RayPool().map(score_by_model, calls, "filters", "models"))
+    *by_models, by_classifier = (found[at] for at in range(len(calls)))
+    return by_models[0], dict(zip(betas, by_models[1:], strict=True)), by_classifier
 
 
 def make_filters(
@@ -177,32 +161,19 @@ def make_filters(
     return filters
 
 
-def sieve_out_by_epoch(config: RunConfig, seed: int, data: ArmData) -> list[SieveOut]:
+def sieve_out_by_epoch(training: Training, judge: Judge, data: ArmData) -> list[SieveOut]:
     """Train the retriever in this process and sieve by its scores before training and after each epoch."""
-    listener = _SieveListener(config, data)
-    arm = prepare_arm(config, seed, data, clean_only=False, threads=1, listener=listener)
-    listener.follow(arm)
+    found: list[SieveOut] = []
+
+    def sieve(epoch: int) -> None:
+        scored = score_split(data, training.train_split, arm.encoder)
+        flagged_M = np.asarray(judge.judge(scored.candidates).action) != "keep"
+        found.append(SieveOut(epoch, float(flagged_M.mean()), float(flagged_M[scored.false_M].mean())))
+
+    arm = prepare_arm(training, data, lambda progress: sieve(progress.epoch))
+    sieve(0)
     arm.trainer.run()
-    return listener.found
-
-
-class _SieveListener(EpochListener):
-    def __init__(self, config: RunConfig, data: ArmData) -> None:
-        self.split, self.data = config.data.train_split, data
-        self.judge = config.judge.judge("sieve")
-        self.found: list[SieveOut] = []
-
-    def follow(self, arm: PreparedArm) -> None:
-        self.arm = arm
-        self._sieve(0)
-
-    def after_epoch(self, progress: Progress) -> None:
-        self._sieve(progress.epoch)
-
-    def _sieve(self, epoch: int) -> None:
-        scored = score_split(self.data, self.split, self.arm.encoder)
-        flagged_M = np.asarray(self.judge.judge(scored.candidates).action) != "keep"
-        self.found.append(SieveOut(epoch, float(flagged_M.mean()), float(flagged_M[scored.false_M].mean())))
+    return found
 
 
 def report(
@@ -215,11 +186,7 @@ def report(
         f"{int(scored.false_M.sum()):,} planted false negatives in {with_one:,} queries"
     )
     tables = [filter_table(facts, filters), rate_table(filters, rates)]
-    for table in tables:
-        table.show()
-    write_markdown(tables, out / "results.md")
-    written = {
-        "config": config.model_dump(mode="json"),
+    figures = {
         "facts": facts,
         "filters": {
             name: {
@@ -233,9 +200,7 @@ def report(
         },
         "sieve_out": [asdict(one) for one in rates],
     }
-    (out / "results.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    (out / "curves.png").write_bytes(picture(filters, rates))
-    say(f"results: {out}/results.md, results.json, curves.png")
+    write_results(out, config, tables, figures, {"curves.png": picture(filters, rates)})
 
 
 def _thinned(curve: Curve) -> list[tuple[float, float]]:
@@ -253,16 +218,12 @@ def filter_table(facts: str, filters: dict[str, Filter]) -> Table:
             drawn = min(SIMANS_DRAWN, len(one.curve.lost_T) - 1)
             at = [f"{shares[-1 - drawn]:.3f}" for shares in (one.curve.removed_T, one.curve.lost_T)]
         else:
-            at = [_with_range(point.removed, point.removed_range), _with_range(point.lost, point.lost_range)]
+            at = [interval_text(point.removed, *point.removed_range), interval_text(point.lost, *point.lost_range)]
         shares = [f"{one.curve.removed_at(lost):.3f}" for lost in (0.1, 0.5)]
-        area = _with_range(one.curve.area, one.area_range) if one.area_range else f"{one.curve.area:.3f}"
+        area = interval_text(one.curve.area, *one.area_range) if one.area_range else f"{one.curve.area:.3f}"
         rows.append([name, area, *shares, one.setting, *at])
     columns = ["filter", "area", "removed at 10 % lost", "removed at 50 % lost", "default", "removed", "lost"]
     return Table(f"False negatives removed, true ones lost: {facts}", columns, rows)
-
-
-def _with_range(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
 def rate_table(filters: dict[str, Filter], rates: list[SieveOut]) -> Table:
@@ -304,4 +265,4 @@ def picture(filters: dict[str, Filter], rates: list[SieveOut]) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raydr.verbs.quickstart import quickstart
     from raydr.verbs.refresh import refresh
     from raydr.verbs.report import report
+    from raydr.verbs.rerank import rerank
     from raydr.verbs.search import search, search_text
     from raydr.verbs.settings import settings
     from raydr.verbs.submit import submit
@@ -53,6 +54,7 @@ __all__ = [
     "quickstart",
     "refresh",
     "report",
+    "rerank",
     "search",
     "search_text",
     "settings",
@@ -61,6 +63,10 @@ __all__ = [
     "tune",
     "why",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

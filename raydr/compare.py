@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
-from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, compare, summarize
+from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
-from raydr.graph.nodes import data, retrieval, training
+from raydr.graph.nodes import retrieval, training
 from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
@@ -23,8 +24,8 @@ from raydr.store.artifact import Artifact
 
 #: The node of a config's model, for one seed: from its declaration, what it is called, and the seed.
 ModelOf = Callable[[Declaring, str, int], Node]
-#: system → measure → query id → value.
-Values = dict[str, dict[str, dict[str, float]]]
+#: measure → query id → value.
+Values = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,51 @@ class Compared:
     comparisons: Sequence[Comparison]
     by_seed: dict[str, dict[str, list[float]]]
 
+    def rows(self, reference: str = "") -> tuple[list[str], list[list[str]]]:
+        """Columns and rows of a table: each measure of each system, and its difference to the first one.
+
+        Args:
+            reference: a system that shows how far the others could go: of these the share of the way there is told.
+        """
+        baseline = self.summaries[0].system
+        means = {(one.system, one.measure): one.mean for one in self.summaries}
+        against = {(one.system, one.measure): one for one in self.comparisons}
+        has_gap = reference not in ("", baseline)
+        columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
+        rows = []
+        for one in sorted(self.summaries, key=lambda one: list(self.by_seed).index(one.measure)):
+            seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[one.measure][one.system])
+            row = [one.measure, one.system, interval_text(one.mean, one.low, one.high), seeds, "", "", ""]
+            if (other := against.get((one.system, one.measure))) is not None:
+                row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
+                if has_gap and one.system != reference:
+                    row[6] = gap_closed(means[baseline, one.measure], one.mean, means[reference, one.measure])
+            rows.append(row if has_gap else row[:-1])
+        return [*columns, "gap closed"] if has_gap else columns, rows
+
+
+def interval_text(mean: float, low: float, high: float) -> str:
+    """
+    >>> interval_text(0.5, 0.456, 0.543)
+    '0.500 [0.456, 0.543]'
+    """
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def gap_closed(baseline: float, method: float, reference: float) -> str:
+    """The share of the way from a baseline up to a reference that a method has come; empty where there is no way up.
+
+    >>> gap_closed(0.4, 0.55, 0.6), gap_closed(0.4, 0.35, 0.39)
+    ('75%', '')
+    """
+    return f"{(method - baseline) / (reference - baseline):.0%}" if reference > baseline else ""
+
 
 def trained_model(run: Declaring, name: str, seed: int) -> Node:
     """A training of the config with a seed of its own, on the data that its judges leave."""
-    given = Recipe(run).training_data()
+    recipe = Recipe(run)
     settings = training.training_of(run).model_copy(update={"seed": seed})
-    return training.trained(run, name, settings, given.pairs or data.dataset(run), given.negatives)
+    return recipe.training(run, name, settings, recipe.training_data())
 
 
 def compare_configs(
@@ -85,33 +125,43 @@ def compare_configs(
     evaluations = {split: evaluation(base, split, found, f"{label}-{split}") for split, found in runs.items()}
     made = session.make(*evaluations.values(), anew=[])
     session.prune(node for one in evaluations.values() for node in one.ancestors().values())
-    return [
-        _compare(base, split, artifact, list(configs), seeds) for split, artifact in zip(evaluations, made, strict=True)
-    ]
+    compared = []
+    for split, artifact in zip(evaluations, made, strict=True):
+        values = _values(artifact)
+        by_system = {system: [values[f"{system}-{seed}"] for seed in seeds] for system in configs}
+        compared.append(compare_seeds(base.config, split, seeds, by_system))
+    return compared
 
 
-def _compare(run: Declaring, split: str, made: Artifact, systems: Sequence[str], seeds: Sequence[int]) -> Compared:
-    evaluate = run.config.evaluate
-    settings = Settings(evaluate.confidence, evaluate.bootstrap_samples, evaluate.permutations, run.config.seed)
-    values = _values(made)
-    per_query: Values = {}
+def compare_seeds(
+    config: RunConfig, split: str, seeds: Sequence[int], values: Mapping[str, Sequence[Values]]
+) -> Compared:
+    """Compare what systems came to.
+
+    Args:
+        config: says how uncertainty is computed.
+        split: that was searched.
+        seeds: of the trainings.
+        values: of each system with each seed; the others are compared with the first.
+    """
+    per_query: dict[str, dict[str, dict[str, float]]] = {}
     by_seed: dict[str, dict[str, list[float]]] = {}
-    for system in systems:
-        found = [values[f"{system}-{seed}"] for seed in seeds]
+    for system, runs in values.items():
         per_query[system] = {
-            measure: {query_id: float(np.mean([run[measure][query_id] for run in found])) for query_id in first}
-            for measure, first in found[0].items()
+            measure: {query_id: float(np.mean([run[measure][query_id] for run in runs])) for query_id in first}
+            for measure, first in runs[0].items()
         }
-        for measure in found[0]:
-            means = [float(np.mean(list(run[measure].values()))) for run in found]
+        for measure in runs[0]:
+            means = [float(np.mean(list(run[measure].values()))) for run in runs]
             by_seed.setdefault(measure, {})[system] = means
-    return Compared(
-        split, seeds, settings.confidence, summarize(per_query, settings), compare(per_query, settings), by_seed
-    )
+    summaries = summarize(per_query, config.evaluate, config.seed)
+    comparisons = compare(per_query, config.evaluate, config.seed)
+    return Compared(split, seeds, config.evaluate.confidence, summaries, comparisons, by_seed)
 
 
-def _values(evaluation: Artifact) -> Values:
-    found: Values = {}
+def _values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
+    """System → measure → query id → value."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for row in read_parquet(evaluation.local(PER_QUERY)).to_pylist():
         found.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
     return found

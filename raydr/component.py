@@ -13,12 +13,35 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
+
+#: Entry points of this group name modules of other distributions that declare components.
+PLUGINS = "raydr.components"
+
+
+@cache
+def load_plugins() -> None:
+    """Import the modules that installed distributions name in their entry points, once a process.
+
+    Raises:
+        ConfigError: one of them cannot be imported; names it and its distribution.
+    """
+    for point in entry_points(group=PLUGINS):
+        try:
+            importlib.import_module(point.value)
+        except Exception as error:
+            source = point.dist.name if point.dist is not None else "an unknown distribution"
+            raise ConfigError(
+                f"the components of {source} cannot be imported: its entry point {point.name!r} of the group {PLUGINS} "
+                f"names {point.value!r}: {type(error).__name__}: {error}. Repair or uninstall it"
+            ) from error
 
 
 class Config(BaseModel):
@@ -62,7 +85,8 @@ class Component(Config):
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:
-        """All components of this kind by name, found by importing every module of its package."""
+        """All components of this kind by name: those of its package, of plug-ins, and of what else was imported."""
+        load_plugins()
         package = importlib.import_module(cls.package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{cls.package}.{module.name}")

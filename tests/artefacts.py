@@ -10,8 +10,9 @@ import numpy as np
 from raydr.data.corpus import Corpus, hash_content, hash_strings
 from raydr.data.dataset import Dataset
 from raydr.data.schema import to_table, write_arrow
-from raydr.store.artifact import Building, Identity, begin
+from raydr.store.artifact import Building, begin
 from raydr.store.folder import Folder, write_part
+from raydr.store.identity import Identity
 
 
 def make_corpus(path: Path, passages: list[dict[str, Any]], part_rows: int = 50) -> Corpus:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
+    """End the run that was told to end: Ray turns SIGTERM into an exit of the test that happens to run.
+
+    It would count as that test's failure, and all that follow would be run without a Ray.
+    """
+    if call.excinfo is not None and isinstance(call.excinfo.value, SystemExit):
+        pytest.exit(
+            f"the tests were ended from outside (SIGTERM), exit status {call.excinfo.value.code}", returncode=143
+        )
 
 
 #: Looking for doctests imports a module, and what is declared in this one is to stay unknown.
@@ -257,18 +268,29 @@ def beir_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Folders of a corpus of 120 passages and a data set of 40 training and 10 dev queries with negatives."""
+    return make_tiny_data(tmp_path_factory.mktemp("tiny-data"), lambda at: 14)
+
+
+@pytest.fixture(scope="session")
+def ragged_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same with texts of 4 to 26 words."""
+    return make_tiny_data(tmp_path_factory.mktemp("ragged-data"), lambda at: 4 + at * 5 % 23)
+
+
+def make_tiny_data(folder: Path, num_words: Callable[[int], int]) -> tuple[str, str]:
+    """Passages of so many words, and queries that are the middle of them."""
     from artefacts import make_corpus, make_dataset
 
-    folder = tmp_path_factory.mktemp("tiny-data")
     passages = [
-        {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, 14)}
+        {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, num_words(at))}
         for at in range(120)
     ]
     corpus = make_corpus(folder / "corpus", passages)
     tables: dict[str, dict[str, list[dict[str, object]]]] = {"queries": {}, "qrels": {}, "negatives": {}}
     for split, numbers in {"train": range(40), "dev": range(40, 50)}.items():
         tables["queries"][split] = [
-            {"query_id": f"q{at:02d}", "text": " ".join(make_sentence(at, 14).split()[3:9])} for at in numbers
+            {"query_id": f"q{at:02d}", "text": " ".join(make_sentence(at, num_words(at)).split()[3:9])}
+            for at in numbers
         ]
         tables["qrels"][split] = [{"query_id": f"q{at:02d}", "passage_id": f"p{at:03d}"} for at in numbers]
         tables["negatives"][split] = [

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.models.tokens import Tokens
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
+from raydr.store.identity import Identity
 
 
 def _make(
@@ -54,18 +56,28 @@ def make_dataset(path: Path, split: str, texts: list[str], part_rows: int) -> Ar
 
 
 def make_embeddings(
-    path: Path, vectors: NDArray[np.float16], part_rows: int, side: str = "passage", model: str = "model-0"
+    path: Path, vectors: Encodings, part_rows: int, side: str = "passage", model: str = "model-0"
 ) -> Artifact:
     """An ``embeddings`` artefact of p0, p1, ... or q0, q1, ... with the given vectors."""
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
         end = min(start + part_rows, len(vectors))
-        tables[f"part-{part:05d}.arrow"] = to_embedding_table(
-            [f"{side[0]}{at}" for at in range(start, end)], vectors[start:end]
-        )
-    identity = Identity(kind="embeddings", config={"side": side, "sum": float(vectors.astype(np.float64).sum())})
+        share = vectors.slice(start, end) if isinstance(vectors, VectorSets) else vectors[start:end]
+        tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side[0]}{at}" for at in range(start, end)], share)
+    flat = vectors.vectors_TD if isinstance(vectors, VectorSets) else vectors
+    identity = Identity(kind="embeddings", config={"side": side, "sum": float(flat.astype(np.float64).sum())})
     info = {"side": side, "model": model, "source": "corpus-0" if side == "passage" else "dataset-0", "split": "test"}
-    return _make(path, identity, tables, {**info, "dim": vectors.shape[1], "num_rows": len(vectors)})
+    return _make(path, identity, tables, {**info, "dim": flat.shape[1], "num_rows": len(vectors)})
+
+
+def integer_sets(num: int, dim: int, seed: int) -> VectorSets:
+    """One to six such vectors a text."""
+    lengths = np.random.default_rng(seed).integers(1, 7, size=num)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    # A vector of zeros is none.
+    vectors = integer_vectors(int(offsets[-1]), dim, seed + 1)
+    vectors[:, 0] += ~vectors.any(axis=1)
+    return VectorSets(vectors, offsets)
 
 
 def integer_vectors(num: int, dim: int, seed: int) -> NDArray[np.float16]:

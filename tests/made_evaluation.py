@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.config.run import RunConfig
-from raydr.stages.runs import KIND, part_name, rank_rows, write_run_part
-from raydr.store.artifact import Building, Identity, begin
+from raydr.stages.parts import write_table
+from raydr.stages.runs import KIND, part_name, rank_rows
+from raydr.store.artifact import Building, begin
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 
 def config_for(workdir: Path, **settings: Any) -> RunConfig:
@@ -36,7 +38,7 @@ def make_run(path: Path, rows: Sequence[tuple[str, str, float]], queries_per_par
             mine = [row for row in rows if row[0] in query_ids[start : start + queries_per_part]]
             name = part_name(number)
             table = rank_rows(*(pa.array(column) for column in zip(*mine, strict=True)))
-            state.done[name] = write_run_part(state.folder, name, table)
+            state.done[name] = write_table(state.folder, name, table)
         return state.finish().folder
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from raydr.stages.pool import Pool, ThisProcess
-from raydr.store.artifact import Artifact, Identity, begin, record_part
+from raydr.store.artifact import Artifact, begin, record_part
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 #: Inputs that those who come after look for by these names.
 _NAMED = ("corpus", "dataset", "negatives", "model")

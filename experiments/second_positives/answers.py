@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from experiments.second_positives.judged import Judged, Passage, SecondPositive
+from experiments.second_positives.judged import Judged, Passage, SecondPositive, hashes_of
 from raydr.data.corpus import hash_content
 from raydr.evaluation.answer_match import tokenize
 
@@ -57,7 +57,7 @@ def find_answers(
             if title:
                 wanted[title].setdefault(query_id, passage_id)
     contents = {
-        query_id: set(_hashes([golds[one] for one in judged.positives[query_id]])) for query_id in judged.matchers
+        query_id: set(hashes_of([golds[one] for one in judged.positives[query_id]])) for query_id in judged.matchers
     }
     titles = pa.array(sorted(wanted), type=pa.string())
     rows: list[SecondPositive] = []
@@ -74,7 +74,7 @@ def find_answers(
                     and _shared(golds[gold].text, row["text"]) <= MAX_SHARED
                 ):
                     rows.append(SecondPositive(query_id, row["passage_id"], "answer", (gold,)))
-    return sorted(rows, key=lambda row: (row.query_id, row.passage_id))
+    return sorted(rows, key=SecondPositive.order)
 
 
 def _overlap(question: str, title: str, text: str) -> float:
@@ -99,9 +99,3 @@ def _shared(one: str, other: str) -> float:
     ]
     shorter = min(map(len, runs))
     return len(runs[0] & runs[1]) / shorter if shorter else 0.0
-
-
-def _hashes(passages: list[Passage]) -> list[int]:
-    titles, texts = [one.title for one in passages], [one.text for one in passages]
-    hashes: list[int] = hash_content(pa.array(titles, pa.string()), pa.array(texts, pa.string())).tolist()
-    return hashes

@@ -19,13 +19,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from experiments.second_positives.answers import find_answers
-from experiments.second_positives.judged import Judged, NewPassage, Passage, SecondPositive, Source, read_judged
+from experiments.second_positives.judged import Judged, Passage, SecondPositive, Source, hashes_of, read_judged
 from experiments.second_positives.recut import recut
 from experiments.second_positives.renamed import rename_positives
-from raydr.data.corpus import Corpus, hash_content
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import Exported, Question
 from raydr.data.writers.beir import BeirWriter
@@ -62,7 +61,7 @@ class Made:
     """New passages, sorted by id, second positives, sorted by query and passage id, and what they were made for."""
 
     judged: Judged
-    new: list[NewPassage]
+    new: list[Passage]
     rows: list[SecondPositive]
 
     def counts(self) -> dict[str, int]:
@@ -101,7 +100,7 @@ def write_with_second_positives(dataset: Dataset, corpus: Corpus, settings: Sett
         path = unfinished / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="") as out:
-            writer.write(file, exported, out)
+            writer.write(file, exported, out, Counter())
     with (unfinished / "second_positives.jsonl").open("w", encoding="utf-8") as out:
         out.writelines(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in made.rows)
     unfinished.rename(target)
@@ -118,18 +117,20 @@ def make_second_positives(dataset: Dataset, corpus: Corpus, settings: Settings) 
     judged = read_judged(queries, dataset.qrels(settings.split), settings.answer_match, settings.answer_query_prefixes)
     lookup = partial(_lookup, corpus)
     golds = lookup(sorted({one for ids in judged.positives.values() for one in ids}))
-    made = []
+    new: list[Passage] = []
+    rows: list[SecondPositive] = []
     if "recut" in settings.sources:
-        made.append(recut(judged, lookup, settings.recut_words, settings.seed))
+        new, rows = recut(judged, lookup, settings.recut_words, settings.seed)
     if "renamed" in settings.sources:
-        made.append(rename_positives(judged, golds, settings.seed))
-    new, rows = _without_copies(
-        corpus, [one for new, _ in made for one in new], [row for _, rows in made for row in rows]
-    )
+        renamed = rename_positives(judged, golds, settings.seed)
+        new, rows = [*new, *renamed[0]], [*rows, *renamed[1]]
+    new = _without_copies(corpus, new)
+    kept = {one.passage_id for one in new}
+    rows = [row for row in rows if row.passage_id in kept]
     if "answer" in settings.sources:
         questions = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
         rows += find_answers(judged, questions, golds, corpus.parts(), settings.answer_overlap)
-    return Made(judged, new, sorted(rows, key=lambda row: (row.query_id, row.passage_id)))
+    return Made(judged, new, sorted(rows, key=SecondPositive.order))
 
 
 class _WithSecondPositives(Exported):
@@ -137,7 +138,7 @@ class _WithSecondPositives(Exported):
 
     def __init__(self, dataset: Dataset, corpus: Corpus, made: Made, split: str) -> None:
         super().__init__(corpus, dataset, None)
-        self._new = [one.passage for one in made.new]
+        self._new = made.new
         self._split = split
         self._further: dict[str, dict[str, int]] = {}
         for row in made.rows:
@@ -164,21 +165,15 @@ def _lookup(corpus: Corpus, passage_ids: list[str]) -> dict[str, Passage]:
     }
 
 
-def _without_copies(
-    corpus: Corpus, new: list[NewPassage], rows: list[SecondPositive]
-) -> tuple[list[NewPassage], list[SecondPositive]]:
-    """Leave out new passages whose content the corpus has already, and refuse ids that it has already."""
-    new = sorted(new, key=lambda one: one.passage.passage_id)
-    ids = [one.passage.passage_id for one in new]
-    taken = [passage_id for passage_id, row in zip(ids, corpus.find(ids).tolist(), strict=True) if row >= 0]
-    if taken:
+def _without_copies(corpus: Corpus, new: list[Passage]) -> list[Passage]:
+    """Leave out new passages whose content the corpus has already, and refuse ids that it has already; sorted by id."""
+    new = sorted(new, key=lambda one: one.passage_id)
+    there = corpus.find([one.passage_id for one in new]) >= 0
+    if there.any():
         raise DataError(
-            f"{len(taken)} new passages would get ids that the corpus at {corpus.artifact.folder} has already, the "
-            f"first is {taken[0]!r}: does it hold second positives already? Start from the data without them"
+            f"{there.sum()} new passages would get ids that the corpus at {corpus.artifact.folder} has already, the "
+            f"first is {new[there.argmax()].passage_id!r}: does it hold second positives already? Start from the data "
+            "without them"
         )
-    titles, texts = [one.passage.title for one in new], [one.passage.text for one in new]
-    contents = hash_content(pa.array(titles, pa.string()), pa.array(texts, pa.string()))
-    copies = np.isin(contents, corpus.content_hashes(np.arange(len(corpus)))).tolist()
-    kept = [one for one, copy in zip(new, copies, strict=True) if not copy]
-    kept_ids = {one.passage.passage_id for one in kept}
-    return kept, [row for row in rows if row.passage_id in kept_ids]
+    copies = np.isin(np.array(hashes_of(new), np.uint64), corpus.content_hashes(np.arange(len(corpus))))
+    return [one for one, copy in zip(new, copies.tolist(), strict=True) if not copy]

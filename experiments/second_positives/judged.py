@@ -8,6 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from raydr.data.corpus import hash_content
+from raydr.data.tables import passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
 #: How a second positive is made, each in a module of its own.
@@ -21,6 +23,13 @@ class Passage:
     passage_id: str
     title: str
     text: str
+
+
+def hashes_of(passages: Sequence[Passage]) -> list[int]:
+    """Hashes of titles and texts, as the corpus has them."""
+    columns = [one.title for one in passages], [one.text for one in passages]
+    hashes: list[int] = hash_content(*(pa.array(column, pa.string()) for column in columns)).tolist()
+    return hashes
 
 
 @dataclass(frozen=True)
@@ -41,14 +50,9 @@ class SecondPositive:
     made_from: tuple[str, ...]
     shift: int | None = None
 
-
-@dataclass(frozen=True)
-class NewPassage:
-    """A passage that the corpus does not have yet, and what it was made from."""
-
-    passage: Passage
-    made: Source
-    made_from: tuple[str, ...]
+    def order(self) -> tuple[str, str]:
+        """By query and passage id."""
+        return self.query_id, self.passage_id
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,9 @@ class Judged:
     def queries_of(self, passage_ids: Iterable[str]) -> dict[str, list[str]]:
         """The queries, sorted, that have each passage as a positive."""
         found: dict[str, list[str]] = {passage_id: [] for passage_id in passage_ids}
-        for query_id in sorted(self.positives):
-            for passage_id in self.positives[query_id]:
-                if passage_id in found:
-                    found[passage_id].append(query_id)
+        for query_id, positives in sorted(self.positives.items()):
+            for passage_id in found.keys() & positives:
+                found[passage_id].append(query_id)
         return found
 
 
@@ -87,15 +90,10 @@ def read_judged(queries: pa.Table, qrels: pa.Table, rule: MatchRule, prefixes: S
     Raises:
         DataError: an answer is not a valid regular expression.
     """
-    positives: dict[str, list[str]] = {}
-    judged: dict[str, set[str]] = {}
-    for row in qrels.select(["query_id", "passage_id", "relevance"]).to_pylist():
-        judged.setdefault(row["query_id"], set()).add(row["passage_id"])
-        if row["relevance"] > 0:
-            positives.setdefault(row["query_id"], []).append(row["passage_id"])
+    positives = passages_by_query(relevant(qrels))
     matchers = {
         row["query_id"]: AnswerMatcher(row["query_id"], row["answers"], rule)
         for row in queries.select(["query_id", "answers"]).to_pylist()
         if row["query_id"] in positives and counts_for_answers(row["query_id"], row["answers"], prefixes)
     }
-    return Judged({query_id: sorted(ids) for query_id, ids in positives.items()}, judged, matchers)
+    return Judged({one: sorted(ids) for one, ids in positives.items()}, passages_by_query(qrels), matchers)

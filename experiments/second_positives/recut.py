@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.second_positives.judged import Judged, NewPassage, Passage, SecondPositive
+from experiments.second_positives.judged import Judged, Passage, SecondPositive
 from raydr.evaluation.answer_match import AnswerMatcher
 from raydr.seeding import query_rng
 
@@ -33,7 +33,7 @@ def neighbour_ids(passage_id: str, step: int) -> list[str]:
 
 def recut(
     judged: Judged, lookup: Lookup, shift: tuple[int, int], seed: int
-) -> tuple[list[NewPassage], list[SecondPositive]]:
+) -> tuple[list[Passage], list[SecondPositive]]:
     """New passages from the text of a judged passage and of the one next to it in the same article.
 
     Of passage words w_1 … w_n and a shift s the new passage is w_{s+1} … w_n and the first s words of the next passage,
@@ -71,8 +71,7 @@ def recut(
         for query_id in queries_of[source]
         if query_id in judged.matchers and judged.matchers[query_id].matches(text)
     }
-    new = [NewPassage(cuts[one].new, "recut", cuts[one].made_from) for one in sorted(cuts)]
-    return new, sorted(rows, key=lambda row: (row.query_id, row.passage_id))
+    return [cuts[one].new for one in sorted(cuts)], sorted(rows, key=SecondPositive.order)
 
 
 class _Cut:

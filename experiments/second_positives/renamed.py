@@ -10,7 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 
-from experiments.second_positives.judged import Judged, NewPassage, Passage, SecondPositive
+from experiments.second_positives.judged import Judged, Passage, SecondPositive
 from raydr.seeding import query_rng
 
 #: New names, drawn for each snippet.
@@ -62,7 +62,7 @@ def rename_variables(code: str, names: list[str]) -> str | None:
 
 def rename_positives(
     judged: Judged, golds: Mapping[str, Passage], seed: int
-) -> tuple[list[NewPassage], list[SecondPositive]]:
+) -> tuple[list[Passage], list[SecondPositive]]:
     """A renamed copy of each positive that is Python code; it answers every query that the positive answers.
 
     The two share all operations, called functions, attributes and literals: a second positive that is hard to tell
@@ -72,21 +72,17 @@ def rename_positives(
         The new passages, sorted by id, and the second positives, sorted by query and passage id.
     """
     queries_of = judged.queries_of(golds)
-    new: list[NewPassage] = []
+    new: list[Passage] = []
     rows: list[SecondPositive] = []
-    for passage_id in sorted(golds):
-        gold = golds[passage_id]
+    for passage_id, gold in sorted(golds.items()):
         rng = query_rng(seed, 0, passage_id, "rename variables")
         text = rename_variables(gold.text, [_NAMES[at] for at in rng.permutation(len(_NAMES)).tolist()])
-        if text is None:
-            continue
-        renamed = Passage(f"{passage_id}~renamed", gold.title, text)
-        new.append(NewPassage(renamed, "renamed", (passage_id,)))
-        rows.extend(
-            SecondPositive(query_id, renamed.passage_id, "renamed", (passage_id,))
-            for query_id in queries_of[passage_id]
-        )
-    return new, sorted(rows, key=lambda row: (row.query_id, row.passage_id))
+        if text is not None:
+            made = Passage(f"{passage_id}~renamed", gold.title, text)
+            new.append(made)
+            asked = queries_of[passage_id]
+            rows += [SecondPositive(one, made.passage_id, "renamed", (passage_id,)) for one in asked]
+    return new, sorted(rows, key=SecondPositive.order)
 
 
 def _is_special(name: str) -> bool:
@@ -128,27 +124,7 @@ class _Scan(ast.NodeVisitor):
     def visit_arg(self, node: ast.arg) -> None:
         self.seen.add(node.arg)
         self.bound[node.arg] = None
-        self.generic_visit(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._scope(node, in_class=True)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._scope(node, in_class=False)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._scope(node, in_class=False)
-
-    def _scope(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, in_class: bool) -> None:
-        self.fixed.add(node.name)
-        outer, self._in_class = self._in_class, in_class
-        self.generic_visit(node)
-        self._in_class = outer
-
-    def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg is not None:
-            self.fixed.add(node.arg)
-        self.generic_visit(node)
+        super().generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.by_name |= node.attr in _BY_NAME
@@ -157,30 +133,15 @@ class _Scan(ast.NodeVisitor):
     def visit_alias(self, node: ast.alias) -> None:
         self.fixed.update(((node.asname or node.name).split(".")[0], node.name.split(".")[0]))
 
-    def visit_Global(self, node: ast.Global) -> None:
-        self.fixed.update(node.names)
-
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
-        self.fixed.update(node.names)
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.name is not None:
-            self.fixed.add(node.name)
-        self.generic_visit(node)
-
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
-        if node.name is not None:
-            self.fixed.add(node.name)
-        self.generic_visit(node)
-
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:
-        if node.name is not None:
-            self.fixed.add(node.name)
-
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        if node.rest is not None:
-            self.fixed.add(node.rest)
-        self.generic_visit(node)
+    def generic_visit(self, node: ast.AST) -> None:
+        """All other names stay: of functions, classes, keyword arguments, exceptions, patterns, ``global``."""
+        names = [getattr(node, field, None) for field in ("name", "arg", "rest")]
+        self.fixed.update(name for name in [*names, *getattr(node, "names", ())] if isinstance(name, str))
+        outer = self._in_class
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            self._in_class = isinstance(node, ast.ClassDef)
+        super().generic_visit(node)
+        self._in_class = outer
 
 
 class _Rename(ast.NodeTransformer):

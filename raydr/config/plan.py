@@ -33,8 +33,18 @@ class Prices(Config):
     """Printed beside the sums."""
 
 
+class ConfirmAbove(Config):
+    """What a verb may spend without ``--yes``, by the forecast that ``raydr plan`` has left; null: any amount."""
+
+    gpu_hours: float | None = Field(default=100, ge=0)
+    """GPUs held, times hours."""
+
+    disk_gib: float | None = Field(default=1000, ge=0)
+    """GiB written to the working folder."""
+
+
 class PlanConfig(Config):
-    """How ``raydr plan`` estimates."""
+    """How ``raydr plan`` estimates, and what its forecast may be before a verb asks."""
 
     sample_passages: int = Field(default=4000, ge=10)
     """Passages that are read for the estimate, spread evenly over the corpus."""
@@ -49,3 +59,6 @@ class PlanConfig(Config):
     """Encode and train on a device with these figures instead of trying the one that is there."""
 
     prices: Prices = Prices()
+
+    confirm_above: ConfirmAbove | None = ConfirmAbove()
+    """Nothing is asked if null, as with ``--yes``."""

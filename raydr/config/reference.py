@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import math
 import re
 import types
 import typing
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+import yaml
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from raydr.component import Component, Config, Pluggable
 
-_BOUNDS = {Ge: ("ge", "≥"), Gt: ("gt", ">"), Le: ("le", "≤"), Lt: ("lt", "<")}
+_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
 
 
@@ -162,12 +164,12 @@ def _of_field(
 
 
 def _type_of(field: FieldInfo, kinds: dict[type[Component], None]) -> str:
-    bounds = []
-    for one in field.metadata:
-        for kind, (attribute, sign) in _BOUNDS.items():
-            if isinstance(one, kind):
-                bound = getattr(one, attribute)
-                bounds.append(f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}")
+    bounds = [
+        f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}"
+        for one in field.metadata
+        for name, sign in _BOUNDS.items()
+        if (bound := getattr(one, name, None)) is not None
+    ]
     pluggable = any(isinstance(one, Pluggable) for one in field.metadata)
     shown = _shown(field.annotation, pluggable, kinds)
     return f"{shown}, {', '.join(bounds)}" if bounds else shown
@@ -206,21 +208,12 @@ def _default_of(field: FieldInfo) -> str:
 
 def _as_yaml(value: Any) -> str:
     if isinstance(value, Component):
-        changed = {key: part for key, part in value.model_dump(mode="json").items() if key != "name"}
-        defaults = {key: field.default for key, field in type(value).model_fields.items()}
-        told = {key: part for key, part in changed.items() if defaults.get(key) != part}
+        told = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
         return value.name if not told else _as_yaml({"name": value.name, **told})
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str):
-        return value or "''"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_as_yaml(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return "[" + ", ".join(_as_yaml(part) for part in value) + "]"
-    return str(value)
+    plain = to_jsonable_python(value)
+    return (
+        yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).removesuffix("\n...\n").strip()
+    )
 
 
 def _about(config: type[Config]) -> str:

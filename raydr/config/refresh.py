@@ -18,6 +18,9 @@ class RoundChanges(Config):
     train: dict[str, Any] = {}
     """Changes to the section ``train``: other negatives a query, another mixture, another loss."""
 
+    ranker: dict[str, Any] = {}
+    """Changes to the section ``ranker``, where the loss of ``train`` learns from it."""
+
     judges: list[str] | None = None
     start: Literal["last", "scratch"] | None = None
     optimizer: Literal["fresh", "kept"] | None = None
@@ -37,7 +40,8 @@ class RefreshConfig(Config):
     """Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null."""
 
     start: Literal["last", "scratch"] = "last"
-    """Where a round's training starts: from the model of the round before, or from ``model.checkpoint``."""
+    """Where a round's training starts: from the model of the round before, or from ``model.checkpoint``. The ranker's,
+    where the loss learns from it, likewise: from the last round that had one, or from its checkpoint."""
 
     optimizer: Literal["fresh", "kept"] = "fresh"
     """Whether a round that starts from the last model goes on with its optimiser's moments."""
@@ -64,6 +68,12 @@ class RefreshConfig(Config):
 
     arms: dict[str, dict[str, Any]] = {}
     """Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once."""
+
+    def at(self, number: int) -> RoundChanges:
+        """What a round does: its own changes, and what the section says where it has none."""
+        own = self.rounds.get(number) or RoundChanges()
+        shared = {name: getattr(self, name) for name in ("judges", "start", "optimizer")}
+        return own.model_copy(update={name: one for name, one in shared.items() if getattr(own, name) is None})
 
     @field_validator("arms")
     @classmethod

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -19,21 +19,49 @@ from raydr.component import Config, explain, findings
 from raydr.config.judge import JudgeConfig
 from raydr.config.plan import PlanConfig
 from raydr.config.refresh import RefreshConfig
-from raydr.config.yaml_files import read_mapping
+from raydr.config.yaml_files import parse_yaml, read_mapping
 from raydr.data.config import DataConfig, NoiseInjectionConfig
+from raydr.data.inputs import absolute
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
-from raydr.indexing.config import IndexConfig, SearchConfig
+from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
+from raydr.indexing.factory import check_factory
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
+from raydr.noise.cross_fit_config import CrossFitConfig
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.secrets import refuse_credentials
 from raydr.runtime.tracking_config import TrackingConfig
+from raydr.store.identity import flatten
 from raydr.training.config import TrainConfig
+from raydr.training.ranker_config import RankerConfig
 
 #: What runs, variants and systems may be called.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: Name of the run's cross-encoder; those of others begin with it.
+RANKER = "ranker"
+
+
+def is_ranker(name: str) -> bool:
+    """Whether a model of that name is a cross-encoder.
+
+    >>> [is_ranker(name) for name in ("ranker", "ranker-bce", "rankers")]
+    [True, True, False]
+    """
+    return name == RANKER or name.startswith(f"{RANKER}-")
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse what could lead out of a folder, or is no file's name everywhere.
+
+    Raises:
+        ConfigError: it is no name.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{what} {name!r} is no name: expected letters, digits, '.', '_' and '-', and one of the first two first"
+        )
 
 
 class RunConfig(Config):
@@ -58,10 +86,13 @@ class RunConfig(Config):
     bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
+    ranker: RankerConfig = RankerConfig()
     encode: EncodeConfig = EncodeConfig()
     index: IndexConfig = IndexConfig()
     search: SearchConfig = SearchConfig()
+    rerank: RerankConfig = RerankConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    cross_fit: CrossFitConfig = CrossFitConfig()
     judge: JudgeConfig = JudgeConfig()
     refresh: RefreshConfig = RefreshConfig()
     plan: PlanConfig = PlanConfig()
@@ -88,10 +119,20 @@ class RunConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _index_finds_the_best_scores(self) -> RunConfig:
+        try:
+            check_factory(self.index, self.model.score)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
             if not NAME.fullmatch(name):
                 raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            if is_ranker(name):
+                raise ValueError(f"variants: {name!r} would be a cross-encoder (section ranker): take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)
         return self
@@ -145,18 +186,14 @@ class RunConfig(Config):
         Raises:
             ValueError: the round's changes are no valid settings.
         """
-        changes = arm.rounds.get(number)
-        negatives = (self.negatives or NegativesConfig()).model_dump()
-        train = self.train.model_dump()
-        if changes is not None:
-            negatives, train = merged(negatives, changes.negatives), merged(train, changes.train)
-        return self.model_copy(
-            update={
-                "negatives": NegativesConfig.model_validate(negatives),
-                "train": TrainConfig.model_validate(train),
-                "variants": {},
-            }
-        )
+        changes = arm.at(number)
+        negatives = merged((self.negatives or NegativesConfig()).model_dump(), changes.negatives)
+        changed = {
+            "negatives": NegativesConfig.model_validate(negatives),
+            "train": TrainConfig.model_validate(merged(self.train.model_dump(), changes.train)),
+            "ranker": RankerConfig.model_validate(merged(self.ranker.model_dump(), changes.ranker)),
+        }
+        return self.model_copy(update={**changed, "variants": {}})
 
     @classmethod
     def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
@@ -182,8 +219,52 @@ class RunConfig(Config):
         except ValidationError as error:
             raise ConfigError(explain(error, where)) from None
 
+    def from_anywhere(self) -> RunConfig:
+        """The same run with absolute paths in place of those that hold in the current folder alone."""
+        reader, guide, classifier = self.data.reader, self.judge.guide, self.judge.classifier
+        path = getattr(reader, "path", None)
+        if path is not None:
+            # A reader without a folder has files of the current one.
+            reader = reader.model_copy(update={"path": _anchored(path) if path else absolute("")})
+        judge = {
+            "guide": _with_anchored_checkpoints(guide),
+            "classifier": classifier.model_copy(update={"model": _with_anchored_checkpoints(classifier.model)}),
+        }
+        return self.model_copy(
+            update={
+                "workdir": absolute(self.workdir),
+                "data": self.data.model_copy(update={"reader": reader}),
+                "model": _with_anchored_checkpoints(self.model),
+                "judge": self.judge.model_copy(update=judge),
+            }
+        )
+
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, by dotted key; those of the reader all."""
+        default = RunConfig.parse({"data": {"reader": self.data.reader}})
+        mine, theirs = (flatten(config.model_dump(mode="json")) for config in (self, default))
+        absent = object()
+        return {
+            key: value
+            for key, value in mine.items()
+            if theirs.get(key, absent) != value or key.startswith("data.reader.")
+        }
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _anchored(name: str) -> str:
+    """A path of what is there by its absolute path; anything else, such as a name on the hub, as it is."""
+    return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
+
+
+_WithCheckpoint = TypeVar("_WithCheckpoint", bound=Config)
+
+
+def _with_anchored_checkpoints(model: _WithCheckpoint) -> _WithCheckpoint:
+    names = [name for name in ("checkpoint", "passage_checkpoint") if hasattr(model, name)]
+    return model.model_copy(update={name: _anchored(getattr(model, name)) for name in names})
 
 
 @contextmanager
@@ -230,6 +311,6 @@ def apply_override(raw: dict[str, Any], override: str, option: str = "--set") ->
             raise ConfigError(f"{option} {override}: {parent} is {inner!r} and has no settings of its own")
         target = inner
     try:
-        target[last] = yaml.safe_load(text)
+        target[last] = parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import FALSE_NEGATIVE
+from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
 
 
@@ -18,8 +16,7 @@ def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
     Raises:
         DataError: one of them is not in the split.
     """
-    queries = data.queries(split)
-    rows = queries.filter(pc.is_in(queries["query_id"], value_set=pa.array(query_ids, type=pa.string())))
+    rows = of_queries(data.queries(split), query_ids)
     texts = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
     missing = [query_id for query_id in query_ids if query_id not in texts]
     if missing:
@@ -32,24 +29,13 @@ def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
 
 def positives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
     """The passages judged relevant for some queries."""
-    qrels = data.qrels(split)
-    wanted = pc.is_in(qrels["query_id"], value_set=pa.array(query_ids, type=pa.string()))
-    rows = qrels.filter(pc.and_(wanted, pc.greater(qrels["relevance"], 0)))
-    found: dict[str, list[str]] = defaultdict(list)
-    for query_id, passage_id in zip(rows["query_id"].to_pylist(), rows["passage_id"].to_pylist(), strict=True):
-        found[query_id].append(passage_id)
-    return dict(found)
+    return passages_by_query(relevant(of_queries(data.qrels(split), query_ids)))
 
 
 def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
     """(query, passage) ids whose passage was planted among the negatives, or was replaced by a mismatched one."""
     # The data set is asked and not the candidates: a miner may have found such a passage by itself.
-    planted = data.negatives(split)
+    planted, replaced = data.negatives(split), data.qrels(split)
     planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))
-    replaced = data.qrels(split)
     replaced = replaced.filter(pc.is_valid(replaced["original_passage_id"]))
-    pairs = [
-        *zip(planted["query_id"].to_pylist(), planted["passage_id"].to_pylist(), strict=True),
-        *zip(replaced["query_id"].to_pylist(), replaced["original_passage_id"].to_pylist(), strict=True),
-    ]
-    return set(pairs)
+    return {*pairs_of(planted), *pairs_of(replaced, "original_passage_id")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from raydr.component import Config, Pluggable
 from raydr.data.readers.base import Reader
@@ -33,6 +33,27 @@ class DataConfig(Config):
 
     test_splits: list[str] = ["test"]
     """Splits that are searched and evaluated."""
+
+    hold_out: dict[str, Annotated[float, Field(gt=0, lt=1)]] = {}
+    """Shares of the training split's queries that become other splits, for data that come without them, for example
+    ``{dev: 0.1, test: 0.1}``; chosen by (seed, query_id)."""
+
+    leaked_queries: Literal["keep", "leave_out"] = "keep"
+    """What becomes of training queries that are also queries of the dev split or a test split, word for word or nearly:
+    they are kept with a warning, or left out of the training."""
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> DataConfig:
+        if sum(self.hold_out.values()) >= 1:
+            raise ValueError(f"hold_out: the shares add up to {sum(self.hold_out.values()):g}, and leave nothing")
+        if self.train_split in self.hold_out:
+            raise ValueError(f"hold_out: {self.train_split!r} is the split that queries are taken from")
+        return self
+
+    @property
+    def held_out_splits(self) -> list[str]:
+        """The splits that are evaluated with."""
+        return [split for split in dict.fromkeys([self.dev_split, *self.test_splits]) if split != self.train_split]
 
 
 class NoiseInjectionConfig(Config):

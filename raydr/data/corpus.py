@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.schema import read_arrow
+from raydr.data.opened import Opened, RowParts
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact, Manifest
 from raydr.store.folder import Folder
@@ -58,40 +58,33 @@ class Texts:
     texts: list[str]
 
 
-class Corpus:
-    """Read access to a ``corpus`` artefact. Cheap to open: files are mapped when first touched."""
+class Corpus(Opened):
+    """Read access to a ``corpus`` artefact."""
+
+    kind = "corpus"
 
     def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-        self.part_names = artifact.parts("passages")
-        rows = [artifact.manifest.parts[name].rows for name in self.part_names]
-        self.starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-        self._tables: dict[int, pa.Table] = {}
+        super().__init__(artifact)
+        self.passages = RowParts.of(artifact, artifact.parts("passages"))
+        self.part_names = self.passages.names
         self._lookup: dict[str, NDArray[np.generic]] = {}
 
     @classmethod
     def open(cls, path: str | Folder) -> Corpus:
-        artifact = Artifact.open(path, "corpus")
+        artifact = Artifact.open(path, cls.kind)
         if artifact.folder.is_local:
             return cls(artifact)
         return _kept(artifact.folder, artifact.manifest.model_dump_json())
 
-    @property
-    def fingerprint(self) -> str:
-        return self.artifact.fingerprint
-
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return len(self.passages)
 
     def part(self, index: int) -> pa.Table:
         """One part as a memory-mapped table."""
-        if index not in self._tables:
-            self._tables[index] = read_arrow(self.artifact.local(self.part_names[index]))
-        return self._tables[index]
+        return self.passages.part(index)
 
     def parts(self) -> Iterator[pa.Table]:
-        for index in range(len(self.part_names)):
-            yield read_arrow(self.artifact.local(self.part_names[index]))
+        return map(self.passages.read, range(len(self.part_names)))
 
     def rows_of(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of each passage id.
@@ -119,13 +112,12 @@ class Corpus:
         id_hash, row = self._array("id_hash"), self._array("row")
         wanted = hash_strings(passage_ids)
         at = np.searchsorted(id_hash, wanted)
-        rows = np.full(len(wanted), -1, dtype=np.int64)
-        inside = at < len(id_hash)
         hit = np.zeros(len(wanted), dtype=bool)
+        inside = at < len(id_hash)
         hit[inside] = id_hash[at[inside]] == wanted[inside]
+        rows = np.full(len(wanted), -1, dtype=np.int64)
         rows[hit] = row[at[hit]]
-        found_ids = self.ids(rows[hit])
-        for position, found in zip(np.flatnonzero(hit).tolist(), found_ids, strict=True):
+        for position, found in zip(np.flatnonzero(hit).tolist(), self.ids(rows[hit]), strict=True):
             if found != passage_ids[position]:
                 rows[position] = self._resolve_collision(int(at[position]), wanted[position], passage_ids[position])
         return rows
@@ -133,31 +125,19 @@ class Corpus:
     def _resolve_collision(self, start: int, wanted: np.uint64, passage_id: str) -> int:
         id_hash, row = self._array("id_hash"), self._array("row")
         while start < len(id_hash) and id_hash[start] == wanted:
-            candidate = np.asarray(row[start : start + 1], dtype=np.int64)
-            if self.ids(candidate)[0] == passage_id:
-                return int(candidate[0])
+            if self.passages.row(int(row[start]))["passage_id"] == passage_id:
+                return int(row[start])
             start += 1
         return -1
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        return self._take(rows, "passage_id")
+        return self.passages.column("passage_id", rows)
 
     def texts(self, rows: NDArray[np.int64]) -> Texts:
-        return Texts(self._take(rows, "title"), self._take(rows, "text"))
+        return Texts(self.passages.column("title", rows), self.passages.column("text", rows))
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         return np.asarray(self._array("content_hash")[rows], dtype=np.uint64)
-
-    def _take(self, rows: NDArray[np.int64], column: str) -> list[str]:
-        values: list[str] = [""] * len(rows)
-        part_of = np.searchsorted(self.starts, rows, side="right") - 1
-        for part in np.unique(part_of):
-            positions = np.flatnonzero(part_of == part)
-            local = pa.array(rows[positions] - self.starts[part])
-            taken = self.part(int(part)).column(column).take(local).to_pylist()
-            for position, value in zip(positions, taken, strict=True):
-                values[position] = value
-        return values
 
     def _array(self, name: str) -> NDArray[np.generic]:
         if name not in self._lookup:

@@ -14,25 +14,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from raydr.data.opened import Opened
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 
 
-class Dataset:
+class Dataset(Opened):
     """Read access to a ``dataset`` artefact."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-
-    @classmethod
-    def open(cls, path: str | Folder) -> Dataset:
-        return cls(Artifact.open(path, "dataset"))
-
-    @property
-    def fingerprint(self) -> str:
-        return self.artifact.fingerprint
+    kind = "dataset"
 
     @property
     def corpus_fingerprint(self) -> str:

@@ -114,12 +114,9 @@ def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunc
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
-        elif isinstance(node, ast.ClassDef | ast.With):
-            yield from _functions(node.body)
-        elif isinstance(node, ast.If):
-            yield from _functions(node.body + node.orelse)
-        elif isinstance(node, ast.Try):
-            yield from _functions([*node.body, *(s for h in node.handlers for s in h.body), *node.orelse])
+        elif isinstance(node, ast.ClassDef | ast.With | ast.If | ast.Try):
+            handled = [statement for handler in getattr(node, "handlers", ()) for statement in handler.body]
+            yield from _functions([*node.body, *handled, *getattr(node, "orelse", ())])
 
 
 def first_paragraph(docstring: str) -> str:

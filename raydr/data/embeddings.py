@@ -1,39 +1,53 @@
-"""Embeddings: one vector a passage or query, in memory-mapped parts of half precision.
+"""Embeddings: the vectors of passages or queries, in memory-mapped parts of half precision.
 
 Artefact ``embeddings``::
 
     part-*.arrow    id: string, vector: fixed_size_list<halffloat>[dim]
+                    or, of several a text, vectors: list<fixed_size_list<halffloat>[dim]>
 
 There is one part for each part of the corpus or split that was encoded, with the same rows in the same order.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.data.schema import read_arrow
+from raydr.data.opened import Opened, RowParts
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 
 
-def to_embedding_table(ids: pa.Array | list[str], vectors: NDArray[np.float16]) -> pa.Table:
-    """Ids and their vectors, shape (N, dim), as a table of one part.
+def to_embedding_table(ids: pa.Array | list[str], vectors: Encodings) -> pa.Table:
+    """Ids and their vectors, shape (N, dim) of one each, as a table of one part.
 
     >>> table = to_embedding_table(["a", "b"], np.eye(2, dtype=np.float16))
     >>> str(table.schema.field("vector").type)
     'fixed_size_list<item: halffloat>[2]'
     """
-    num_rows, dim = vectors.shape
-    if num_rows != len(ids):
-        raise DataError(f"{len(ids)} ids for {num_rows} vectors: the encoder must give one vector for each text")
+    if len(vectors) != len(ids):
+        raise DataError(f"{len(ids)} ids for {len(vectors)} vectors: the encoder must give one vector for each text")
+    column = to_column(vectors)
+    name = "vectors" if isinstance(vectors, VectorSets) else "vector"
+    return pa.Table.from_arrays([pa.array(ids, type=pa.string()), column], names=["id", name])
+
+
+def to_column(vectors: Encodings) -> pa.Array:
+    """The vectors of N texts as a column of N rows."""
+    if isinstance(vectors, VectorSets):
+        return pa.LargeListArray.from_arrays(pa.array(vectors.offsets), to_column(vectors.vectors_TD))
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1), type=pa.float16())
-    columns = [pa.array(ids, type=pa.string()), pa.FixedSizeListArray.from_arrays(flat, dim)]
-    return pa.Table.from_arrays(columns, names=["id", "vector"])
+    return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+
+
+def is_several(table: pa.Table) -> bool:
+    """Whether a part has several vectors a text."""
+    return "vectors" in table.schema.names
 
 
 def dim_of(table: pa.Table) -> int:
@@ -42,79 +56,91 @@ def dim_of(table: pa.Table) -> int:
     >>> dim_of(to_embedding_table(["a"], np.zeros((1, 8), dtype=np.float16)))
     8
     """
+    if is_several(table):
+        return int(table.schema.field("vectors").type.value_type.list_size)
     return int(table.schema.field("vector").type.list_size)
 
 
 def vectors_of(table: pa.Table) -> NDArray[np.float16]:
     """The vectors of a part, shape (N, dim): a view of the mapped file, nothing is copied."""
-    dim = dim_of(table)
-    chunks = [chunk for chunk in table.column("vector").chunks if len(chunk)]
-    if not chunks:
-        return np.empty((0, dim), dtype=np.float16)
+    chunk = _only_chunk(table, "vector")
+    return np.empty((0, dim_of(table)), dtype=np.float16) if chunk is None else _rows(chunk)
+
+
+def sets_of(table: pa.Table) -> VectorSets:
+    """The vectors of a part with several a text, as :func:`vectors_of`.
+
+    >>> sets = VectorSets(np.ones((3, 2), dtype=np.float16), np.array([0, 1, 3]))
+    >>> sets_of(to_embedding_table(["a", "b"], sets)).lengths.tolist()
+    [1, 2]
+    """
+    chunk = _only_chunk(table, "vectors")
+    if chunk is None:
+        return VectorSets(np.empty((0, dim_of(table)), dtype=np.float16), np.zeros(1, dtype=np.int64))
+    offsets = chunk.offsets.to_numpy()
+    return VectorSets(_rows(chunk.values)[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def _only_chunk(table: pa.Table, column: str) -> pa.Array | None:
+    chunks = [chunk for chunk in table.column(column).chunks if len(chunk)]
     if len(chunks) > 1:
         raise DataError(f"an embeddings part must be one record batch, found {len(chunks)}: make it again")
-    flat = chunks[0].flatten().to_numpy(zero_copy_only=True)
-    return cast(NDArray[np.float16], flat.reshape(-1, dim))
+    return chunks[0] if chunks else None
 
 
-class Embeddings:
-    """Read access to an ``embeddings`` artefact. Cheap to open: a part is mapped when it is asked for."""
+def _rows(vectors: pa.FixedSizeListArray) -> NDArray[np.float16]:
+    flat = vectors.flatten().to_numpy(zero_copy_only=True)
+    return cast(NDArray[np.float16], flat.reshape(-1, vectors.type.list_size))
+
+
+class Embeddings(Opened):
+    """Read access to an ``embeddings`` artefact."""
+
+    kind = "embeddings"
 
     def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
-        self.part_names = artifact.parts()
-        rows = [artifact.manifest.parts[name].rows for name in self.part_names]
-        #: Row at which each part starts, and the number of rows at the end; shape (parts + 1,).
-        self.starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-
-    @classmethod
-    def open(cls, path: str | Folder) -> Embeddings:
-        """Open the embeddings at ``path``; :class:`~raydr.errors.ArtifactError` if they are not complete."""
-        return cls(Artifact.open(path, "embeddings"))
+        super().__init__(artifact)
+        self.rows = RowParts.of(artifact, artifact.parts())
+        self.part_names, self.starts = self.rows.names, self.rows.starts
+        self.dim = int(artifact.info["dim"])
+        #: Fingerprints of the model that made the vectors, and of the corpus or data set that was encoded.
+        self.model_fingerprint, self.source_fingerprint = str(artifact.info["model"]), str(artifact.info["source"])
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return len(self.rows)
 
-    @property
-    def dim(self) -> int:
-        return int(self.artifact.info["dim"])
+    @cached_property
+    def several(self) -> bool:
+        """Whether a text has several vectors."""
+        return is_several(self.rows.read(0))
 
-    @property
-    def side(self) -> str:
-        """``passage`` or ``query``."""
-        return str(self.artifact.info["side"])
-
-    @property
-    def fingerprint(self) -> str:
-        return self.artifact.fingerprint
-
-    @property
-    def model_fingerprint(self) -> str:
-        """Fingerprint of the model that made the vectors."""
-        return str(self.artifact.info["model"])
-
-    @property
-    def source_fingerprint(self) -> str:
-        """Fingerprint of the corpus or data set that was encoded."""
-        return str(self.artifact.info["source"])
+    @cached_property
+    def num_vectors(self) -> int:
+        """Vectors of all texts."""
+        if not self.several:
+            return len(self)
+        return sum(len(self.sets(part).vectors_TD) for part in range(len(self.part_names)))
 
     def ids(self, index: int) -> pa.ChunkedArray:
         """The ids of one part."""
-        return read_arrow(self.artifact.local(self.part_names[index])).column("id")
+        return self.rows.read(index).column("id")
 
     def vectors(self, index: int) -> NDArray[np.float16]:
-        """The vectors of one part, shape (rows, dim), mapped."""
-        return vectors_of(read_arrow(self.artifact.local(self.part_names[index])))
+        """The vectors of one part, shape (rows, dim), mapped; of all its texts, where these have several."""
+        table = self.rows.read(index)
+        return sets_of(table).vectors_TD if is_several(table) else vectors_of(table)
 
-    def part(self, index: int) -> tuple[list[str], NDArray[np.float16]]:
-        """Ids and vectors of one part."""
-        return self.ids(index).to_pylist(), self.vectors(index)
+    def sets(self, index: int) -> VectorSets:
+        """The vectors of one part's texts, several each, mapped."""
+        return sets_of(self.rows.read(index))
+
+    def slice(self, index: int, start: int, stop: int) -> Encodings:
+        """The vectors of some consecutive texts of one part, one or several each."""
+        return self.sets(index).slice(start, stop) if self.several else self.vectors(index)[start:stop]
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
         """The vectors of some rows, in the order asked for; parts are mapped one at a time."""
         taken = np.empty((len(rows), self.dim), dtype=np.float16)
-        part_of = np.searchsorted(self.starts, rows, side="right") - 1
-        for part in np.unique(part_of):
-            at = np.flatnonzero(part_of == part)
-            taken[at] = self.vectors(int(part))[rows[at] - self.starts[part]]
+        for part, places, local in self.rows.by_part(rows):
+            taken[places] = self.vectors(part)[local]
         return taken

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.data.opened import offsets_of
 from raydr.data.schema import RANDOM_MINER
+from raydr.data.tables import passages_by_query, relevant
 from raydr.errors import DataError
 
 #: What is read of a candidate that may be drawn: the table may have a hundred million rows.
@@ -80,15 +82,14 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
     Raises:
         DataError: no query has a positive, or an id is not in the corpus.
     """
-    relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
-    relabelled = negatives.filter(pc.equal(negatives["action"], "relabel"))
-    positive_ids = _group(relevant["query_id"].to_pylist(), relevant["passage_id"].to_pylist())
-    relabelled_ids = _group(relabelled["query_id"].to_pylist(), relabelled["passage_id"].to_pylist())
+    judged = relevant(qrels)
+    positive_ids = passages_by_query(judged)
+    relabelled_ids = passages_by_query(negatives.filter(pc.equal(negatives["action"], "relabel")))
     texts_by_id = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     query_ids = sorted(texts_by_id.keys() & (positive_ids.keys() | relabelled_ids.keys()))
     if not query_ids:
         raise DataError(f"none of the {len(texts_by_id)} training queries has a positive passage (relevance > 0)")
-    noisy = set(relevant.filter(pc.is_valid(relevant["noise"]))["query_id"].to_pylist())
+    noisy = set(judged.filter(pc.is_valid(judged["noise"]))["query_id"].to_pylist())
 
     positives = _rows([_judged_first(positive_ids, relabelled_ids, query_id) for query_id in query_ids], corpus)
     known = pa.array(query_ids, pa.string())
@@ -99,28 +100,23 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
 
     forbidden = _forbidden(positives, dropped, known, corpus)
     kept_owner = _positions(kept["query_id"], known)
-    rows, scores, weights, owner = _candidates(kept, kept_owner, corpus)
-    allowed = ~_is_forbidden(owner, corpus.content_hashes(rows), forbidden)
-    rows, scores, weights, owner = rows[allowed], scores[allowed], weights[allowed], owner[allowed]
-    offsets = np.searchsorted(owner, np.arange(len(query_ids) + 1)).astype(np.int64)
+    order, rows = _candidates(kept, kept_owner, corpus)
+    allowed = ~_is_forbidden(kept_owner[order], corpus.content_hashes(rows), forbidden)
+    order, rows = order[allowed], rows[allowed]
+    offsets = np.searchsorted(kept_owner[order], np.arange(len(query_ids) + 1)).astype(np.int64)
+    positive_scores = np.full(len(query_ids), np.nan, dtype=np.float32)
+    positive_scores[kept_owner] = kept["positive_score"].to_numpy()
     return Examples(
         query_ids=query_ids,
         texts=[texts_by_id[query_id] for query_id in query_ids],
         positives=positives,
         negatives=Ragged(rows, offsets),
-        scores=Ragged(scores, offsets),
-        weights=Ragged(weights, offsets),
-        positive_scores=_positive_scores(kept, kept_owner, len(query_ids)),
+        scores=Ragged(kept["score"].to_numpy().astype(np.float32)[order], offsets),
+        weights=Ragged(kept["weight"].to_numpy().astype(np.float32)[order], offsets),
+        positive_scores=positive_scores,
         forbidden=forbidden,
         is_noise=np.array([query_id in noisy for query_id in query_ids]),
     )
-
-
-def _group(keys: list[str], values: list[str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for key, value in zip(keys, values, strict=True):
-        groups.setdefault(key, []).append(value)
-    return groups
 
 
 def _judged_first(judged: dict[str, list[str]], relabelled: dict[str, list[str]], query_id: str) -> list[str]:
@@ -129,8 +125,7 @@ def _judged_first(judged: dict[str, list[str]], relabelled: dict[str, list[str]]
 
 
 def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
-    return Ragged(corpus.rows_of([passage_id for row in ids for passage_id in row]), offsets)
+    return Ragged(corpus.rows_of([passage_id for row in ids for passage_id in row]), offsets_of(map(len, ids)))
 
 
 def _positions(ids: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
@@ -140,8 +135,8 @@ def _positions(ids: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
 
 def _candidates(
     kept: pa.Table, owner: NDArray[np.int64], corpus: Corpus
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """Each candidate once, sorted by query and rank: corpus row, score, weight, position of the query.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each candidate once, sorted by query and rank: its row in the table, and in the corpus.
 
     Passages that the data set says were drawn at random come after all others: their ranks are of a list of their own.
     """
@@ -150,15 +145,7 @@ def _candidates(
     rows = corpus.rows_of_column(kept["passage_id"])
     _, first = np.unique((owner * len(corpus) + rows)[order], return_index=True)
     order = order[np.sort(first)]
-    scores = kept["score"].to_numpy().astype(np.float32)[order]
-    weights = kept["weight"].to_numpy().astype(np.float32)[order]
-    return rows[order], scores, weights, owner[order]
-
-
-def _positive_scores(kept: pa.Table, owner: NDArray[np.int64], num_queries: int) -> NDArray[np.float32]:
-    scores = np.full(num_queries, np.nan, dtype=np.float32)
-    scores[owner] = kept["positive_score"].to_numpy()
-    return scores
+    return order, rows[order]
 
 
 def _forbidden(positives: Ragged, dropped: pa.Table, known: pa.Array, corpus: Corpus) -> Ragged:

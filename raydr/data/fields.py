@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 _INT32 = 2**31
@@ -25,10 +26,29 @@ def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> 
     if value is None and default is not None:
         return default
     if value is None:
-        raise RowError(f"no {key!r} (it has {', '.join(map(str, row)) or 'nothing'})")
+        raise absent(row, key)
     if not isinstance(value, str):
         raise RowError(f"{key!r} must be a string, found {value!r:.80}")
     return value
+
+
+def absent(row: Mapping[str, Any], key: str) -> RowError:
+    """Why there is no value under ``key``.
+
+    >>> str(absent({"id": 1, "text": None}, "text")), str(absent({"id": 1}, "_id"))
+    ("'text' is null", "no '_id' (it has id)")
+    """
+    if key in row:
+        return RowError(f"{key!r} is null")
+    return RowError(f"no {key!r} (it has {', '.join(map(str, row)) or 'nothing'})")
+
+
+def id_field(row: Mapping[str, Any], key: str) -> str:
+    """The id under ``key``, as :func:`id_of` takes it."""
+    value = row.get(key)
+    if value is None:
+        raise absent(row, key)
+    return id_of(value, key)
 
 
 def filled_field(row: Mapping[str, Any], key: str) -> str:
@@ -72,13 +92,11 @@ def relevance_of(value: str) -> int:
     >>> relevance_of("2"), relevance_of("1.0")
     (2, 1)
     """
-    try:
+    with suppress(ValueError):
         number = float(value)
-    except ValueError:
-        raise RowError(f"the relevance must be an integer, found {value!r:.80}") from None
-    if not number.is_integer() or abs(number) >= _INT32:
-        raise RowError(f"the relevance must be an integer, found {value!r:.80}")
-    return int(number)
+        if number.is_integer() and abs(number) < _INT32:
+            return int(number)
+    raise RowError(f"the relevance must be an integer, found {value!r:.80}")
 
 
 def answers_of(value: Any) -> list[str] | None:
@@ -96,13 +114,11 @@ def written_answers(text: str) -> list[str]:
     >>> written_answers('["a", "b"]'), written_answers("['it\\\\'s']")
     (['a', 'b'], ["it's"])
     """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            value = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            raise RowError(f"answers must be a list of strings such as ['a', 'b'], found {text!r:.80}") from None
+    value = None
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = parse(text.strip())
+            break
     answers = answers_of(value)
     if answers is None:
         raise RowError(f"answers must be a list of strings such as ['a', 'b'], found {text!r:.80}")

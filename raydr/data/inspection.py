@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus
 from raydr.data.inspection_report import AnswerReport, Example, SplitReport, measure_lengths
 from raydr.data.subset import choose_queries
-from raydr.evaluation.answer_match import AnswerMatcher, MatchRule
+from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
+from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
 #: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
 TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
@@ -50,12 +51,7 @@ class SplitInspection:
         self.negatives = negatives
         self.corpus = corpus
         self.seed = seed
-        self._positives: dict[str, list[str]] = {}
-        for query_id, passage_id, relevance in zip(
-            *(qrels[name].to_pylist() for name in ("query_id", "passage_id", "relevance")), strict=True
-        ):
-            if relevance > 0:
-                self._positives.setdefault(query_id, []).append(passage_id)
+        self._positives = passages_by_query(relevant(qrels))
 
     def report(
         self,
@@ -85,7 +81,7 @@ class SplitInspection:
         owners = Counter(one for query_id in self._positives for one in set(self._positives[query_id]))
         per_query = [len(self._positives.get(query_id, [])) for query_id in query_ids]
         sampled = choose_queries(query_ids, sample, self.seed, _PURPOSE)
-        chosen = self.queries.filter(pc.is_in(self.queries["query_id"], pa.array(sorted(sampled), pa.string())))
+        chosen = of_queries(self.queries, sorted(sampled))
         return SplitReport(
             num_queries=len(query_ids),
             num_judgments=len(judged),
@@ -112,8 +108,7 @@ class SplitInspection:
         """Some queries with a positive and, if they have any, their first negative."""
         ids = [query_id for query_id in self.queries["query_id"].to_pylist() if query_id in self._positives]
         chosen = choose_queries(ids, num, self.seed, _PURPOSE)
-        rows = self.queries.filter(pc.is_in(self.queries["query_id"], pa.array(sorted(chosen), pa.string())))
-        return [self._example(split, row) for row in rows.to_pylist()]
+        return [self._example(split, row) for row in of_queries(self.queries, sorted(chosen)).to_pylist()]
 
     def _example(self, split: str, query: dict[str, object]) -> Example:
         query_id = str(query["query_id"])
@@ -138,49 +133,39 @@ class SplitInspection:
         row = int(self.corpus.find([passage_id])[0])
         if row < 0:
             return "(not in the corpus)", ""
-        part = int(np.searchsorted(self.corpus.starts, row, side="right")) - 1
-        values = self.corpus.part(part).slice(row - int(self.corpus.starts[part]), 1).to_pylist()[0]
+        values = self.corpus.passages.row(row)
         place = f"{values['source']}:{values['line']}" if values["source"] else ""
         return f"{values['title']}\n{values['text']}".strip(), place
 
     def _count_negatives_equal_to_a_positive(self) -> int:
-        owners = self.negatives["query_id"].to_pylist()
-        hashes = self._content(self.negatives["passage_id"].to_pylist())
-        wanted = set(owners)
-        positives = [(one, at) for one in self._positives if one in wanted for at in self._positives[one]]
-        pairs = {
-            (owner, content)
-            for (owner, _), content in zip(positives, self._content([at for _, at in positives]), strict=True)
-        }
-        return sum(pair in pairs for pair in zip(owners, hashes, strict=True))
+        negatives = pairs_of(self.negatives)
+        owners = {query_id for query_id, _ in negatives}
+        positives = [(one, at) for one in self._positives if one in owners for at in self._positives[one]]
+        known = set(self._contents(positives))
+        return sum(pair in known for pair in self._contents(negatives))
 
-    def _content(self, passage_ids: list[str]) -> list[int]:
-        """Content hashes; −1 for passages that are not in the corpus."""
-        rows = self.corpus.find(passage_ids)
-        hashes: list[int] = self.corpus.content_hashes(np.maximum(rows, 0)).tolist()
-        return [content if row >= 0 else -1 for row, content in zip(rows, hashes, strict=True)]
+    def _contents(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
+        """Query ids with the hash of the passage's content, −1 where it is not in the corpus."""
+        rows = self.corpus.find([passage_id for _, passage_id in pairs])
+        hashes = self.corpus.content_hashes(np.maximum(rows, 0)).tolist()
+        return [
+            (query_id, content if row >= 0 else -1)
+            for (query_id, _), row, content in zip(pairs, rows, hashes, strict=True)
+        ]
 
     def _answers(self, match: MatchRule, prefixes: Sequence[str], sample: int) -> AnswerReport | None:
-        with_answers = self.queries.filter(
-            pc.greater(pc.fill_null(pc.list_value_length(self.queries["answers"]), 0), 0)
-        )
-        ids = [one for one in with_answers["query_id"].to_pylist() if not prefixes or one.startswith(tuple(prefixes))]
+        answers = dict(zip(self.queries["query_id"].to_pylist(), self.queries["answers"].to_pylist(), strict=True))
+        ids = [one for one in answers if counts_for_answers(one, answers[one], prefixes)]
         if not ids:
             return None
         chosen = choose_queries(ids, sample, self.seed, _PURPOSE)
-        negatives: dict[str, list[str]] = {query_id: [] for query_id in chosen}
-        for query_id, passage_id in zip(
-            self.negatives["query_id"].to_pylist(), self.negatives["passage_id"].to_pylist(), strict=True
-        ):
-            if query_id in negatives:
-                negatives[query_id].append(passage_id)
+        negatives = passages_by_query(of_queries(self.negatives, chosen))
         unanswered = num_negatives = bearing = 0
-        for row in with_answers.to_pylist():
-            if row["query_id"] in chosen:
-                matcher = AnswerMatcher(row["query_id"], row["answers"], match)
-                unanswered += not self._num_matching(matcher, self._positives.get(row["query_id"], []))
-                num_negatives += len(negatives[row["query_id"]])
-                bearing += self._num_matching(matcher, negatives[row["query_id"]])
+        for query_id in sorted(chosen):
+            matcher, mine = AnswerMatcher(query_id, answers[query_id], match), negatives.get(query_id, [])
+            unanswered += not self._num_matching(matcher, self._positives.get(query_id, []))
+            num_negatives += len(mine)
+            bearing += self._num_matching(matcher, mine)
         return AnswerReport(
             match=match,
             num_queries=len(chosen),

@@ -111,11 +111,19 @@ class InspectionReport(Config):
     dataset_fingerprint: str
     corpus: CorpusReport
     splits: dict[str, SplitReport]
+    num_leaked: int
+    """Queries of the training split that are in another split too, word for word or nearly."""
+
     examples: list[Example]
 
     def findings(self) -> list[str]:
         """What deserves a look, one sentence each, with what to do."""
         found = []
+        if self.num_leaked:
+            found.append(
+                f"LEAKAGE: {self.num_leaked:,} queries of the training split are queries of another split too, word "
+                "for word or nearly: what is measured there is too good. data.leaked_queries: leave_out leaves them out"
+            )
         if self.corpus.num_empty_texts:
             found.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
         if self.corpus.num_duplicates:
@@ -131,23 +139,17 @@ class InspectionReport(Config):
 
 
 def _split_findings(split: str, report: SplitReport) -> list[str]:
-    found = []
-    if report.num_judgments_of_missing_passages:
-        found.append(
-            f"{split}: {report.num_judgments_of_missing_passages:,} judgments name passages that the corpus does not "
-            f"have, such as {report.missing_passages[0]!r}: prepare with the corpus that belongs to them"
-        )
-    if report.num_judgments_of_missing_queries:
-        found.append(f"{split}: {report.num_judgments_of_missing_queries:,} judgments name queries it does not have")
-    if report.num_queries_without_positive:
-        found.append(
-            f"{split}: {report.num_queries_without_positive:,} queries have no positive: training leaves them out"
-        )
-    if report.num_negatives_equal_to_a_positive:
-        found.append(
-            f"{split}: {report.num_negatives_equal_to_a_positive:,} negatives are a positive of their query or a copy "
-            "of one: training leaves them out"
-        )
+    missing = ", ".join(map(repr, report.missing_passages[:1]))
+    counts = {
+        f"judgments name passages that the corpus does not have, such as {missing}: prepare with the corpus that "
+        "belongs to them": report.num_judgments_of_missing_passages,
+        "judgments name queries it does not have": report.num_judgments_of_missing_queries,
+        "queries have no positive: training leaves them out": report.num_queries_without_positive,
+        "negatives are a positive of their query or a copy of one: training leaves them out": (
+            report.num_negatives_equal_to_a_positive
+        ),
+    }
+    found = [f"{split}: {count:,} {what}" for what, count in counts.items() if count]
     if report.answers is not None and report.answers.num_negatives_with_answer:
         share = report.answers.num_negatives_with_answer / report.answers.num_negatives
         found.append(f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them")
@@ -170,27 +172,17 @@ def measure_lengths(lengths: NDArray[np.int64], max_length: int) -> Lengths:
     >>> found.share_truncated, found.percentiles["50"], found.histogram[:5]
     (0.25, 9, [1, 1, 1, 0, 1])
     """
-    if not len(lengths):
-        none = [0] * len(_EDGES)
-        return Lengths(
-            num_sampled=0,
-            mean=0,
-            percentiles={str(at): 0 for at in _PERCENTILES},
-            longest=0,
-            edges=list(_EDGES),
-            histogram=none,
-            max_length=max_length,
-            share_truncated=0,
-        )
-    levels = np.percentile(lengths, _PERCENTILES, method="inverted_cdf")
+    # Of no texts all figures are 0.
+    known = lengths if len(lengths) else np.zeros(1, dtype=np.int64)
+    levels = np.percentile(known, _PERCENTILES, method="inverted_cdf")
     counts, _ = np.histogram(lengths, bins=[*_EDGES, np.inf])
     return Lengths(
         num_sampled=len(lengths),
-        mean=round(float(lengths.mean()), 2),
+        mean=round(float(known.mean()), 2),
         percentiles={str(at): int(level) for at, level in zip(_PERCENTILES, levels, strict=True)},
-        longest=int(lengths.max()),
+        longest=int(known.max()),
         edges=list(_EDGES),
         histogram=counts.tolist(),
         max_length=max_length,
-        share_truncated=round(float((lengths > max_length).mean()), 6),
+        share_truncated=round(float((known > max_length).mean()), 6),
     )

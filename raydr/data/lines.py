@@ -24,6 +24,19 @@ _CHUNK = 1 << 18
 #: Characters of a quoted field, at most.
 _LONGEST_FIELD = 1 << 26
 _BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+#: First bytes of what is taken for text by mistake, what it is, and what to do.
+_OTHER = (
+    (b"\xff\xfe\x00\x00", "UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
+    (b"\xff\xfe", "UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
+    (b"\xfe\xff", "UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
+    (_GZIP, "compressed by gzip", "name it {path}.gz"),
+    (b"BZh", "compressed by bzip2", "unpack it, or compress it by gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it, or compress it by gzip"),
+    (b"PK\x03\x04", "a ZIP archive (as Excel's files are)", "unpack it, or save it as CSV in UTF-8"),
+    (b"PAR1", "Parquet", "let its name end in .parquet"),
+)
+_LOOKED_AT = 200
 
 
 @contextmanager
@@ -31,19 +44,47 @@ def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
     """A function that returns the next bytes of a file, decompressed if its name ends in ``.gz``.
 
     Raises:
-        DataError: the file is not there or cannot be read.
+        DataError: the file is not there, or it is no text in UTF-8 but something else that can be told.
     """
     try:
         with fsspec.open(path, "rb") as opened:
             raw = cast(IO[bytes], opened)
+            begins = raw.read(len(_GZIP))
+            raw.seek(0)
+            if path.endswith(".gz") and begins and begins != _GZIP:
+                raise DataError(f"{path} is not compressed, as its name says: name it {path.removesuffix('.gz')}.")
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=raw) as unzipped:
                     # read1 hands out what is decompressed so far, so that nothing before a damage is lost.
-                    yield partial(unzipped.read1, _CHUNK)
+                    yield _checked(path, partial(unzipped.read1, _CHUNK))
             else:
-                yield partial(raw.read, _CHUNK)
+                yield _checked(path, partial(raw.read, _CHUNK))
     except FileNotFoundError:
         raise DataError(f"there is no file {path}. Check the paths of data.reader.") from None
+
+
+def _checked(path: str, next_chunk: Callable[[], bytes]) -> Callable[[], bytes]:
+    """The same, looking at the first bytes."""
+    looked = False
+
+    def checked() -> bytes:
+        nonlocal looked
+        chunk = next_chunk()
+        if not looked:
+            looked = True
+            _refuse_what_is_no_text(path, chunk[:_LOOKED_AT])
+        return chunk
+
+    return checked
+
+
+def _refuse_what_is_no_text(path: str, begins: bytes) -> None:
+    for mark, name, remedy in _OTHER:
+        if begins.startswith(mark):
+            raise DataError(f"{path} is {name} and not text in UTF-8: {remedy.format(path=path)}.")
+    # Every other byte of Latin text in UTF-16 is zero, and no byte of a text in UTF-8 is.
+    if begins.count(0) * 4 > len(begins):
+        raise DataError(f"{path} looks like UTF-16 without a byte order mark and not like UTF-8: save it as UTF-8.")
 
 
 def read_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
@@ -88,25 +129,41 @@ def _decode(raw: bytes, number: int, bad_rows: BadRows) -> str | None:
 
 
 def read_json_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    """One JSON object a line; blank lines are skipped. Raises like :func:`read_lines`."""
+    """One JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an array."""
+    is_first = True
     for number, line in read_lines(path, bad_rows):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
+            if is_first and line.lstrip().startswith("["):
+                raise _array(path, number) from None
             bad_rows.add(number, f"broken JSON: {error}", line)
             continue
+        finally:
+            was_first, is_first = is_first, False
+        if was_first and isinstance(record, list) and record and isinstance(record[0], dict):
+            raise _array(path, number)
         if isinstance(record, dict):
             yield number, record
         else:
             bad_rows.add(number, f"expected a JSON object, found {type(record).__name__}", line)
 
 
+def _array(path: str, number: int) -> DataError:
+    return DataError(
+        f"{path}:{number}: a JSON array begins, where each line is to hold one object: write one object a line "
+        "(jq -c '.[]' does that); the reader pairs also takes arrays, from files whose names end in .json."
+    )
+
+
 def read_tsv(
     path: str, columns: tuple[str, ...], bad_rows: BadRows, quoted: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Tab-separated lines with exactly the given columns; blank lines are skipped. Raises like :func:`read_lines`.
+    """Tab-separated lines with exactly the given columns; blank lines, and a first one with their names, are skipped.
+
+    Raises like :func:`read_lines`.
 
     Args:
         path: the file.
@@ -119,10 +176,10 @@ def read_tsv(
     else:
         records = ((number, line.split("\t")) for number, line in read_lines(path, bad_rows) if line.strip())
     for number, fields in records:
-        if len(fields) == len(columns):
+        if len(fields) != len(columns):
+            bad_rows.add(number, wrong_count(columns, fields), "\t".join(fields))
+        elif number > 1 or tuple(fields) != columns:
             yield number, fields
-        else:
-            bad_rows.add(number, _wrong_count(columns, fields), "\t".join(fields))
 
 
 def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
@@ -137,13 +194,20 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
             header = fields
             if len(set(header)) != len(header):
                 raise DataError(f"{path}:{number}: the header names a column twice: {', '.join(header)}. Rename one.")
+            other = next((mark for mark in ";\t|," if len(header) == 1 and mark in header[0]), "")
+            if other:
+                raise DataError(
+                    f"{path}:{number}: the header {header[0]!r} is one column between {delimiter!r}, and has {other!r} "
+                    "in it: write the file with commas and the end .csv, or with tabs and the end .tsv."
+                )
         elif len(fields) == len(header):
             yield number, dict(zip(header, fields, strict=True))
         else:
-            bad_rows.add(number, _wrong_count(header, fields), fields)
+            bad_rows.add(number, wrong_count(header, fields), fields)
 
 
-def _wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
+def wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
+    """Why a record cannot be used that has not a field for each column."""
     return f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
 
 

@@ -9,7 +9,7 @@ Two kinds, both functions of (seed, query id) and of the set of training queries
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from raydr.data.schema import to_table
 from raydr.data.subset import choose_queries
+from raydr.data.tables import pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
 from raydr.seeding import query_rng
 
@@ -62,13 +63,12 @@ def inject_mismatched(
         DataError: the judgments have injected noise already, or a query has no unrelated passage.
     """
     _check_clean(qrels, negatives)
-    positives = _positives(qrels)
+    positives = passages_by_query(relevant(qrels))
     chosen = choose_queries(positives, round(share * len(positives)), seed, _PURPOSE)
     excluded: defaultdict[str, set[str]] = defaultdict(set)
-    for table in (qrels, negatives):
-        for query_id, passage_id in zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True):
-            if query_id in chosen:
-                excluded[query_id].add(passage_id)
+    for query_id, passage_id in [*pairs_of(qrels), *pairs_of(negatives)]:
+        if query_id in chosen:
+            excluded[query_id].add(passage_id)
     pool = sorted({passage_id for passage_ids in positives.values() for passage_id in passage_ids})
     replacement = {}
     for query_id in chosen:
@@ -101,27 +101,27 @@ def inject_false_negatives(
         DataError: the judgments have injected noise already, or no query is eligible.
     """
     _check_clean(qrels, negatives)
-    positives = _positives(qrels)
+    positives = passages_by_query(relevant(qrels))
     eligible = [query_id for query_id, ids in positives.items() if len({content[one] for one in ids}) > 1]
     if share > 0 and not eligible:
         raise DataError(
             f"none of the {len(positives)} training queries has several positives, so no false negative can be "
             "planted: use inject_noise.kind mismatched, or a data set with several positives a query"
         )
-    moved: list[tuple[str, str]] = []
+    moved: dict[str, list[str]] = {}
     chosen = choose_queries(eligible, round(share * len(eligible)), seed, _PURPOSE)
     for query_id in sorted(chosen):
         ids = sorted(positives[query_id])
         kept = ids[int(query_rng(seed, 0, query_id, "inject false negatives").integers(len(ids)))]
-        moved.extend((query_id, one) for one in ids if content[one] != content[kept])
-    gone = set(moved)
+        moved[query_id] = [one for one in ids if content[one] != content[kept]]
+    gone = {(query_id, one) for query_id, ids in moved.items() for one in ids}
     planted = [
         {"query_id": query_id, "passage_id": passage_id, "miner": PLANTED, "rank": rank, "noise": FALSE_NEGATIVE}
-        for query_id, ids in _group(moved).items()
+        for query_id, ids in moved.items()
         for rank, passage_id in enumerate(ids, start=1)
     ]
     together = pa.concat_tables([_without(negatives, gone), to_table("negatives", planted)])
-    return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(moved))
+    return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(gone))
 
 
 def _draw_unrelated(
@@ -154,19 +154,5 @@ def _check_clean(qrels: pa.Table, negatives: pa.Table) -> None:
             )
 
 
-def _positives(qrels: pa.Table) -> dict[str, list[str]]:
-    """The positives of each query that has some."""
-    rows = qrels.select(["query_id", "passage_id", "relevance"]).to_pylist()
-    return _group((row["query_id"], row["passage_id"]) for row in rows if row["relevance"] > 0)
-
-
-def _group(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    grouped: defaultdict[str, list[str]] = defaultdict(list)
-    for query_id, passage_id in pairs:
-        grouped[query_id].append(passage_id)
-    return dict(grouped)
-
-
 def _without(table: pa.Table, gone: set[tuple[str, str]]) -> pa.Table:
-    pairs = zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True)
-    return table.filter(pa.array([pair not in gone for pair in pairs], type=pa.bool_()))
+    return table.filter(pa.array([pair not in gone for pair in pairs_of(table)], type=pa.bool_()))

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from raydr.component import Config
-from raydr.data.fields import RowError, answers_of, content_id, filled_field, id_of, text_field
+from raydr.data.fields import RowError, answers_of, content_id, filled_field, id_field, text_field
 from raydr.data.readers.base import Row
 
 Layout = Literal["columns", "sentence-transformers", "tevatron"]
 
-_MINER = "source:hard"
 _NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
@@ -44,29 +43,31 @@ class PairColumns(Config):
     """The split of the row; empty: files say it."""
 
 
-def rows_of_pair(record: Mapping[str, Any], layout: Layout, columns: PairColumns, split: str, line: int) -> list[Row]:
+def rows_of_pair(
+    layout: Layout, columns: PairColumns, split: str, record: Mapping[str, Any], line: int
+) -> Iterator[Row]:
     """The query, judgments, negatives and passages of one record.
 
     A passage without an id gets one from its title and text, so that equal passages are one; so does a query.
 
     Args:
-        record: the record by column name.
         layout: ``columns``: as ``columns`` says; ``sentence-transformers``: anchor, positive, and negative or
             negative_1, negative_2, ...; ``tevatron``: query_id, query, positive_passages and negative_passages,
             lists of (docid, title, text).
         columns: names of the columns, for ``layout="columns"``.
         split: the split, unless ``columns.split`` names a column.
+        record: the record by column name.
         line: where the record was read.
 
     Raises:
         RowError: a column is missing or of the wrong type.
     """
     if layout == "tevatron":
-        return list(_tevatron_rows(record, split, line))
+        return _tevatron_rows(record, split, line)
     if layout == "sentence-transformers":
         negatives = sorted((key for key in record if _NEGATIVE.fullmatch(key)), key=_negative_order)
         columns = PairColumns(query="anchor", negatives=negatives)
-    return list(_column_rows(record, columns, split, line))
+    return _column_rows(record, columns, split, line)
 
 
 def _negative_order(key: str) -> int:
@@ -77,16 +78,19 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, li
     if columns.split:
         split = text_field(record, columns.split)
     query = filled_field(record, columns.query)
-    query_id = id_of(record.get(columns.query_id), columns.query_id) if columns.query_id else content_id(query)
+    query_id = id_field(record, columns.query_id) if columns.query_id else content_id(query)
     answers = answers_of(record.get(columns.answers)) if columns.answers else None
-    yield Row("queries", split, {"query_id": query_id, "text": query, "answers": answers}, line)
+    yield Row.query(split, query_id, query, line, answers)
     title = text_field(record, columns.title, default="") if columns.title else ""
     text = filled_field(record, columns.positive)
-    passage_id = id_of(record.get(columns.passage_id), columns.passage_id) if columns.passage_id else ""
-    yield from _positive_rows(query_id, passage_id or content_id(title, text), title, text, split, line)
+    named = columns.passage_id
+    passage_id = id_field(record, named) if named else content_id(title, text)
+    yield Row.passage(passage_id, title, text, line)
+    yield Row.judgment(split, query_id, passage_id, line)
     negatives = [text for column in columns.negatives for text in _texts_of(record, column)]
     for rank, negative in enumerate(negatives, start=1):
-        yield from _negative_rows(query_id, content_id("", negative), "", negative, rank, split, line)
+        yield Row.passage(content_id("", negative), "", negative, line)
+        yield Row.negative(split, query_id, content_id("", negative), line, rank)
 
 
 def _texts_of(record: Mapping[str, Any], column: str) -> list[str]:
@@ -103,14 +107,14 @@ def _texts_of(record: Mapping[str, Any], column: str) -> list[str]:
 
 def _tevatron_rows(record: Mapping[str, Any], split: str, line: int) -> Iterator[Row]:
     query = filled_field(record, "query")
-    query_id = id_of(record.get("query_id"), "query_id")
-    yield Row(
-        "queries", split, {"query_id": query_id, "text": query, "answers": answers_of(record.get("answers"))}, line
-    )
+    query_id = id_field(record, "query_id")
+    yield Row.query(split, query_id, query, line, answers_of(record.get("answers")))
     for passage_id, title, text in _tevatron_passages(record, "positive_passages"):
-        yield from _positive_rows(query_id, passage_id, title, text, split, line)
+        yield Row.passage(passage_id, title, text, line)
+        yield Row.judgment(split, query_id, passage_id, line)
     for rank, (passage_id, title, text) in enumerate(_tevatron_passages(record, "negative_passages"), start=1):
-        yield from _negative_rows(query_id, passage_id, title, text, rank, split, line)
+        yield Row.passage(passage_id, title, text, line)
+        yield Row.negative(split, query_id, passage_id, line, rank)
 
 
 def _tevatron_passages(record: Mapping[str, Any], key: str) -> Iterator[tuple[str, str, str]]:
@@ -119,17 +123,4 @@ def _tevatron_passages(record: Mapping[str, Any], key: str) -> Iterator[tuple[st
         raise RowError(f"{key!r} must be a list of objects with docid, title and text, found {value!r:.80}")
     for passage in value:
         title, text = text_field(passage, "title", default=""), text_field(passage, "text")
-        yield id_of(passage.get("docid"), "docid"), title, text
-
-
-def _positive_rows(query_id: str, passage_id: str, title: str, text: str, split: str, line: int) -> Iterator[Row]:
-    yield Row("passages", "", {"passage_id": passage_id, "title": title, "text": text}, line)
-    yield Row("qrels", split, {"query_id": query_id, "passage_id": passage_id, "relevance": 1}, line)
-
-
-def _negative_rows(
-    query_id: str, passage_id: str, title: str, text: str, rank: int, split: str, line: int
-) -> Iterator[Row]:
-    yield Row("passages", "", {"passage_id": passage_id, "title": title, "text": text}, line)
-    values = {"query_id": query_id, "passage_id": passage_id, "miner": _MINER, "rank": rank}
-    yield Row("negatives", split, values, line)
+        yield id_field(passage, "docid"), title, text

@@ -46,6 +46,25 @@ class BadRows:
         self.kept.extend(other.kept[: max(0, self.keep - len(self.kept))])
 
 
+class Quarantine:
+    """Bad rows of several files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, BadRows] = {}
+
+    def add(self, file: str, line: int, reason: str, content: object) -> None:
+        self.files.setdefault(file, BadRows(file)).add(line, reason, content)
+
+    @property
+    def count(self) -> int:
+        return sum(bad_rows.count for bad_rows in self.files.values())
+
+    @property
+    def examples(self) -> list[BadRow]:
+        """Some of them, for messages."""
+        return [row for bad_rows in self.files.values() for row in bad_rows.kept[:5]][:5]
+
+
 def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarantine: str) -> None:
     """Fail if more rows are bad than the user allows.
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus, hash_strings
-from raydr.data.quarantine import BadRow, BadRows
+from raydr.data.leakage import find_leaks
+from raydr.data.quarantine import Quarantine
 from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
-from raydr.data.staging import write_bad_rows
+from raydr.data.staging import Finished, write_bad_rows
 from raydr.data.subset import choose_queries
 from raydr.store.artifact import Part, write_and_record
 from raydr.store.folder import Folder
@@ -34,6 +35,8 @@ class SplitPlan:
         max_queries: queries that are kept; all if None.
         seed: decides with the query's id which ones.
         part_rows: queries in one part.
+        held_out: names of the staged queries that the split is not to have in it; none if it is not trained on.
+        leave_out_leaked: whether queries that are among them all the same are left out.
         paths: full paths of the sources by their short names, for messages.
     """
 
@@ -43,20 +46,20 @@ class SplitPlan:
     max_queries: int | None
     seed: int
     part_rows: int
+    held_out: Sequence[str]
+    leave_out_leaked: bool
     paths: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class SplitCheck:
-    """What was written for a split, and counts."""
+class FinishedSplit(Finished):
+    """What was written for a split."""
 
-    parts: dict[str, Part]
-    counts: dict[str, int]
-    num_bad: int
-    examples: list[BadRow]
+    leaked: list[tuple[str, str]]
+    """The first training queries that are held out as well, with what they are held out as."""
 
 
-def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> SplitCheck:
+def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSplit:
     """Write the tables of one split, without what does not fit together.
 
     Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
@@ -72,27 +75,32 @@ class _Finisher:
         self.corpus = corpus
         self.parts: dict[str, Part] = {}
         self.counts = {"merged": 0, "left_out": 0}
-        self.bad: dict[str, BadRows] = {}
+        self.bad = Quarantine()
 
-    def run(self) -> SplitCheck:
+    def run(self) -> FinishedSplit:
         queries = self._read_queries()
         chosen = set(queries)
         if self.plan.max_queries is not None:
             chosen = choose_queries(queries, self.plan.max_queries, self.plan.seed)
+        leaked = self._find_leaked({query_id: row["text"] for query_id, row in queries.items() if query_id in chosen})
+        if self.plan.leave_out_leaked:
+            chosen = chosen - leaked.keys()
         kept = [row for query_id, row in queries.items() if query_id in chosen]
-        self.counts["queries"] = len(kept)
-        for at in range(0, len(kept), self.plan.part_rows):
-            self._write("queries", to_table("queries", kept[at : at + self.plan.part_rows]))
+        self.counts |= {"queries": len(kept), "leaked": len(leaked)}
+        self._write("queries", kept, self.plan.part_rows)
         judged = self._judge(queries.keys(), chosen)
         self.counts["queries_without_positive"] = len(chosen - judged)
         self._negatives(queries.keys(), chosen)
-        write_bad_rows(self.folder, f"split-{self.plan.split}", list(self.bad.values()))
-        return SplitCheck(
-            parts=self.parts,
-            counts=self.counts,
-            num_bad=sum(bad_rows.count for bad_rows in self.bad.values()),
-            examples=[row for bad_rows in self.bad.values() for row in bad_rows.kept[:5]][:5],
-        )
+        write_bad_rows(self.folder, f"split-{self.plan.split}", self.bad.files.values())
+        examples = [(queries[query_id]["text"], text) for query_id, text in list(leaked.items())[:3]]
+        return FinishedSplit(self.parts, self.counts, self.bad.count, self.bad.examples, examples)
+
+    def _find_leaked(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Queries that are held out as well, by id, with the text that they are held out as."""
+        held_out = [text for name in self.plan.held_out for text in self._read(name)["text"].to_pylist()]
+        ids = list(texts)
+        found = find_leaks(list(texts.values()), held_out) if held_out else {}
+        return {ids[at]: held_out[other] for at, other in found.items()}
 
     def _read_queries(self) -> dict[str, dict[str, Any]]:
         queries: dict[str, dict[str, Any]] = {}
@@ -113,38 +121,24 @@ class _Finisher:
     def _judge(self, known: Container[str], chosen: set[str]) -> set[str]:
         """Write the judgments; returns the chosen queries that have a positive."""
         seen: dict[tuple[str, str], tuple[int, str, int]] = {}
-        with_positive: set[str] = set()
         rows: list[dict[str, Any]] = []
-        num_rows = num_positives = 0
         for table in self._staged("qrels"):
             for row in self._known_rows(table, known):
                 pair = (row["query_id"], row["passage_id"])
                 place = (row["relevance"], self._path(row), row["line"])
                 first = seen.setdefault(pair, place)
-                if first is not place:
-                    if first[0] == place[0]:
-                        self.counts["merged"] += 1
-                    else:
-                        self._refuse(
-                            row,
-                            f"judgment {place[0]} of query {pair[0]!r} and passage {pair[1]!r} differs from "
-                            f"{first[0]} at {first[1]}:{first[2]}",
-                        )
+                if first is not place and first[0] == place[0]:
+                    self.counts["merged"] += 1
+                elif first is not place:
+                    judgment = f"judgment {place[0]} of query {pair[0]!r} and passage {pair[1]!r}"
+                    self._refuse(row, f"{judgment} differs from {first[0]} at {first[1]}:{first[2]}")
                 elif row["query_id"] not in chosen:
                     self.counts["left_out"] += 1
                 else:
                     rows.append(row)
-                    num_rows += 1
-                    if row["relevance"] > 0:
-                        num_positives += 1
-                        with_positive.add(row["query_id"])
-            while len(rows) >= _PART_ROWS:
-                self._write("qrels", to_table("qrels", rows[:_PART_ROWS]))
-                del rows[:_PART_ROWS]
-        if rows:
-            self._write("qrels", to_table("qrels", rows))
-        self.counts |= {"judgments": num_rows, "positives": num_positives}
-        return with_positive
+        self._write("qrels", rows)
+        self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
+        return {row["query_id"] for row in rows if row["relevance"] > 0}
 
     def _negatives(self, known: Container[str], chosen: set[str]) -> None:
         """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
@@ -166,8 +160,7 @@ class _Finisher:
             rows = [row for row in good if row["query_id"] in chosen]
             self.counts["left_out"] += len(good) - len(rows)
             self.counts["negatives"] += len(rows)
-            if rows:
-                self._write("negatives", to_table("negatives", rows))
+            self._write("negatives", rows)
 
     def _known_rows(self, table: pa.Table, known: Container[str]) -> Iterator[dict[str, Any]]:
         """The rows whose query and passage are there; the others are bad."""
@@ -181,18 +174,22 @@ class _Finisher:
                 yield row
 
     def _refuse(self, row: Mapping[str, Any], reason: str) -> None:
-        path = self._path(row)
         content = {key: value for key, value in row.items() if key not in ("source", "line") and value is not None}
-        self.bad.setdefault(path, BadRows(path)).add(row["line"], reason, content)
+        self.bad.add(self._path(row), row["line"], reason, content)
 
     def _path(self, row: Mapping[str, Any]) -> str:
         return self.plan.paths.get(row["source"], row["source"])
 
     def _staged(self, table: TableName) -> Iterator[pa.Table]:
         for name in sorted(self.plan.staged.get(table, ())):
-            yield read_arrow(self.folder.localize(name))
+            yield self._read(name)
 
-    def _write(self, table: TableName, rows: pa.Table) -> None:
+    def _read(self, name: str) -> pa.Table:
+        return read_arrow(self.folder.localize(name))
+
+    def _write(self, table: TableName, rows: list[dict[str, Any]], part_rows: int = _PART_ROWS) -> None:
         under = f"{table}/{self.plan.split}/"
-        name = f"{under}part-{sum(part.startswith(under) for part in self.parts):05d}.arrow"
-        self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, rows))
+        for start in range(0, len(rows), part_rows):
+            written = to_table(table, rows[start : start + part_rows])
+            name = f"{under}part-{sum(part.startswith(under) for part in self.parts):05d}.arrow"
+            self.parts[name] = write_and_record(self.folder, name, len(written), partial(write_arrow, written))

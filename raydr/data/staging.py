@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from raydr.component import Config
 from raydr.data.fields import content_id
+from raydr.data.hold_out import HoldOut
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow
@@ -29,6 +31,7 @@ STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.
 _STAGED_ROWS = 100_000
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.int64(), nullable=False))
 
 
@@ -37,6 +40,11 @@ class SourceRecord(Config):
 
     parts: dict[str, Part]
     num_bad: int
+    """Bad rows that count for this artefact: each counts once, although some sources are read for two."""
+
+    num_refused: int
+    """All bad rows."""
+
     examples: list[BadRow]
     """The first bad rows, for messages."""
 
@@ -50,22 +58,25 @@ class SourceRecord(Config):
         return all(done.get(name) == part for name, part in self.parts.items())
 
 
-def record_name(index: int) -> str:
-    return f"{STAGING}/source-{index:04d}.json"
-
-
-def bad_rows_name(what: str) -> str:
-    return f"{STAGING}/bad-{what}.jsonl"
-
-
 def read_record(folder: Folder, index: int) -> SourceRecord | None:
     """The record of a source that was read to its end; None if there is none."""
-    name = record_name(index)
+    name = _record_name(index)
     return SourceRecord.model_validate(folder.read_json(name)) if folder.exists(name) else None
 
 
+def _record_name(index: int) -> str:
+    return f"{STAGING}/source-{index:04d}.json"
+
+
 def stage_source(
-    reader: Reader, source: Source, index: int, name: str, folder: Folder, target: Target, part_rows: int
+    reader: Reader,
+    source: Source,
+    index: int,
+    name: str,
+    folder: Folder,
+    target: Target,
+    part_rows: int,
+    hold_out: HoldOut | None = None,
 ) -> Iterator[int]:
     """Read one source and write its parts of one artefact.
 
@@ -77,6 +88,7 @@ def stage_source(
         folder: the corpus or the data set.
         target: which of the two.
         part_rows: passages in one part.
+        hold_out: which queries are put into splits of their own.
 
     Yields:
         The number of rows read since the last time, for progress.
@@ -84,30 +96,43 @@ def stage_source(
     Raises:
         DataError: the source cannot be read any further.
     """
-    bad_rows = BadRows(source.path)
+    bad_rows, is_corpus = BadRows(source.path), target == "corpus"
     # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
     checks = _Checks(bad_rows, reader.passages_repeat and not source.has_only_passages)
     writer = _Writer(index, name, folder, part_rows)
     seen = reported = 0
     for row in reader.read(source, bad_rows):
         seen += 1
-        if checks.accept(row) and (row.table == "passages") == (target == "corpus") and writer.add(row):
+        if hold_out is not None and row.table != "passages":
+            row = hold_out.moved(row)
+        if checks.accept(row) and (row.table == "passages") == is_corpus and writer.add(row):
             yield seen - reported
             reported = seen
     writer.flush()
     # Bad rows of a source belong to the data set, unless it has nothing but passages.
-    owns_bad_rows = source.has_only_passages == (target == "corpus")
+    owns_bad_rows = source.has_only_passages == is_corpus
     if owns_bad_rows:
         write_bad_rows(folder, f"{index:04d}", [bad_rows])
     record = SourceRecord(
         parts=writer.parts,
         num_bad=bad_rows.count if owns_bad_rows else 0,
-        examples=bad_rows.kept[:5] if owns_bad_rows else [],
-        num_merged=checks.num_merged if target == "corpus" else 0,
-        num_unused=checks.num_unused if target == "dataset" else 0,
+        num_refused=bad_rows.count,
+        examples=bad_rows.kept[:5],
+        num_merged=checks.num_merged if is_corpus else 0,
+        num_unused=0 if is_corpus else checks.num_unused,
     )
-    folder.write_json(record_name(index), record.model_dump(mode="json"))
+    folder.write_json(_record_name(index), record.model_dump(mode="json"))
     yield seen - reported
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a last step has written: the parts as they are now, counts, and what it has refused."""
+
+    parts: dict[str, Part]
+    counts: dict[str, int]
+    num_bad: int
+    examples: list[BadRow]
 
 
 class _Checks:
@@ -129,7 +154,7 @@ class _Checks:
             return self._refuse(row, f"{row.split!r} is no name for a split: expected letters, digits and . _ -")
         for key, value in values.items():
             texts = value if isinstance(value, list) else [value]
-            if any(isinstance(text, str) and not _is_encodable(text) for text in texts):
+            if any(isinstance(text, str) and _SURROGATE.search(text) for text in texts):
                 return self._refuse(row, f"{key!r} holds half of a surrogate pair, which is not valid Unicode")
             if key.endswith("_id") and not value:
                 return self._refuse(row, f"empty {key}")
@@ -154,14 +179,6 @@ class _Checks:
     def _refuse(self, row: Row, reason: str) -> bool:
         self.bad_rows.add(row.line, reason, row.values)
         return False
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class _Writer:
@@ -193,24 +210,24 @@ class _Writer:
     def _write(self, table: TableName, split: str) -> None:
         rows = self._rows[table, split]
         part = f"part-{self.index:04d}-{self._chunks[table, split]:05d}.arrow"
-        place = [{"source": self.name, "line": row.line} for row in rows]
+        places = [self.name] * len(rows), [row.line for row in rows]
         if table == "passages":
             name = f"passages/{part}"
             # A reader that reads many files in one source says itself where a passage comes from.
-            written = to_table(table, ({**at, **row.values} for at, row in zip(place, rows, strict=True)))
+            written = to_table(table, ({"source": self.name, "line": row.line, **row.values} for row in rows))
         else:
             name = f"{STAGING}/{table}/{split}/{part}"
             written = to_table(table, (row.values for row in rows))
-            for field in _PLACE:
-                written = written.append_column(field, pa.array([at[field.name] for at in place], field.type))
+            for field, values in zip(_PLACE, places, strict=True):
+                written = written.append_column(field, pa.array(values, field.type))
         self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, written))
         self._rows[table, split] = []
         self._chunks[table, split] += 1
 
 
-def write_bad_rows(folder: Folder, what: str, found: list[BadRows]) -> None:
+def write_bad_rows(folder: Folder, what: str, found: Collection[BadRows]) -> None:
     """Write bad rows as JSON lines, and how many were only counted; nothing if there are none."""
-    name = bad_rows_name(what)
+    name = f"{STAGING}/bad-{what}.jsonl"
     if not any(bad_rows.count for bad_rows in found):
         folder.remove(name)
         return

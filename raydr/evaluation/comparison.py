@@ -10,20 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.errors import DataError
+from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.significance import Interval, bootstrap_intervals, holm, randomization_test
 
 #: system → measure label → query id → value.
 PerQuery = Mapping[str, Mapping[str, Mapping[str, float]]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How uncertainty is computed; see :class:`raydr.evaluation.config.EvaluateConfig`."""
-
-    confidence: float
-    bootstrap_samples: int
-    permutations: int
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -58,20 +49,18 @@ class Comparison:
     ties: int
 
 
-def summarize(per_query: PerQuery, settings: Settings) -> list[MeasureSummary]:
-    """Mean and bootstrap interval of every measure of every system."""
+def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[MeasureSummary]:
+    """Mean and bootstrap interval of every measure of every system; the seed is of the resamplings."""
     found: list[MeasureSummary] = []
     for query_ids, measures in _groups(per_query):
         for system in per_query:
             values_QM = np.column_stack([_column(per_query, system, measure, query_ids) for measure in measures])
-            for measure, interval in zip(measures, _intervals(values_QM, settings), strict=True):
-                found.append(
-                    MeasureSummary(system, measure, interval.mean, interval.low, interval.high, len(query_ids))
-                )
+            for measure, interval in zip(measures, _intervals(values_QM, settings, seed), strict=True):
+                found.append(MeasureSummary(system, measure, *interval, len(query_ids)))
     return found
 
 
-def compare(per_query: PerQuery, settings: Settings) -> list[Comparison]:
+def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[Comparison]:
     """Every system against the first one; nothing if there is only one."""
     baseline, *others = per_query
     found: list[Comparison] = []
@@ -79,16 +68,11 @@ def compare(per_query: PerQuery, settings: Settings) -> list[Comparison]:
         for measure in measures:
             against = _column(per_query, baseline, measure, query_ids)
             differences = [_column(per_query, system, measure, query_ids) - against for system in others]
-            p_values = [randomization_test(one, settings.permutations, settings.seed) for one in differences]
+            p_values = [randomization_test(one, settings.permutations, seed) for one in differences]
             for system, one, p, p_holm in zip(others, differences, p_values, holm(p_values), strict=True):
-                interval = _intervals(one[:, None], settings)[0]
-                wins, losses = int((one > 0).sum()), int((one < 0).sum())
-                found.append(
-                    Comparison(
-                        measure, baseline, system, interval.mean, interval.low, interval.high, p, p_holm,
-                        wins, losses, len(one) - wins - losses,
-                    )
-                )  # fmt: skip
+                [interval] = _intervals(one[:, None], settings, seed)
+                signs = [int((np.sign(one) == sign).sum()) for sign in (1, -1, 0)]
+                found.append(Comparison(measure, baseline, system, *interval, p, p_holm, *signs))
     return found
 
 
@@ -117,5 +101,5 @@ def _column(per_query: PerQuery, system: str, measure: str, query_ids: list[str]
     return np.array([values[query_id] for query_id in query_ids])
 
 
-def _intervals(values_QM: NDArray[np.float64], settings: Settings) -> list[Interval]:
-    return bootstrap_intervals(values_QM, settings.confidence, settings.bootstrap_samples, settings.seed)
+def _intervals(values_QM: NDArray[np.float64], settings: EvaluateConfig, seed: int) -> list[Interval]:
+    return bootstrap_intervals(values_QM, settings.confidence, settings.bootstrap_samples, seed)

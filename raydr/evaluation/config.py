@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from raydr.component import Config
+from raydr.evaluation.metrics import check_measures
 
 
 class EvaluateConfig(Config):
@@ -15,7 +16,7 @@ class EvaluateConfig(Config):
     measures: list[str] = ["R@1", "R@5", "R@20", "R@100", "RR@10", "nDCG@10", "AP"]
     """Measures in ir-measures' notation, against the qrels."""
 
-    answer_cutoffs: list[int] = [1, 5, 20, 100]
+    answer_cutoffs: list[Annotated[int, Field(ge=1)]] = [1, 5, 20, 100]
     """Cut-offs of answer-in-passage accuracy, where the queries have answers."""
 
     answer_match: Literal["string", "regex"] = "string"
@@ -32,3 +33,9 @@ class EvaluateConfig(Config):
 
     permutations: int = Field(default=10_000, ge=100)
     """Random swaps of the paired test; all of them where the queries are few."""
+
+    @field_validator("measures")
+    @classmethod
+    def _are_measures(cls, measures: list[str]) -> list[str]:
+        check_measures(measures)
+        return measures

@@ -22,6 +22,8 @@ Qrels = Mapping[str, Mapping[str, int]]
 Ranking = Mapping[str, Sequence[str]]
 
 _CUT_OFF = re.compile(r"(?P<name>R|Recall|Success)(?:\([^)]*\))?@(?P<k>\d+)")
+#: What is known without asking ir-measures, which loads more than reading a config should wait for.
+_COMMON = re.compile(r"(R|P|RR|nDCG|Success)@[1-9]\d{0,5}|AP|RR|nDCG")
 _LONG_NAMES = {"R": "recall", "Recall": "recall", "Success": "success"}
 
 
@@ -41,17 +43,39 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
     parsed: dict[str, Any] = {}
     for name in names:
         try:
-            measure = ir_measures.parse_measure(name)
-            measure.validate_params()
-            # Some are known by name and computed by packages that are not here.
-            list(ir_measures.iter_calc([measure], {"q": {"p": 1}}, {"q": {"p": 1.0}}))
-        except (ValueError, NameError, AssertionError, KeyError, RuntimeError) as error:
-            raise ConfigError(
-                f"{setting}: {name!r} is not a measure that ir-measures computes here ({error}); "
-                "examples: R@20, RR@10, nDCG@10, AP, Success@5"
-            ) from None
+            measure = _parse(name)
+        except ValueError as error:
+            raise ConfigError(f"{setting}: {error}") from None
         parsed[label(str(measure))] = measure
     return parsed
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Refuse what is no measure, when a config is read.
+
+    Raises:
+        ValueError: names the first.
+    """
+    for name in names:
+        if not _COMMON.fullmatch(name):
+            _parse(name)
+
+
+def _parse(name: str) -> Any:
+    try:
+        measure = ir_measures.parse_measure(name)
+        measure.validate_params()
+        if "cutoff" in measure.params and measure["cutoff"] < 1:
+            # trec_eval would end the process.
+            raise ValueError("the cut-off must be at least 1")
+        # Some are known by name and computed by packages that are not here.
+        list(ir_measures.iter_calc([measure], {"q": {"p": 1}}, {"q": {"p": 1.0}}))
+    except (ValueError, NameError, AssertionError, KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"{name!r} is not a measure that ir-measures computes here ({error}); "
+            "examples: R@20, RR@10, nDCG@10, AP, Success@5"
+        ) from None
+    return measure
 
 
 def label(measure: str) -> str:

@@ -6,7 +6,7 @@ All draws depend on the seed alone. Query order matters to the draws, so callers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ FloatArray = NDArray[np.float64]
 _BLOCK_CELLS = 1 << 21
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean over queries with a confidence interval, in the measure's own unit."""
 
     mean: float

@@ -19,7 +19,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.sources import Sources, find_sources, source_checksums
-from raydr.store.artifact import fingerprint_of
+from raydr.store.identity import fingerprint_of
 from raydr.training.config import TrainConfig
 
 _FACTS = "facts"

@@ -58,18 +58,18 @@ def find_garbage(places: Places) -> list[Garbage]:
 def _folders(places: Places) -> list[Folder]:
     root = places.root / STORE
     below = {"/".join(file.split("/")[:2]) for file in root.files() if file.count("/") >= 2}
-    return [root / name for name in sorted(below)]
+    # Leases of object stores begin with a dot.
+    return [root / name for name in sorted(below) if "/." not in name]
 
 
 def _reached(places: Places) -> set[str]:
-    reached: set[str] = set()
     manifests = {}
     for folder in _folders(places):
         if folder.exists(MANIFEST) and ASIDE not in folder.root:
             manifest = Manifest.model_validate(folder.read_json(MANIFEST))
             manifests[manifest.fingerprint] = manifest
-    pending = [pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None]
-    reached.update(pending)
+    reached = places.named_keys()
+    pending = list(reached)
     while pending:
         reached_from = manifests.get(pending.pop())
         for key in reached_from.identity.inputs.values() if reached_from is not None else ():

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
-from raydr.graph.nodes import data, noise, training
-from raydr.noise.judges.asked import Copy, CrossEncoder, Embedder, Retriever
+from raydr.graph.nodes import cross_fitting, data, noise, training
+from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever
 from raydr.noise.judges.base import Judge
+
+#: What judges speak of.
+SUBJECTS = ("negatives", "pairs")
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,12 @@ class Judged:
 
 def judge_all(run: Declaring, given: Mapping[Judge, Node], negatives: Node | None, split: str) -> Judged:
     """Put the verdicts of several judges together."""
-    by_subject = {
-        subject: {judge.name: node for judge, node in given.items() if judge.subject == subject}
-        for subject in ("negatives", "pairs")
-    }
-    if by_subject["negatives"] and negatives is not None:
-        negatives = noise.judged(run, negatives, by_subject["negatives"], split)
-    pairs = noise.filtered(run, by_subject["pairs"], split) if by_subject["pairs"] else None
-    return Judged(negatives, pairs)
+    on_negatives, on_pairs = (
+        {judge.name: node for judge, node in given.items() if judge.subject == subject} for subject in SUBJECTS
+    )
+    if on_negatives and negatives is not None:
+        negatives = noise.judged(run, negatives, on_negatives, split)
+    return Judged(negatives, noise.filtered(run, on_pairs, split) if on_pairs else None)
 
 
 def asked_model(
@@ -47,7 +48,7 @@ def asked_model(
     retriever: Node,
     candidates: Node | None,
 ) -> Node | None:
-    """The model that a judge asks; None if it reads the scores that the candidates were mined with.
+    """The model that a judge asks, or the margins that were cross-fitted for it; None if it reads the miner's scores.
 
     Args:
         run: the config.
@@ -66,6 +67,8 @@ def asked_model(
             return None
         case Retriever():
             return retriever
+        case CrossFitted():
+            return cross_fitting.margins(run, split)
         case Embedder():
             return training.untrained(run, asked.model, asked.name)
         case CrossEncoder():
@@ -94,4 +97,5 @@ def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, ret
         )
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = training.training_of(run).changed(asked.model, train, f"judge.{judge.name}")
-    return training.trained(run, asked.name, changed, data.dataset(run), negatives, start=retriever)
+    measured = cross_fitting.margins_of(run, changed)
+    return training.trained(run, asked.name, changed, data.dataset(run), negatives, start=retriever, margins=measured)

@@ -14,8 +14,9 @@ from typing import Any
 from raydr.errors import ArtifactError
 from raydr.runtime.tracking import Tracker
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Identity
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 #: CPUs and GPUs by Ray's names.
 Resources = Mapping[str, float]
@@ -49,6 +50,21 @@ class Work:
         return {name.removeprefix(f"{role}/"): one for name, one in self.inputs.items() if name.startswith(f"{role}/")}
 
 
+def stage(function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
+    """A stage as the function of a node.
+
+    Args:
+        function: gets the begun artefact, the pool and the inputs; its settings are given by ``partial``.
+        roles: of the inputs, in the order of its parameters; ``ROLE/`` is a group; what is not there is None.
+    """
+
+    def make(work: Work) -> dict[str, Any]:
+        inputs = [work.group(role[:-1]) if role.endswith("/") else work.get(role) for role in roles]
+        return function(work.making, work.pool, *inputs)
+
+    return make
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """An artefact that could exist.
@@ -61,7 +77,6 @@ class Node:
         inputs: what it is made from, by role.
         version: raised where the same settings lead to another content.
         num_rows: how much there is to do, in rows, given the inputs; decides where it is made.
-        unit: what the rows are.
         asks_model: whether a model reads the rows.
         demand: resources without which it cannot go on.
         after: nodes that must have ended before, although they are not read.
@@ -76,7 +91,6 @@ class Node:
     inputs: Mapping[str, Node] = field(default_factory=dict)
     version: int = 1
     num_rows: Callable[[Mapping[str, Artifact]], int] = lambda inputs: 0
-    unit: str = ""
     asks_model: bool = False
     demand: Resources = field(default_factory=lambda: {"CPU": 1.0})
     after: tuple[Node, ...] = ()
@@ -128,6 +142,15 @@ class Existing(Node):
             raise ArtifactError(f"{label} was at {artifact.folder} and is gone: make it again, or leave it out")
 
         return cls(identity.kind, label, make, made_as=identity, folder=artifact.folder)
+
+    @classmethod
+    def at(cls, folder: str, kind: str) -> Existing:
+        """The node of an artefact that a user gives by its folder.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        return cls.of(Artifact.open(Folder(folder).absolute(), kind), f"{kind} at {folder}")
 
     @cached_property
     def identity(self) -> Identity:

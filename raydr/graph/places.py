@@ -33,6 +33,7 @@ _COMMANDS = {
     "negatives": "raydr mine",
     "verdicts": "raydr judge",
     "model": "raydr train",
+    "cross_encoder": "raydr train --name ranker",
     "embeddings": "raydr encode",
     "index": "raydr index",
     "run": "raydr search",
@@ -111,6 +112,10 @@ class Places:
         prefix = f"{NAMES}/{under}".rstrip("/")
         found = (file.removeprefix(f"{NAMES}/").removesuffix(".json") for file in self.root.files(prefix))
         return sorted(found)
+
+    def named_keys(self) -> set[str]:
+        """The keys of all that names point to."""
+        return {pointer.key for name in self.names() if (pointer := self.pointer(name)) is not None}
 
     def point(self, name: str, kind: str, key: str) -> None:
         """Let a name point to a complete artefact; nothing happens if it does."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from raydr.errors import FingerprintError
 from raydr.graph.node import Existing, Node
 from raydr.graph.places import Places
-from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Identity, Manifest, flatten
+from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Manifest
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity, flatten
 
 #: What is at a node's place: a finished artefact, one whose inputs were made again since, a part of one, or nothing.
 State = Literal["done", "stale", "begun", "to do"]
@@ -184,13 +185,3 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
             + "\nrestore these settings, give another name or set another workdir, or pass --again: names move to what "
             "is made now, and what they pointed to stays until raydr gc"
         )
-
-
-def in_order(nodes: Sequence[Node]) -> list[Node]:
-    """Some nodes, each after those that it is made from."""
-    wanted = {node.key for node in nodes}
-    found: dict[str, Node] = {}
-    for node in nodes:
-        found |= {key: one for key, one in node.ancestors().items() if key in wanted}
-        found[node.key] = node
-    return list(found.values())

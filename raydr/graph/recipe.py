@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raydr.config.run import RunConfig
+from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
+from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, asked_model, judge_all
+from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all
 from raydr.graph.node import Existing, Node
-from raydr.graph.nodes import data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED
+from raydr.losses.nce import NCE
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
 from raydr.stages.train_progress import Watcher
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.training.config import TrainConfig
+from raydr.training.training import Training
 
 #: The candidates that came with the data.
 SOURCE = "source"
@@ -32,13 +34,23 @@ class Recipe:
 
     run: Declaring
     names: dict[str, Node] = field(default_factory=dict)
+    #: Models whose teachers are being declared.
+    learning: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> RunConfig:
         return self.run.config
 
     def named(self, name: str, node: Node) -> Node:
-        """The node, under a name from now on."""
+        """The node, under a name from now on.
+
+        Raises:
+            ConfigError: the name would lead out of its folder, or is none that files can have.
+        """
+        for step in name.split("/"):
+            # What several judges have left is called after all of them.
+            for part in step.split("+"):
+                check_name(part, name)
         self.names[name] = node
         return node
 
@@ -103,19 +115,22 @@ class Recipe:
         given = {judge: self.verdicts(judge, split, miner) for judge in judges}
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
         found = judge_all(self.run, given, negatives, split)
-        by_subject = {
-            kind: "+".join(one.name for one in judges if one.subject == kind) for kind in ("negatives", "pairs")
-        }
-        if by_subject["negatives"] and found.negatives is not None:
-            self.named(f"negatives/judged-{by_subject['negatives']}-{miner or self.miner()}-{split}", found.negatives)
+        on_negatives, on_pairs = ("+".join(one.name for one in judges if one.subject == of) for of in SUBJECTS)
+        if on_negatives and found.negatives is not None:
+            self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", found.negatives)
         if found.pairs is not None:
-            self.named(f"dataset-{by_subject['pairs']}", found.pairs)
+            self.named(f"dataset-{on_pairs}", found.pairs)
         return found
 
     # -- models
 
     def model(self, name: str = TRAINED) -> Node:
         """A model of the run: ``trained``, ``untrained``, a variant, or another one that is there by its name."""
+        if is_ranker(name):
+            raise ConfigError(
+                f"{name} is a cross-encoder, and a retriever is expected here: {TRAINED}, {UNTRAINED}, a variant, or "
+                "another model's name"
+            )
         self.dataset()
         if name == UNTRAINED:
             return self.named(f"models/{name}", training.untrained(self.run, self.config.model, name))
@@ -137,30 +152,98 @@ class Recipe:
             negatives: candidates in place of those that the config mines and judges.
             pairs: a data set in place of the run's, for example a judged one.
             watcher: whom the training tells how far it is; the console if None.
+
+        Raises:
+            ConfigError: the name is none of a folder.
         """
+        check_name(name, "model")
         self.dataset()
         run = self.run.of(self.config.variant(name))
         used = Recipe(run, self.names)
         given = used.training_data() if negatives is None or pairs is None else Judged(None, None)
-        node = training.trained(
+        given = Judged(negatives or given.negatives, pairs or given.pairs)
+        return self.named(f"models/{name}", self.training(run, name, training.training_of(run), given, watcher))
+
+    def training(
+        self, run: Declaring, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
+    ) -> Node:
+        """A training of a config on candidates and pairs, with what its loss and its detection read besides.
+
+        Args:
+            run: the config, or a variant.
+            name: of the model.
+            settings: of the training.
+            given: the candidates and pairs; the config's own where there are none.
+            watcher: whom the training tells how far it is; the console if None.
+        """
+        return training.trained(
             run,
             name,
-            training.training_of(run),
-            pairs or given.pairs or data.dataset(run),
-            negatives or given.negatives,
+            settings,
+            given.pairs or data.dataset(run),
+            given.negatives,
+            ranker_scores=self.ranker_scores(name, run.config.train, given),
             watcher=watcher,
+            margins=cross_fitting.margins_of(run, settings),
         )
+
+    def ranker_scores(self, name: str, train: TrainConfig, given: Judged) -> Node | None:
+        """What a ranker says of all that a training learns from; None if its loss does not read that.
+
+        Args:
+            name: of the model that learns.
+            train: how.
+            given: the candidates and pairs.
+
+        Raises:
+            ConfigError: models learn from each other.
+        """
+        if not train.loss.reads_ranker_scores:
+            return None
+        if name in self.learning:
+            circle = [*self.learning[self.learning.index(name) :], name]
+            raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
+        self.learning.append(name)
+        ranker = self.scorer(train.ranker)
+        self.learning.pop()
+        return training.ranker_scores(self.run, ranker, given.pairs or data.dataset(self.run), given.negatives)
+
+    def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
+        """The config's cross-encoder.
+
+        Args:
+            name: of the model.
+            negatives: candidates in place of those that the config mines and judges.
+            pairs: a data set in place of the run's.
+        """
+        self.dataset()
+        settings = self.config.ranker
+        given = Judged(None, None)
+        if settings.num_epochs and (negatives is None or pairs is None):
+            given = self.training_data(bool(settings.num_hard_negatives))
+        node = training.cross_encoder(self.run, settings, negatives or given.negatives, pairs or given.pairs, name=name)
         return self.named(f"models/{name}", node)
 
-    def training_data(self) -> Judged:
-        """The candidates and the pairs that the config's judges leave to train on."""
+    def scorer(self, name: str) -> Node:
+        """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""
+        if name == RANKER:
+            return self.ranker()
+        return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
+
+    def training_data(self, hard_negatives: bool | None = None) -> Judged:
+        """The candidates and the pairs that the config's judges leave to train on.
+
+        Args:
+            hard_negatives: whether candidates are drawn; as the section ``train`` says if None.
+        """
         config, split = self.config, self.config.data.train_split
-        candidates = self.candidates(split) if config.draws_candidates else None
+        draws = config.draws_candidates if hard_negatives is None else config.negatives is not None and hard_negatives
+        candidates = self.candidates(split) if draws else None
         judges = [one for one in config.judge.judges if candidates is not None or one.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:
-        """A model that judges or mines: trained without judges, on the data's own or BM25's candidates.
+        """A model that judges or mines: trained without judges or a ranker, on the data's own or BM25's candidates.
 
         Args:
             name: ``trained``, ``untrained``, a variant, or the name of a model that is there.
@@ -169,6 +252,10 @@ class Recipe:
         if name != TRAINED and name not in config.variants:
             return self.model(name)
         update: dict[str, object] = {}
+        train = config.variant(name).train
+        if train.loss.reads_ranker_scores:
+            # The ranker learns from what this model mines.
+            update |= {"train": train.model_copy(update={"loss": NCE()}), "variants": {}}
         if config.judge.judges:
             update["judge"] = config.judge.model_copy(update={"judges": []})
         if config.negatives is not None and self.miner() not in (SOURCE, BM25):
@@ -199,9 +286,12 @@ class Recipe:
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of a system: of BM25, of a model, or of another program."""
+        """The run of a system: of BM25, of a model, of another program, or of one of these reranked (SYSTEM+MODEL)."""
         name = f"runs/{split}/{system}"
         self.dataset()
+        first, reranked, by = system.rpartition("+")
+        if reranked:
+            return self.reranked(split, first, by)
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
             return self.named(name, retrieval.search_bm25(self.run, split))
@@ -210,6 +300,19 @@ class Recipe:
         self.index(system)
         self.queries(split, system)
         return self.named(name, retrieval.search(self.run, self.model(system), system, split))
+
+    def reranked(self, split: str, system: str, by: str = "") -> Node:
+        """The run of a system, its best passages ordered anew.
+
+        Args:
+            split: the split.
+            system: whose run.
+            by: the model that scores them; ``rerank.model`` if empty.
+        """
+        by = by or self.config.rerank.model
+        name = f"{system}+{by}"
+        node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, name)
+        return self.named(f"runs/{split}/{name}", node)
 
     def _is_foreign(self, split: str, system: str) -> bool:
         """Whether a system is there as a run of another program alone."""
@@ -240,12 +343,3 @@ class Recipe:
         on_candidates = any(judge.subject == "negatives" for judge in judges)
         negatives = self.candidates(split) if on_candidates else None
         return self.named(f"audits/{model}-{split}", noise.audit(self.run, asked, model, given, negatives, split))
-
-
-def artifact_node(folder: str, kind: str) -> Node:
-    """The node of an artefact that a user gives by its folder.
-
-    Raises:
-        ArtifactError: there is none.
-    """
-    return Existing.of(Artifact.open(Folder(folder).absolute(), kind), f"{kind} at {folder}")

@@ -101,7 +101,7 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
     )
 
 
-#: What a node's time is counted as, by its kind; a model of a judge by its label.
+#: What a node's time is counted as, by its name in the round where that is here, else by its kind.
 _STAGES = {
     "model": "train",
     "embeddings": "encode",
@@ -112,6 +112,8 @@ _STAGES = {
     "negatives_statistics": "mine",
     "verdicts": "judge",
     "cross_encoder": "judge",
+    "ranker": "train",
+    "ranker_scores": "train",
     "dataset": "judge",
     "evaluation": "evaluate",
 }
@@ -121,7 +123,7 @@ def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for node in nodes:
         time = time_of(inventory.places.root, node.label, node.key)
-        stage = _STAGES.get(node.kind, node.kind)
+        stage = _STAGES.get(node.label.rpartition("/")[2]) or _STAGES.get(node.kind, node.kind)
         seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
     return seconds
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raydr.config.refresh import RefreshConfig, RoundChanges
-from raydr.config.run import RunConfig
+from raydr.config.refresh import RefreshConfig
+from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.judging import Judged, asked_model, judge_all
 from raydr.graph.node import Node
-from raydr.graph.nodes import data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
@@ -24,6 +24,8 @@ class Round:
     number: int
     config: RunConfig
     model: Node
+    #: The cross-encoder that the model learns from, if the round trains one.
+    ranker: Node | None
     mined: Node | None
     judged: Judged
     verdicts: list[Node]
@@ -75,6 +77,8 @@ class _Arm:
     settings: RefreshConfig
     #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
     learnt_from: Node | None = None
+    #: The cross-encoder of the last round that had one.
+    last_ranker: Node | None = None
 
     def rounds(self) -> list[Round]:
         made: list[Round] = []
@@ -89,12 +93,15 @@ class _Arm:
         mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
         given = {judge: self._verdicts(run, judge, last, mined) for judge in self._judges(config, number)}
         judged = judge_all(run, given, mined, split)
-        model = self._train(run, number, last, judged)
+        taught = config.train.loss.reads_ranker_scores
+        ranker = self._ranker(run, number, judged) if taught and config.train.ranker == RANKER else None
+        model = self._train(run, number, last, judged, ranker)
         runs = {one: retrieval.search(run, model, system, one) for one in self._splits()}
         return Round(
             number,
             config,
             model,
+            ranker,
             mined,
             judged,
             list(given.values()),
@@ -108,9 +115,6 @@ class _Arm:
         of_data = self.run.config.data
         return self.settings.evaluate_splits or list(dict.fromkeys([of_data.dev_split, *of_data.test_splits]))
 
-    def _changes(self, number: int) -> RoundChanges:
-        return self.settings.rounds.get(number) or RoundChanges()
-
     def _mine(self, run: Declaring, number: int, last: Round | None) -> Node:
         """Candidates: of ``negatives.miner`` in the first round, of the model of the round before in the others."""
         split = run.config.data.train_split
@@ -122,12 +126,8 @@ class _Arm:
         return noise.mined(run, miner, ranked, split, last.number)
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
-        names = self._changes(number).judges
-        if names is None:
-            names = self.settings.judges
-        if names is None:
-            return config.judge.judges
-        return [config.judge.judge(name) for name in names]
+        names = self.settings.at(number).judges
+        return config.judge.judges if names is None else [config.judge.judge(name) for name in names]
 
     def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
         on_negatives = judge.subject == "negatives"
@@ -144,27 +144,27 @@ class _Arm:
         model = asked_model(run, judge, mined, split, retriever, candidates)
         return noise.verdicts(run, judge, split, mined if on_negatives else None, model)
 
-    def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
-        changes, settings = self._changes(number), self.settings
-        goes_on = last is not None and (changes.start or settings.start) == "last"
+    def _ranker(self, run: Declaring, number: int, judged: Judged) -> Node:
+        """The round's cross-encoder, on what its judges leave of its candidates."""
+        start = self.last_ranker if self.settings.at(number).start == "last" else None
+        settings = run.config.ranker
+        self.last_ranker = training.cross_encoder(run, settings, judged.negatives, judged.pairs, start, RANKER)
+        return self.last_ranker
+
+    def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:
+        here, then = self.settings.at(number), self.settings.at(number + 1)
+        goes_on = last is not None and here.start == "last"
+        is_gone_on_with = number < self.settings.num_rounds and then.start == "last"
         own = training.training_of(run).model_copy(
             update={
-                "with_optimizer": goes_on and (changes.optimizer or settings.optimizer) == "kept",
-                "keep_optimizer": self._keeps_optimizer(number),
+                "with_optimizer": goes_on and here.optimizer == "kept",
+                "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
             }
         )
-        return training.trained(
-            run,
-            "",
-            own,
-            judged.pairs or data.dataset(run),
-            judged.negatives,
-            last.model if last is not None and goes_on else None,
-        )
-
-    def _keeps_optimizer(self, number: int) -> bool:
-        """Whether the next round goes on with this round's optimiser."""
-        if number >= self.settings.num_rounds:
-            return False
-        changes, settings = self._changes(number + 1), self.settings
-        return (changes.start or settings.start) == "last" and (changes.optimizer or settings.optimizer) == "kept"
+        pairs, scores = judged.pairs or data.dataset(run), None
+        if run.config.train.loss.reads_ranker_scores:
+            teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
+            scores = training.ranker_scores(run, teacher, pairs, judged.negatives)
+        start = last.model if last is not None and goes_on else None
+        margins = cross_fitting.margins_of(run, own)
+        return training.trained(run, "", own, pairs, judged.negatives, start, scores, margins=margins)

@@ -107,6 +107,9 @@ class Runner:
                 info = node.make(Work(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)
+                if node.kind == "evaluation" and "/" not in node.label:
+                    # Runs are compared by their own measures, not by those of their stages; rounds have pages for it.
+                    self.tracker.log_metrics(means(made))
         seconds = time.monotonic() - started
         note_time(
             self.places.root,
@@ -138,7 +141,16 @@ def log_made(tracker: Tracker, artifact: Artifact) -> None:
     kind = artifact.manifest.identity.kind
     tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
     numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
-    tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()})
+    tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()} | means(artifact))
+
+
+def means(artifact: Artifact) -> dict[str, float]:
+    """Means of an evaluation as ``SPLIT/SYSTEM/MEASURE``; nothing of other artefacts."""
+    return {
+        f"{artifact.info['split']}/{system}/{measure}": value
+        for system, measures in artifact.info.get("means", {}).items()
+        for measure, value in measures.items()
+    }
 
 
 def read_by(nodes: Sequence[Node]) -> list[Node]:

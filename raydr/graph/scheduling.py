@@ -9,8 +9,8 @@ from raydr.graph.node import Node, Resources
 from raydr.runtime.capacity import is_on_demand
 from raydr.runtime.cluster import STEP_THREAD
 
-#: Nodes that are made at a time, at most.
-_MOST_AT_ONCE = 4
+#: Nodes that are made at a time, at most: each has a thread here.
+_MOST_AT_ONCE = 16
 
 
 def run_nodes(nodes: Sequence[Node], capacity: Resources, do: Callable[[Node], None]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from raydr.config.run import RunConfig
 from raydr.graph.declaring import Declaring
 from raydr.graph.facts import Facts
+from raydr.graph.forecast import check_confirmed, read_forecast
 from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
@@ -21,12 +22,13 @@ from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
 from raydr.stages.encoders import check_encoders
 from raydr.stages.resources import cluster_capacity
-from raydr.store.artifact import Artifact, fingerprint_of
+from raydr.store.artifact import Artifact
+from raydr.store.identity import fingerprint_of
 
 #: The resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
 #: Kinds that the workers of the section ``encode`` make, where a model is asked.
-_ENCODED = ("embeddings", "verdicts", "audit")
+_ENCODED = ("embeddings", "verdicts", "audit", "run", "ranker_scores")
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Session:
         config = self.config
         tags = {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
         tracker = self._stack.enter_context(open_run(config.tracking, config.name, self.places.root, tags))
-        tracker.log_params(config.model_dump(mode="json"))
+        tracker.log_params(config.changed_settings())
         tracker.log_text(config.to_yaml(), CONFIG_FILE)
         return tracker
 
@@ -97,7 +99,7 @@ class Session:
         if self.dry_run:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
-            Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
+            Path(path).write_text(self.config.from_anywhere().to_yaml(), encoding="utf-8")
         if any(node.asks_model and node.kind in _ENCODED for node in todo):
             check_encoders(self.config.encode)
         if todo:
@@ -111,7 +113,7 @@ class Session:
 
     def prune(self, nodes: Iterable[Node]) -> None:
         """Remove what only other nodes needed, and no name points to."""
-        named = {pointer.key for name in self.places.names() if (pointer := self.places.pointer(name)) is not None}
+        named = self.places.named_keys()
         for node in nodes:
             if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
                 self.inventory.folder(node).remove()
@@ -137,6 +139,11 @@ class Session:
             say(f"  {node.label}: {reason(self.inventory, node, names, again)}")
         if not todo:
             say("nothing to make: everything is there")
+        forecast = read_forecast(self.places.root) if todo else None
+        if forecast is not None and (known := forecast.of(todo)).stages:
+            say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
+            if not self.dry_run:
+                check_confirmed(known, self.config.plan.confirm_above)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Reads the artefacts that have names part by part; needs no Ray.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.graph.places import Places
 from raydr.noise.judges.base import judge_class
-from raydr.pages.query_story import ExplainedPassage, GivenVerdict, Provenance, QueryStory
+from raydr.pages.query_story import ExplainedPassage, QueryStory
 from raydr.store.artifact import Artifact
 
 
@@ -38,33 +39,18 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryS
     passages = Corpus(places.open("corpus", "corpus"))
     split, query = _find(data, query_id, split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
-    found: dict[str, list[Provenance]] = defaultdict(list)
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     artifacts, others = _artifacts(places, data)
     for name, row in _candidates(artifacts, data, split, query_id):
-        fields = {key: value for key, value in row.items() if key not in ("query_id", "passage_id")}
-        found[row["passage_id"]].append(Provenance(artifact=name, **fields))
+        found[row["passage_id"]].append({**row, "artifact": name})
     verdicts = _verdicts(artifacts, split, query_id)
     positive_ids = [row["passage_id"] for row in judged]
-    negative_ids = sorted(found, key=lambda one: (min(place.rank for place in found[one]), one))
+    negative_ids = sorted(found, key=lambda one: (min(place["rank"] for place in found[one]), one))
     texts = passages.texts(passages.rows_of([*positive_ids, *negative_ids]))
-    titles = dict(zip([*positive_ids, *negative_ids], texts.titles, strict=True))
-    contents = dict(zip([*positive_ids, *negative_ids], texts.texts, strict=True))
-    positives = [
-        ExplainedPassage(
-            row["passage_id"],
-            titles[row["passage_id"]],
-            contents[row["passage_id"]],
-            tuple(verdicts.get(row["passage_id"], ())),
-            relevance=row["relevance"],
-            noise=row["noise"],
-            original_passage_id=row["original_passage_id"],
-        )
-        for row in judged
-    ]
-    negatives = [
-        ExplainedPassage(one, titles[one], contents[one], tuple(verdicts.get(one, ())), tuple(found[one]))
-        for one in negative_ids
-    ]
+    shown = zip([*positive_ids, *negative_ids], texts.titles, texts.texts, strict=True)
+    explained = [ExplainedPassage(one, title, text, verdicts.get(one, ())) for one, title, text in shown]
+    positives = [replace(one, judgment=row) for one, row in zip(explained, judged, strict=False)]
+    negatives = [replace(one, provenance=found[one.passage_id]) for one in explained[len(judged) :]]
     answers = tuple(query["answers"] or ())
     return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
@@ -125,13 +111,12 @@ def _candidates(
 
 def _verdicts(
     artifacts: dict[str, list[tuple[str, Artifact]]], split: str, query_id: str
-) -> dict[str, list[GivenVerdict]]:
-    given: dict[str, list[GivenVerdict]] = defaultdict(list)
+) -> dict[str, list[dict[str, Any]]]:
+    given: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, artifact in artifacts["verdicts"]:
         score_name = judge_class(artifact.manifest.identity.config["judge"]).score_name
         for part in artifact.parts(f"verdicts/{split}"):
             table = pq.read_table(artifact.local(part), filters=[("query_id", "==", query_id)], partitioning=None)
             for row in table.to_pylist():
-                fields = {key: value for key, value in row.items() if key not in ("query_id", "passage_id")}
-                given[row["passage_id"]].append(GivenVerdict(artifact=name, score_name=score_name, **fields))
+                given[row["passage_id"]].append({**row, "artifact": name, "score_name": score_name})
     return given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from types import ModuleType
 
 from raydr.errors import RaydrError
@@ -23,14 +23,7 @@ class FaissError(RaydrError):
 
 def installed() -> list[str]:
     """The FAISS distributions that are installed, of :data:`DISTRIBUTIONS`."""
-    found = []
-    for name in DISTRIBUTIONS:
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        found.append(name)
-    return found
+    return [name for name in DISTRIBUTIONS if any(distributions(name=name))]
 
 
 def load_faiss(num_threads: int | None = None) -> ModuleType:
@@ -41,13 +34,11 @@ def load_faiss(num_threads: int | None = None) -> ModuleType:
     """
     found = installed()
     if not found:
-        raise FaissError(
-            "neither faiss-cpu nor faiss-gpu is installed: pip install 'raydr[cpu]', or 'raydr[gpu]' for CUDA"
-        )
+        raise FaissError("neither faiss-cpu nor faiss-gpu is installed: pip install faiss-cpu, or faiss-gpu for CUDA")
     if len(found) > 1:
         raise FaissError(
             "faiss-cpu and faiss-gpu are both installed and overwrite each other's files: "
-            "pip uninstall faiss-cpu faiss-gpu, then pip install 'raydr[cpu]' or 'raydr[gpu]'"
+            "pip uninstall faiss-cpu faiss-gpu, then pip install one of them"
         )
     faiss = importlib.import_module("faiss")
     if faiss.cvar.distance_compute_blas_threshold == _FAISS_DEFAULT:

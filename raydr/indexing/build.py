@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.data.embeddings import Embeddings
+from raydr.data.embeddings import Embeddings, to_column
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.factory import make_index
@@ -23,8 +23,6 @@ class ShardPlan:
     first_part: int
     #: One past the last part.
     end_part: int
-    #: Corpus row of its first passage.
-    first_row: int
     rows: int
 
 
@@ -43,8 +41,7 @@ def plan_shards(starts: NDArray[np.int64], shard_rows: int) -> list[ShardPlan]:
     for end in range(1, num_parts + 1):
         full = end < num_parts and starts[end + 1] - starts[first] > shard_rows
         if full or end == num_parts:
-            rows = int(starts[end] - starts[first])
-            plans.append(ShardPlan(len(plans), first, end, int(starts[first]), rows))
+            plans.append(ShardPlan(len(plans), first, end, int(starts[end] - starts[first])))
             first = end
     return plans
 
@@ -75,25 +72,36 @@ def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
         ConfigError: there are fewer vectors than the index needs.
     """
     index = make_index(factory, embeddings.dim)
-    sample = embeddings.take(sample_rows(len(embeddings), train_rows)).astype(np.float32)
+    sample = _sample(embeddings, train_rows).astype(np.float32)
     try:
         index.train(sample)
     except RuntimeError as error:
         reason = str(error).rsplit(": ", 1)[-1]
         raise ConfigError(
-            f"index.factory {factory!r} cannot be trained on {len(sample):,} vectors of {len(embeddings):,} "
+            f"index.factory {factory!r} cannot be trained on {len(sample):,} vectors of {embeddings.num_vectors:,} "
             f"({reason}): choose fewer cells, Flat, or auto"
         ) from error
     return index
 
 
+def _sample(embeddings: Embeddings, train_rows: int) -> NDArray[np.float16]:
+    """So many vectors, spread evenly; of several a text, from each part its share."""
+    if not embeddings.several:
+        return embeddings.take(sample_rows(len(embeddings), train_rows))
+    share = min(1.0, train_rows / max(1, embeddings.num_vectors))
+    parts = [embeddings.vectors(part) for part in range(len(embeddings.part_names))]
+    return np.concatenate([one[sample_rows(len(one), int(share * len(one)))] for one in parts])
+
+
 def fill(index: Any, embeddings: Embeddings, plan: ShardPlan) -> Any:
     """Add the passages of one shard to an empty, trained index; one part is in memory at a time."""
+    rows = 0
     for part in range(plan.first_part, plan.end_part):
         index.add(embeddings.vectors(part).astype(np.float32))
-    if index.ntotal != plan.rows:
+        rows += len(embeddings.ids(part))
+    if rows != plan.rows:
         raise DataError(
-            f"shard {plan.shard} of the index has {index.ntotal:,} passages, the manifest of the embeddings at "
+            f"shard {plan.shard} of the index has {rows:,} passages, the manifest of the embeddings at "
             f"{embeddings.artifact.folder} says {plan.rows:,}: encode again with --again"
         )
     return index
@@ -104,8 +112,19 @@ def write_index(index: Any, path: str) -> None:
     load_faiss().write_index(index, path)
 
 
+def write_sets(embeddings: Embeddings, plan: ShardPlan, path: str) -> None:
+    """Write the vectors of a shard's passages, several each, one after the other; a part is in memory at a time."""
+    schema = pa.schema([("vectors", to_column(embeddings.sets(plan.first_part)).type)])
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
+        for part in range(plan.first_part, plan.end_part):
+            file.write_batch(pa.record_batch([to_column(embeddings.sets(part))], schema=schema))
+
+
 def id_table(embeddings: Embeddings, plan: ShardPlan) -> pa.Table:
-    """The passage id of every row of a shard."""
-    chunks = [chunk for part in range(plan.first_part, plan.end_part) for chunk in embeddings.ids(part).chunks]
-    ids = pa.chunked_array(chunks, type=pa.string())
-    return pa.table({"row": pa.array(np.arange(plan.rows, dtype=np.int64)), "passage_id": ids})
+    """The passage id of every row of a shard, and the number of its vectors if there are several."""
+    parts = range(plan.first_part, plan.end_part)
+    ids = pa.chunked_array([chunk for part in parts for chunk in embeddings.ids(part).chunks], type=pa.string())
+    columns = {"row": pa.array(np.arange(plan.rows, dtype=np.int64)), "passage_id": ids}
+    if embeddings.several:
+        columns["num_vectors"] = pa.array(np.concatenate([embeddings.sets(part).lengths for part in parts]))
+    return pa.table(columns)

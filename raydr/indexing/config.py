@@ -13,10 +13,17 @@ class IndexConfig(Config):
     """Which index is built, and in how many shards."""
 
     factory: str = "auto"
-    """A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``."""
+    """A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``. Where
+    passages have several vectors, ``Flat`` and ``SQfp16`` score all passages, and an index of another kind proposes
+    candidates."""
+
+    vectors: Literal["float16", "codes"] = "float16"
+    """Where passages have several vectors and an index proposes candidates, what these are scored from: vectors in half
+    precision beside the index, or the ``codes`` that it holds itself, for example the residuals of ``IVF4096,PQ128x2``
+    in 2 bits a dimension. ``auto`` with ``codes`` is an IVF of that kind."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
-    """Passages in one shard, at most; a shard is held by one search actor."""
+    """Vectors in one shard, at most (passages, where they have one each); a shard is held by one search actor."""
 
     train_rows: int = Field(default=500_000, ge=1)
     """Vectors that centroids and codebooks are trained on, at most."""
@@ -40,6 +47,13 @@ class SearchConfig(Config):
     refine_factor: float = Field(default=4, ge=1)
     """Candidates per result that a refining index (``...,RFlat``) scores again."""
 
+    num_nearest: int = Field(default=1024, ge=1)
+    """Where passages have several vectors and an index proposes candidates: the nearest vectors looked for with each
+    vector of a query; the passages that they belong to are candidates."""
+
+    num_candidates: int = Field(default=1024, ge=1)
+    """Of these passages, those that are scored for a query, by the inner products that were found."""
+
     batch_queries: int = Field(default=1024, ge=1)
     """Queries sent to the shards at a time."""
 
@@ -53,3 +67,14 @@ class SearchConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;
     otherwise the CPU (said in the log)."""
+
+
+class RerankConfig(Config):
+    """How a run is reranked, with the workers and the arithmetic of the section ``encode``."""
+
+    depth: int = Field(default=100, ge=1)
+    """Passages of each query that are scored anew, best first; what the run has below is left out."""
+
+    model: str = "ranker"
+    """The model that scores: ``ranker``, the config's cross-encoder, another cross-encoder's name (``ranker-...``), or
+    a retriever's, by its score function."""

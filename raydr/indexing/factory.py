@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from raydr.errors import ConfigError
@@ -21,19 +22,52 @@ ROWS_PER_CELL = 39
 def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: ScoreFunction) -> tuple[str, str]:
     """The factory string of an index, and why.
 
+    Args:
+        settings: what was asked for.
+        num_rows: vectors of all passages.
+        dim: their width.
+        score: of the model.
+
     Raises:
         ConfigError: it cannot be searched with this score.
     """
-    if settings.factory == "auto":
-        if score.is_inner_product:
-            return choose_factory(num_rows, dim, settings.train_rows)
-        return "SQfp16", f"searched exactly: the score function {score.name} is no inner product"
-    if settings.factory not in EXACT and not score.is_inner_product:
+    check_factory(settings, score)
+    if settings.factory != "auto":
+        return settings.factory, "as configured"
+    if score.is_inner_product:
+        return choose_factory(num_rows, dim, settings.train_rows)
+    if score.is_largest_of_tokens:
+        if settings.vectors == "codes":
+            cells, limit = choose_cells(num_rows, settings.train_rows)
+            return f"IVF{cells},PQ{dim}x2", f"residuals of 2 bits a dimension; {cells} cells = {limit}"
+        factory, reason = choose_factory(num_rows, dim, settings.train_rows)
+        if factory not in EXACT:
+            return factory, f"proposes candidates: {reason}"
+    return "SQfp16", f"searched exactly: the score function {score.name} is no inner product"
+
+
+def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
+    """Refuse a kind of index that finds what does not have the best scores, or that has no codes to score from.
+
+    Raises:
+        ConfigError: it finds the largest inner products, and the score function is something else; or the index scores
+            all passages, and the config wants candidates to be scored from its codes.
+    """
+    factory = settings.factory
+    codes = settings.vectors == "codes" and score.passage_vectors.several
+    if codes and (factory in EXACT or not score.is_largest_of_tokens):
+        what = f"with the score function {score.name} no index proposes candidates"
+        if score.is_largest_of_tokens:
+            what = f"index.factory {factory} scores all passages"
         raise ConfigError(
-            f"index.factory {settings.factory!r} finds the largest inner products, and the score function {score.name} "
+            f"index.vectors is codes, which candidates are scored from, and {what}: set index.vectors to float16, or "
+            "take sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,PQ128x2"
+        )
+    if factory != "auto" and factory not in EXACT and not (score.is_inner_product or score.is_largest_of_tokens):
+        raise ConfigError(
+            f"index.factory {factory!r} finds the largest inner products, and the score function {score.name} "
             f"is none: set index.factory to auto, or to {' or '.join(EXACT)}, of which PyTorch looks at every passage"
         )
-    return settings.factory, "as configured"
 
 
 def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
@@ -58,11 +92,20 @@ def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
     if num_rows <= EXHAUSTIVE_ROWS:
         gib = num_rows * dim * 2 / 2**30
         return "SQfp16", f"{size}: exact, in {gib:.1f} GiB, half of Flat (the vectors are stored in fp16 anyway)"
+    cells, limit = choose_cells(num_rows, train_rows)
+    return f"IVF{cells},SQfp16", f"{size}: above {EXHAUSTIVE_ROWS:,} cells are searched, {cells} = {limit}"
+
+
+def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
+    """How many cells an IVF over so many vectors has, and what limits them.
+
+    >>> choose_cells(2_000_000, 500_000), choose_cells(10, 500_000)
+    ((5648, '4·√N'), (16, '4·√N'))
+    """
     wanted = 4 * math.sqrt(num_rows)
     trainable = train_rows / ROWS_PER_CELL
-    cells = max(16, int(min(wanted, trainable)) // 16 * 16)
     limit = "4·√N" if wanted <= trainable else f"index.train_rows {train_rows:,} / {ROWS_PER_CELL}"
-    return f"IVF{cells},SQfp16", f"{size}: above {EXHAUSTIVE_ROWS:,} cells are searched, {cells} = {limit}"
+    return max(16, int(min(wanted, trainable)) // 16 * 16), limit
 
 
 def make_index(factory: str, dim: int) -> Any:
@@ -82,6 +125,20 @@ def make_index(factory: str, dim: int) -> Any:
         ) from error
 
 
+def layers(index: Any) -> Iterator[Any]:
+    """What an index consists of, from outside in: transforms, a refining index, cells, a graph over them."""
+    faiss = load_faiss()
+    # A new name: the object behind it belongs to `index`, which must stay alive.
+    actual = faiss.downcast_index(index)
+    yield actual
+    if isinstance(actual, faiss.IndexPreTransform):
+        yield from layers(actual.index)
+    elif isinstance(actual, faiss.IndexRefine):
+        yield from layers(actual.base_index)
+    elif isinstance(actual, faiss.IndexIVF):
+        yield from layers(actual.quantizer)
+
+
 def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: float) -> None:
     """Set what this kind of index has of the search settings; the others do not concern it.
 
@@ -91,18 +148,13 @@ def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: flo
         refine_factor: Candidates per result that a refining index scores again.
     """
     faiss = load_faiss()
-    # A new name: the object behind it belongs to `index`, which must stay alive.
-    actual = faiss.downcast_index(index)
-    if isinstance(actual, faiss.IndexPreTransform):
-        configure_search(actual.index, nprobe, ef_search, refine_factor)
-    elif isinstance(actual, faiss.IndexRefine):
-        actual.k_factor = refine_factor
-        configure_search(actual.base_index, nprobe, ef_search, refine_factor)
-    elif isinstance(actual, faiss.IndexIVF):
-        actual.nprobe = min(nprobe, actual.nlist)
-        configure_search(actual.quantizer, nprobe, ef_search, refine_factor)
-    elif isinstance(actual, faiss.IndexHNSW):
-        actual.hnsw.efSearch = ef_search
+    for layer in layers(index):
+        if isinstance(layer, faiss.IndexRefine):
+            layer.k_factor = refine_factor
+        elif isinstance(layer, faiss.IndexIVF):
+            layer.nprobe = min(nprobe, layer.nlist)
+        elif isinstance(layer, faiss.IndexHNSW):
+            layer.hnsw.efSearch = ef_search
 
 
 def uses(index: Any) -> set[str]:
@@ -112,14 +164,5 @@ def uses(index: Any) -> set[str]:
     (['nprobe'], set())
     """
     faiss = load_faiss()
-    # As above, `index` owns the object.
-    actual = faiss.downcast_index(index)
-    if isinstance(actual, faiss.IndexPreTransform):
-        return uses(actual.index)
-    if isinstance(actual, faiss.IndexRefine):
-        return uses(actual.base_index) | {"refine_factor"}
-    if isinstance(actual, faiss.IndexIVF):
-        return uses(actual.quantizer) | {"nprobe"}
-    if isinstance(actual, faiss.IndexHNSW):
-        return {"ef_search"}
-    return set()
+    kinds = {"refine_factor": faiss.IndexRefine, "nprobe": faiss.IndexIVF, "ef_search": faiss.IndexHNSW}
+    return {name for layer in layers(index) for name, kind in kinds.items() if isinstance(layer, kind)}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.indexing.backend import FaissError, has_cuda, load_faiss
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.factory import EXACT, configure_search
@@ -29,12 +30,11 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
     ``top_k`` is fetched to see whether that happened, and only then more, up to :data:`TIE_LIMIT`.
 
     Args:
-        queries: Shape (N, dim).
+        queries: Shape (N, dim), or (N, M, dim) padded with zeros where a query has several vectors.
     """
     num_rows = int(index.ntotal)
     if num_rows == 0:
-        shape = (len(queries), top_k)
-        return Found(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64))
+        return _padded(Found(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)), top_k)
     width = min(top_k + 1, num_rows)
     scores, rows = index.search(queries, width)
     found = _in_order(scores, rows, top_k)
@@ -46,7 +46,7 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
         again = best(scores, rows, top_k)
         found.scores[undecided], found.rows[undecided] = again.scores, again.rows
         undecided = undecided[_undecided(scores, rows, top_k)]
-    return _pad(found, top_k)
+    return _padded(found, top_k)
 
 
 def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Found:
@@ -66,12 +66,10 @@ def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int)
     return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
 
 
-def _pad(found: Found, top_k: int) -> Found:
-    missing = top_k - found.top_k
-    if missing <= 0:
-        return found
-    scores = np.pad(found.scores, ((0, 0), (0, missing)), constant_values=-np.inf)
-    return Found(scores, np.pad(found.rows, ((0, 0), (0, missing)), constant_values=-1))
+def _padded(found: Found, top_k: int) -> Found:
+    missing = ((0, 0), (0, max(top_k - found.top_k, 0)))
+    scores = np.pad(found.scores, missing, constant_values=-np.inf)
+    return Found(scores, np.pad(found.rows, missing, constant_values=-1))
 
 
 class ShardSearcher:
@@ -101,16 +99,38 @@ class ShardSearcher:
         if device == "cuda":
             if has_cuda() and faiss.get_num_gpus() < 1:
                 raise FaissError("search.device is cuda, but FAISS sees no GPU here: set search.device=cpu")
-            if not has_cuda() and index.factory not in EXACT:
+            if not has_cuda() and index.factory not in EXACT and not index.several:
                 raise FaissError(
                     f"search.device is cuda, but the installed FAISS has none, and PyTorch searches {', '.join(EXACT)} "
-                    f"only, not {index.factory}: pip install 'raydr[gpu]', or set search.device=cpu"
+                    f"only, not {index.factory}: pip install faiss-gpu in place of faiss-cpu, or set search.device=cpu"
                 )
             self._gpu = faiss.StandardGpuResources() if has_cuda() and self._score.is_inner_product else None
         self._num_threads = num_threads
         self._threads = ThreadPoolExecutor(num_threads, initializer=faiss.omp_set_num_threads, initargs=(1,))
         self._first_rows = [int(index.starts[shard]) for shard in shards]
-        self._indexes = [self._prepare(index.load(shard), config) for shard in shards]
+        self._indexes = [
+            self._prepare_sets(index, shard, config) if index.several else self._prepare(index.load(shard), config)
+            for shard in shards
+        ]
+
+    def _prepare_sets(self, index: IndexShards, shard: int, config: SearchConfig) -> Any:
+        """Of passages with several vectors; an index that proposes candidates is searched on the CPU."""
+        from raydr.indexing.candidates import CandidateSearch
+        from raydr.indexing.torch_sets import TorchSets
+        from raydr.indexing.vector_stores import CodedVectors, HalfVectors, VectorStore
+
+        lengths_N = index.num_vectors(shard)
+        if index.factory in EXACT:
+            return TorchSets(lengths_N, HalfVectors(index.load_sets(shard), self._device), self._score)
+        loaded = index.load(shard)
+        configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
+        vectors: VectorStore = (
+            CodedVectors(loaded, self._device)
+            if index.scored_from_codes
+            else HalfVectors(index.load_sets(shard), self._device)
+        )
+        passages = TorchSets(lengths_N, vectors, self._score)
+        return CandidateSearch(loaded, passages, config.num_nearest, config.num_candidates)
 
     def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
@@ -123,13 +143,14 @@ class ShardSearcher:
             return TorchFlat(loaded, self._score, self._device)
         return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
 
-    def search(self, vectors: NDArray[np.floating[Any]], top_k: int) -> Found:
+    def search(self, vectors: NDArray[np.floating[Any]] | Encodings, top_k: int) -> Found:
         """The best passages of these shards for each query; rows are rows of the corpus.
 
         Args:
-            vectors: Query vectors, shape (N, dim), any float type.
+            vectors: Query vectors, shape (N, dim), any float type; or several each.
         """
-        queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        padded = vectors.padded() if isinstance(vectors, VectorSets) else vectors
+        queries = np.ascontiguousarray(padded, dtype=np.float32)
         share = math.ceil(len(queries) / self._num_threads)
         if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
             # Other libraries in the process change the number of OpenMP threads.

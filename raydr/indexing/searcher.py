@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.data.vector_sets import Encodings
 from raydr.errors import ConfigError, FingerprintError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.search import ShardSearcher
@@ -18,10 +19,10 @@ from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import InferenceEncoder
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store.verified import verified_folder
 
-#: Query texts to vectors, shape (N, dim).
-EncodeQueries = Callable[[list[str]], NDArray[np.float16]]
+#: Query texts to their vectors.
+EncodeQueries = Callable[[list[str]], Encodings]
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,12 @@ class Searcher:
 
     Args:
         encode: Makes vectors of query texts.
-        num_threads: Threads of FAISS; all CPUs if None.
 
     Raises:
         FingerprintError: the index was not made from this corpus.
     """
 
-    def __init__(
-        self,
-        index: IndexShards,
-        corpus: Corpus,
-        encode: EncodeQueries,
-        config: SearchConfig | None = None,
-        num_threads: int | None = None,
-    ) -> None:
+    def __init__(self, index: IndexShards, corpus: Corpus, encode: EncodeQueries, config: SearchConfig) -> None:
         if index.corpus_fingerprint != corpus.fingerprint:
             raise FingerprintError(
                 f"the index at {index.artifact.folder} was made from corpus {index.corpus_fingerprint}, the corpus at "
@@ -65,34 +58,29 @@ class Searcher:
         self._index = index
         self._corpus = corpus
         self._encode = encode
-        self._config = config or SearchConfig()
-        threads = num_threads or os.cpu_count() or 1
-        device = "cuda" if self._config.device == "cuda" else "cpu"
-        self._shards = ShardSearcher(index, range(index.num_shards), self._config, threads, device)
+        self._top_k = config.top_k
+        device = "cuda" if config.device == "cuda" else "cpu"
+        self._shards = ShardSearcher(index, range(index.num_shards), config, os.cpu_count() or 1, device)
 
     @classmethod
-    def open(
-        cls,
-        index: str | Folder,
-        corpus: str | Folder,
-        model: str | Folder,
-        config: SearchConfig | None = None,
-        num_threads: int | None = None,
-    ) -> Searcher:
-        """Open the three artefacts; queries are encoded on the CPU in float32.
+    def open(cls, index: Artifact, corpus: Artifact, model: Artifact, config: SearchConfig) -> Searcher:
+        """With the model as the encoder of the queries, on the CPU in float32.
 
         Raises:
             FingerprintError: the index was not made with this model, or not from this corpus.
+            ArtifactError: a file was changed after it was written.
         """
-        opened = IndexShards.open(index)
-        saved = Artifact.open(model, "model")
-        if saved.fingerprint != opened.model_fingerprint:
+        opened = IndexShards(index)
+        if model.fingerprint != opened.model_fingerprint:
             raise FingerprintError(
-                f"the passages of the index at {opened.artifact.folder} were encoded by model "
-                f"{opened.model_fingerprint}, the model at {saved.folder} is {saved.fingerprint}: use the index's own "
-                "model, or encode and index the passages again"
+                f"the passages of the index at {index.folder} were encoded by model {opened.model_fingerprint}, the "
+                f"model at {model.folder} is {model.fingerprint}: use the index's own model, or encode and index the "
+                "passages again"
             )
-        return cls(opened, Corpus.open(corpus), query_encoder(saved, num_threads), config, num_threads)
+        path = verified_folder(model)
+        tokenize = load_tokenizer(path, "query")
+        encoder = InferenceEncoder(path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"])
+        return cls(opened, Corpus(corpus), lambda texts: encoder.encode(tokenize(None, texts)), config)
 
     def search(self, texts: Sequence[str], top_k: int | None = None) -> list[list[Hit]]:
         """The best passages for each text, best first.
@@ -108,7 +96,7 @@ class Searcher:
             raise ConfigError(f"query {empty[0] + 1} of {len(texts)} is empty: give some text to search for")
         if not texts:
             return []
-        found = self._shards.search(self._encode(list(texts)), top_k or self._config.top_k)
+        found = self._shards.search(self._encode(list(texts)), top_k or self._top_k)
         return [self._hits(rows[rows >= 0], scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
 
     def _hits(self, rows: NDArray[np.int64], scores: NDArray[np.float32]) -> list[Hit]:
@@ -118,13 +106,3 @@ class Searcher:
             Hit(at + 1, passage_id, title, text, float(scores[at]))
             for at, (passage_id, title, text) in enumerate(zip(ids, texts.titles, texts.texts, strict=True))
         ]
-
-
-def query_encoder(model: Artifact, num_threads: int | None = None) -> EncodeQueries:
-    """The query side of a saved model as a function from texts to vectors, on the CPU in float32."""
-    path = model.folder.localize_all()
-    tokenize = load_tokenizer(path, "query")
-    encoder = InferenceEncoder(
-        path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"], num_threads=num_threads
-    )
-    return lambda texts: encoder.encode(tokenize(None, texts))

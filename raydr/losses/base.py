@@ -9,10 +9,11 @@ dropped for a query are excluded for it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
+from raydr.errors import ConfigError
 
 # Configs name losses, and reading a config must not take the seconds that importing PyTorch does.
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ class Candidates:
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
         log_draw_prob_QC: float32, log q(passage | query) with which a hard negative was drawn, or None.
         teacher_scores_QC: float32, the same scores under the EMA teacher, without gradient, or None.
-        clean_Q: bool, False where the noise detector flagged the training pair, or None (all clean).
+        ranker_scores_QC: float32, a ranker's scores of the positive and of the query's own hard negatives, NaN where
+            there is none, or None.
+        clean_Q: float32, ŷ: 0 where the noise detector flagged the training pair and 1 elsewhere, or the probability
+            that it is clean; None: all are clean.
     """
 
     scores_QC: Tensor
@@ -41,6 +45,7 @@ class Candidates:
     log_weight_QC: Tensor | None = None
     log_draw_prob_QC: Tensor | None = None
     teacher_scores_QC: Tensor | None = None
+    ranker_scores_QC: Tensor | None = None
     clean_Q: Tensor | None = None
 
     def logits_QC(self) -> Tensor:
@@ -75,6 +80,9 @@ class Loss(Component):
     reads_draw_probabilities: ClassVar[bool] = False
     """True if the loss reads ``log_draw_prob_QC``, which only some samplers can tell."""
 
+    reads_ranker_scores: ClassVar[bool] = False
+    """True if the loss reads ``ranker_scores_QC``: a ranker is asked about all candidates before training."""
+
     @property
     def needs_teacher(self) -> bool:
         """Whether the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher."""
@@ -107,3 +115,21 @@ def log_softmax_QC(logits_QC: Tensor) -> Tensor:
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
     """The value at each query's positive, shape (Q,)."""
     return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)
+
+
+def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Candidates, Candidates]:
+    """The candidates that a ranker has scored, all others excluded: by the student's scores, and by the ranker's.
+
+    Args:
+        candidates: the step's scores.
+        temperature: divisor of the ranker's scores.
+
+    Raises:
+        ConfigError: there are no scores of a ranker.
+    """
+    if candidates.ranker_scores_QC is None:
+        raise ConfigError("a loss that learns from a ranker got none of its scores: score the candidates first")
+    unknown_QC = candidates.ranker_scores_QC.isnan()
+    student = replace(candidates, excluded_QC=candidates.excluded_QC | unknown_QC)
+    ranker_scores_QC = candidates.ranker_scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature
+    return student, replace(student, scores_QC=ranker_scores_QC)

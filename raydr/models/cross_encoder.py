@@ -1,9 +1,9 @@
-"""A cross-encoder: query and passage in one input, one probability of relevance."""
+"""A cross-encoder: query and passage in one input, one number for relevance, its log-odds."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,18 +12,19 @@ from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
 from raydr.errors import ModelError
-from raydr.models.attention import choose_attention
+from raydr.models.backbone import check_length, choose_attention
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.pair_scoring import FloatArray, IntArray
-from raydr.models.positions import check_length
 from raydr.models.precision import torch_dtype
 from raydr.models.threads import torch_threads
-from raydr.models.tokens import Tokens
+from raydr.models.tokens import Tokenizer, Tokens, join_titles
 
 #: The file beside a saved cross-encoder that holds its :class:`CrossEncoderConfig`.
 CROSS_ENCODER_FILE = "raydr-cross-encoder.json"
+#: What ``sentence_transformers.CrossEncoder.predict`` makes of the log-odds, by what it is to give.
+_ACTIVATIONS = {"probability": "torch.nn.modules.activation.Sigmoid", "log_odds": "torch.nn.modules.linear.Identity"}
 
 
 class CrossEncoder(nn.Module):
@@ -37,13 +38,20 @@ class CrossEncoder(nn.Module):
         self.uses_token_types = int(getattr(classifier.config, "type_vocab_size", 0) or 0) > 1
 
     @classmethod
-    def from_config(cls, config: CrossEncoderConfig, seed: int = 0, must_be_trained: bool = False) -> CrossEncoder:
+    def from_config(
+        cls,
+        config: CrossEncoderConfig,
+        seed: int = 0,
+        must_be_trained: bool = False,
+        section: str = "judge.classifier",
+    ) -> CrossEncoder:
         """Load the checkpoint; a classifier that it does not have is drawn from ``seed``.
 
         Args:
             config: the model.
             seed: of new weights.
             must_be_trained: refuse a checkpoint without a classifier of its own.
+            section: where its settings stand, for messages.
 
         Raises:
             ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
@@ -61,7 +69,7 @@ class CrossEncoder(nn.Module):
             trained = any("SequenceClassification" in name for name in found.architectures or [])
             if must_be_trained and not trained:
                 raise ModelError(
-                    f"judge.classifier.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
+                    f"{section}.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
                     f"{', '.join(found.architectures or ['model of unknown kind'])} without a classifier: "
                     "give a cross-encoder, or train one with num_epochs of at least 1"
                 )
@@ -83,7 +91,7 @@ class CrossEncoder(nn.Module):
                 f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected "
                 "one output, or two (irrelevant, relevant)"
             )
-        check_length(classifier, config.max_length, "judge.classifier.model.max_length", config.checkpoint)
+        check_length(classifier, config.max_length, f"{section}.model.max_length", config.checkpoint)
         return cls(classifier, config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
@@ -92,8 +100,20 @@ class CrossEncoder(nn.Module):
         logits: Tensor = self.classifier(input_ids=input_ids, attention_mask=attention_mask, **extra).logits.float()
         return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
-    def save(self, folder: str | Path, tokenizer: PairTokenizer) -> None:
-        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``."""
+    def save(
+        self,
+        folder: str | Path,
+        tokenizer: PairTokenizer,
+        predicts: Literal["probability", "log_odds"] = "probability",
+    ) -> None:
+        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``.
+
+        Args:
+            folder: where.
+            tokenizer: of the model.
+            predicts: what that class's ``predict`` gives, where the model has one output.
+        """
+        self.classifier.config.sentence_transformers = {"activation_fn": _ACTIVATIONS[predicts]}
         self.classifier.save_pretrained(folder)
         tokenizer.tokenizer.model_max_length = self.config.max_length
         tokenizer.tokenizer.save_pretrained(folder)
@@ -118,57 +138,36 @@ def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
     return config.model_copy(update={"checkpoint": str(folder)})
 
 
-class PairTokenizer:
+class PairTokenizer(Tokenizer):
     """Turns (query, title, text) into one input: [CLS] query [SEP] title text [SEP]."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
-        from transformers import AutoTokenizer
-
+        super().__init__(resolve_checkpoint(config.checkpoint), config.trust_remote_code)
         self.config = config
-        self.tokenizer = AutoTokenizer.from_pretrained(
-            resolve_checkpoint(config.checkpoint), trust_remote_code=config.trust_remote_code
-        )
-        if self.tokenizer.pad_token_id is None:
-            raise ModelError(f"the tokenizer of {config.checkpoint} has no padding token; raydr needs one")
-
-    @property
-    def pad_id(self) -> int:
-        return int(self.tokenizer.pad_token_id)
 
     def __call__(self, queries: list[str], titles: list[str], texts: list[str]) -> Tokens:
         """Tokenise pairs; the longer of the two texts of a pair is cut until both fit."""
         if not queries:
-            empty = np.zeros(0, np.int32)
-            return Tokens(empty, np.zeros(1, np.int64), empty)
-        separator = self.config.title_separator
-        passages = [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+            return Tokens.none()
+        passages = join_titles(titles, texts, self.config.title_separator)
         # Some tokenizers leave the segments out although the model knows them: it was trained without, then.
         has_types = "token_type_ids" in self.tokenizer.model_input_names
-        encoded = self.tokenizer(
-            queries,
-            passages,
-            truncation="longest_first",
-            max_length=self.config.max_length,
-            padding=False,
-            return_attention_mask=False,
-            return_token_type_ids=has_types,
-        )
-        return Tokens.of(encoded)
+        return self.encode(queries, passages, "longest_first", self.config.max_length, has_types)
 
 
 @torch.inference_mode()
-def probabilities(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float64]:
-    """Probability of relevance of N tokenised pairs, shape (N,); batched by length within the token budget."""
+def log_odds(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float64]:
+    """Log-odds of relevance of N tokenised pairs, shape (N,); batched by length within the token budget."""
     device = next(model.parameters()).device
-    probability_N = np.zeros(tokens.num_rows, dtype=np.float64)
+    log_odds_N = np.zeros(tokens.num_rows, dtype=np.float64)
     for rows, batch in padded_batches(tokens, token_budget, pad_id):
-        log_odds = model(**{key: value.to(device) for key, value in batch.items()})
-        probability_N[rows] = torch.sigmoid(log_odds.double()).cpu().numpy()
-    return probability_N
+        found = model(**{key: value.to(device) for key, value in batch.items()})
+        log_odds_N[rows] = found.double().cpu().numpy()
+    return log_odds_N
 
 
 class CrossEncoderScorer:
-    """Probabilities of relevance by a saved cross-encoder; arguments as of
+    """Log-odds of relevance by a saved cross-encoder; arguments as of
     :class:`raydr.models.pair_scoring.DualEncoderScorer`."""
 
     def __init__(
@@ -188,4 +187,12 @@ class CrossEncoderScorer:
             [passages.texts[at] for at in passage_P],
         )
         with torch_threads(self.num_threads):
-            return probabilities(self.model, tokens, self.token_budget, self.tokenizer.pad_id)
+            return log_odds(self.model, tokens, self.token_budget, self.tokenizer.pad_id)
+
+
+class ProbabilityScorer(CrossEncoderScorer):
+    """The same as probabilities, for judges, whose thresholds are such."""
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        log_odds_P = torch.from_numpy(super().score(queries, passages, query_P, passage_P))
+        return np.asarray(torch.sigmoid(log_odds_P).numpy())

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import ModelError
+from raydr.models.backbone import check_length, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups
-from raydr.models.checkpoint import MODEL_FILE, resolve_checkpoint
-from raydr.models.config import ModelConfig, Side
-from raydr.models.positions import check_length
+from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.checkpoint_settings import MODEL_FILE
+from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.saved_tower import load_heads, read_weights, save_tower
 from raydr.models.tokens import TextTokenizer
-from raydr.models.tower import Tower, shape_backbone
-
-SIDES: tuple[Side, Side] = ("query", "passage")
+from raydr.models.tower import POOLER, Tower
 
 
 class DualEncoder(nn.Module):
     """Encodes queries and passages; scores are scale · similarity of their vectors.
 
     A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``; each opens with
-    ``SentenceTransformer(folder)`` and gives the same vectors for the same text.
+    ``SentenceTransformer(folder)``, or with ``MultiVectorEncoder(folder)`` and PyLate where all tokens have vectors,
+    and gives the same vectors for the same text (docs/scores.md says what a score function with others is saved as).
     """
 
     def __init__(self, config: ModelConfig, towers: dict[str, Tower]) -> None:
@@ -66,8 +65,8 @@ class DualEncoder(nn.Module):
             return cls(
                 config,
                 {
-                    "query": Tower.from_checkpoint(config.checkpoint, config),
-                    "passage": Tower.from_checkpoint(passage, config),
+                    "query": Tower.from_checkpoint(config.checkpoint, config, ["query"]),
+                    "passage": Tower.from_checkpoint(passage, config, ["passage"]),
                 },
             )
 
@@ -81,8 +80,14 @@ class DualEncoder(nn.Module):
         return tower
 
     def forward(self, queries: PaddedGroups, passages: PaddedGroups) -> tuple[Tensor, Tensor]:
-        """Vectors of the queries (Q, D) and of the passages (P, D), in one call as DDP needs it."""
-        return self.tower("query").encode_groups(queries), self.tower("passage").encode_groups(passages)
+        """Vectors of the queries (Q, D) and of the passages (P, D), in one call as DDP needs it.
+
+        Where the score function reads several of a text they are (Q, M, D), padded with zeros.
+        """
+        return (
+            self.tower("query").encode_groups(queries, "query"),
+            self.tower("passage").encode_groups(passages, "passage"),
+        )
 
     def save(self, folder: str | Path, tokenizers: dict[Side, TextTokenizer]) -> None:
         """Write weights (safetensors), tokenizers and config."""
@@ -90,7 +95,7 @@ class DualEncoder(nn.Module):
         root.mkdir(parents=True, exist_ok=True)
         sides: dict[str, Side] = {"": "passage"} if "shared" in self.towers else {side: side for side in SIDES}
         for name, side in sides.items():
-            _save_tower(root / name, self.tower(side), self.config, tokenizers[side], side)
+            save_tower(root / name, self.tower(side), self.config, tokenizers[side], side)
         (root / MODEL_FILE).write_text(self.config.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -98,7 +103,7 @@ class DualEncoder(nn.Module):
         """Open a model written by :meth:`save`.
 
         Raises:
-            ModelError: the folder does not hold one.
+            ModelError: the folder does not hold one, or a file of it is damaged.
         """
         config = read_config(folder)
         return cls(config, _load_towers(folder, config))
@@ -144,15 +149,14 @@ def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None
     place = tower_folder(folder, side)
     extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     backbone_config = AutoConfig.from_pretrained(place, **extra)
-    backbone = AutoModel.from_config(backbone_config, dtype=torch.float32, **extra)
-    if getattr(backbone, "pooler", None) is not None:
-        backbone.pooler = None
-    backbone.load_state_dict(load_file(place / "model.safetensors"))
+    backbone = without_pooler(AutoModel.from_config(backbone_config, dtype=torch.float32, **extra))
+    weights = read_weights(place / "model.safetensors")
+    unused = {key: weights.pop(key) for key in list(weights) if key.startswith(POOLER)}
+    backbone.load_state_dict(weights)
     shape_backbone(backbone, config, str(place))
-    tower = Tower(backbone, config)
-    if tower.projection is not None:
-        weights = load_file(place / "2_Dense" / "model.safetensors")
-        tower.projection.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
+    tower = Tower(backbone, config, SIDES if config.towers == "shared" else [side])
+    tower.unused = unused
+    load_heads(tower, place)
     return tower
 
 
@@ -177,72 +181,15 @@ def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
             f"model.checkpoint {asked.checkpoint} is a raydr model, which has its passage tower with it: unset "
             "model.passage_checkpoint"
         )
-    for field in ("towers", "projection"):
-        if getattr(saved, field) != getattr(asked, field):
+    weights = {"towers": lambda one: one.towers, "projection": lambda one: one.projected_dim, "codes": _codes}
+    for name, of in weights.items():
+        if of(saved) != of(asked):
             raise ModelError(
-                f"model.checkpoint {asked.checkpoint} was saved with {field}={getattr(saved, field)!r}, "
-                f"the config asks for {getattr(asked, field)!r}"
+                f"model.checkpoint {asked.checkpoint} was saved with {name}={of(saved)!r}, the config asks for "
+                f"{of(asked)!r}"
             )
 
 
-def _save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTokenizer, side: Side) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    tower.backbone.config.save_pretrained(place)  # type: ignore[union-attr, operator]
-    weights = {key: value.detach().float().cpu().contiguous() for key, value in tower.backbone.state_dict().items()}
-    save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
-    tokenizer.tokenizer.save_pretrained(place)
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    hidden = int(tower.backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
-    _write(
-        place / "1_Pooling" / "config.json",
-        {
-            "word_embedding_dimension": hidden,
-            "pooling_mode_cls_token": config.pooling == "cls",
-            "pooling_mode_mean_tokens": config.pooling == "mean",
-            "include_prompt": True,
-        },
-    )
-    if tower.projection is not None:
-        modules.append(("2_Dense", "Dense"))
-        _write(
-            place / "2_Dense" / "config.json",
-            {
-                "in_features": hidden,
-                "out_features": tower.dim,
-                "bias": True,
-                "activation_function": "torch.nn.modules.linear.Identity",
-            },
-        )
-        weights = {
-            f"linear.{key}": value.detach().float().cpu() for key, value in tower.projection.state_dict().items()
-        }
-        save_file(weights, place / "2_Dense" / "model.safetensors", metadata={"format": "pt"})
-    if tower.normalize:
-        modules.append((f"{len(modules)}_Normalize", "Normalize"))
-        (place / modules[-1][0]).mkdir(exist_ok=True)
-    _write(
-        place / "modules.json",
-        [
-            {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for at, (path, kind) in enumerate(modules)
-        ],
-    )
-    longest = (
-        max(config.query.max_length, config.passage.max_length)
-        if config.towers == "shared"
-        else (config.side(side).max_length)
-    )
-    _write(place / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-    _write(
-        place / "config_sentence_transformers.json",
-        {
-            "prompts": {"query": config.query.prefix, "passage": config.passage.prefix},
-            "default_prompt_name": side if config.towers == "two" and config.side(side).prefix else None,
-            "similarity_fn_name": config.similarity,
-        },
-    )
-
-
-def _write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+def _codes(config: ModelConfig) -> dict[str, int]:
+    """How many learnt codes each side has."""
+    return {side: config.vectors(side).num for side in SIDES if config.vectors(side).kind == "codes"}

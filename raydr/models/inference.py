@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ModelError
 from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
@@ -22,47 +23,51 @@ from raydr.models.threads import torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 
+#: Rows of some texts, and their encodings on the encoder's device.
+_Encoded = Iterator[tuple[NDArray[np.int64], torch.Tensor]]
+
 
 @torch.inference_mode()
-def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float32]:
-    """Vectors (N, dim) of N texts, rows in the order given.
+def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: Side) -> NDArray[np.float32]:
+    """Vectors of N texts, rows in the order given: (N, dim), or (N, M, dim) padded with zeros, of several a text.
 
     Texts are batched by length within the token budget; the tower must be in eval mode.
     """
+    shape: tuple[int, ...] = (tokens.num_rows, tower.dim)
+    kept = tower.reduction(side).vectors
+    if kept.several:
+        shape = (tokens.num_rows, kept.most(int(tokens.lengths.max(initial=0))), tower.dim)
+    vectors = np.zeros(shape, dtype=np.float32)
+    for rows, found in _one_behind(_padded(tower, tokens, token_budget, pad_id, side)):
+        if kept.several:
+            vectors[rows, : found.shape[1]] = found
+        else:
+            vectors[rows] = found
+    return vectors
+
+
+def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: Side) -> _Encoded:
     device = next(tower.parameters()).device
-    batches = padded_batches(tokens, token_budget, pad_id)
-    return _collect(
-        tokens.num_rows,
-        tower.dim,
-        ((rows, tower(**{key: move(value, device) for key, value in batch.items()})) for rows, batch in batches),
-    )
+    for rows, batch in padded_batches(tokens, token_budget, pad_id):
+        yield rows, tower(**{key: move(value, device) for key, value in batch.items()}, side=side)
 
 
-@torch.inference_mode()
-def encode_packed_tokens(tower: Tower, tokens: Tokens, token_budget: int, first_position: int) -> NDArray[np.float32]:
-    """What :func:`encode_tokens` gives, from batches without padding."""
+def _packed(tower: Tower, tokens: Tokens, token_budget: int, first_position: int, side: Side) -> _Encoded:
     device = next(tower.parameters()).device
-    packs = plan_packs(tokens.lengths, token_budget)
-    return _collect(
-        tokens.num_rows,
-        tower.dim,
-        ((rows, tower.encode_packed(pack(tokens, rows, first_position).to(device))) for rows in packs),
-    )
+    for rows in plan_packs(tokens.lengths, token_budget):
+        yield rows, tower.encode_packed(pack(tokens, rows, first_position).to(device), side)
 
 
-def _collect(num_rows: int, dim: int, batches: Iterable[tuple[NDArray[np.int64], torch.Tensor]]) -> NDArray[np.float32]:
-    """The vectors of all batches, each at its rows."""
-    vectors_ND = np.zeros((num_rows, dim), dtype=np.float32)
+def _one_behind(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """The encodings in memory: the copy of a finished batch overlaps with the computation of the next."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
     for batch in batches:
         pending.append(batch)
-        # One batch behind: the copy of a finished batch overlaps with the computation of the next.
         if len(pending) > 1:
             rows, vectors = pending.pop(0)
-            vectors_ND[rows] = vectors.float().cpu().numpy()
+            yield rows, vectors.float().cpu().numpy()
     for rows, vectors in pending:
-        vectors_ND[rows] = vectors.float().cpu().numpy()
-    return vectors_ND
+        yield rows, vectors.float().cpu().numpy()
 
 
 def compile_backbone(tower: Tower) -> None:
@@ -99,6 +104,7 @@ class InferenceEncoder:
     ) -> None:
         self.num_threads = num_threads
         self.token_budget = token_budget
+        self.side: Side = side
         self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
@@ -108,11 +114,29 @@ class InferenceEncoder:
         elif batching == "compiled":
             compile_backbone(self.tower)
 
-    def encode(self, tokens: Tokens) -> NDArray[np.float16]:
-        """Vectors (N, dim) in float16, rows in the order given, unit length if the similarity is cosine."""
+    @torch.inference_mode()
+    def encode(self, tokens: Tokens) -> Encodings:
+        """Vectors in float16, rows in the order given, unit length if the similarity is cosine.
+
+        An array (N, dim) of one vector a text; of several, what is there of each.
+        """
         with torch_threads(self.num_threads):
             if self.first_position is not None:
-                vectors_ND = encode_packed_tokens(self.tower, tokens, self.token_budget, self.first_position)
+                batches = _packed(self.tower, tokens, self.token_budget, self.first_position, self.side)
             else:
-                vectors_ND = encode_tokens(self.tower, tokens, self.token_budget, self.pad_id)
-        return vectors_ND.astype(np.float16)
+                batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
+            if self.tower.reduction(self.side).vectors.several:
+                return _as_sets(tokens.num_rows, self.dim, _one_behind(batches))
+            vectors_ND = np.zeros((tokens.num_rows, self.dim), dtype=np.float16)
+            for rows, found in _one_behind(batches):
+                vectors_ND[rows] = found.astype(np.float16)
+            return vectors_ND
+
+
+def _as_sets(num_rows: int, dim: int, batches: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> VectorSets:
+    """The vectors of all batches, each text at its row."""
+    found = [(rows, VectorSets.of_padded(padded)) for rows, padded in batches]
+    if not found:
+        return VectorSets(np.zeros((0, dim), dtype=np.float16), np.zeros(1, dtype=np.int64))
+    order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
+    return VectorSets.join([sets for _, sets in found]).take(order)

@@ -20,8 +20,9 @@ from raydr.models.threads import torch_threads
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Pairs whose vectors are multiplied at once: the copies of their vectors stay small.
+#: Pairs whose vectors are multiplied at once, at most, and the numbers of one side's: their copies stay small.
 _CHUNK = 8192
+_CHUNK_FLOATS = 1 << 24
 
 
 class PairScorer(Protocol):
@@ -41,8 +42,10 @@ def pair_similarities(
     """Similarities of P pairs of rows, shape (P,)."""
     queries, passages = torch.from_numpy(query_QD), torch.from_numpy(passage_ND)
     scores_P = np.empty(len(query_P), dtype=np.float64)
-    for start in range(0, len(query_P), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
+    largest = max((one[0].numel() for one in (queries, passages) if len(one)), default=1)
+    step = min(_CHUNK, max(1, _CHUNK_FLOATS // max(1, largest)))
+    for start in range(0, len(query_P), step):
+        chunk = slice(start, start + step)
         scores_P[chunk] = score.pairs(queries[query_P[chunk]], passages[passage_P[chunk]]).numpy()
     return scores_P
 
@@ -81,7 +84,8 @@ class DualEncoderScorer:
         )
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape (N, D)."""
+        """Vectors of texts, shape (N, D), or (N, M, D) padded with zeros where there are several a text."""
         tokenizer = self.tokenizers[side]
         with torch_threads(self.num_threads):
-            return encode_tokens(self.towers[side], tokenizer(titles, texts), self.token_budget, tokenizer.pad_id)
+            tokens = tokenizer(titles, texts)
+            return encode_tokens(self.towers[side], tokens, self.token_budget, tokenizer.pad_id, side)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.errors import ModelError
+from raydr.errors import ModelError, first_line
 from raydr.models.config import ModelConfig, Side
 
 
@@ -42,6 +42,12 @@ class Tokens:
             type_starts = np.fromiter(starts, dtype=np.int32, count=len(rows))
         truncated = sum(bool(encoding.overflowing) for encoding in encoded.encodings or [])
         return cls(ids, offsets, type_starts, truncated)
+
+    @classmethod
+    def none(cls) -> Tokens:
+        """Of no texts."""
+        empty = np.zeros(0, np.int32)
+        return cls(empty, np.zeros(1, np.int64), empty)
 
     @property
     def num_rows(self) -> int:
@@ -76,63 +82,81 @@ class Tokens:
         )
 
 
-class TextTokenizer:
-    """Turns titles and texts into tokens exactly as one side of a model wants them.
+class Tokenizer:
+    """A checkpoint's own tokenizer, which must be a fast one.
 
-    The prefix, the maximum length and the way title and text become one input come from the model's config,
-    which is stored with it, so that training, encoding and searching cannot differ.
+    Args:
+        name: its folder, or a hub name.
+        trust_remote_code: whether code of the checkpoint may run.
+
+    Raises:
+        ModelError: it cannot be loaded, or cannot pad.
     """
 
-    def __init__(self, folder: str | Path, config: ModelConfig, side: Side) -> None:
-        """
-        Args:
-            folder: the tokenizer's folder, or a hub name.
-            config: the model's config.
-            side: queries or passages.
-        """
+    def __init__(self, name: str | Path, trust_remote_code: bool) -> None:
         from transformers import AutoTokenizer
 
-        self.tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=config.trust_remote_code)
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=trust_remote_code)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot load the tokenizer of {name}: {first_line(error)}") from None
         if self.tokenizer.pad_token_id is None:
-            raise ModelError(f"the tokenizer of {folder} has no padding token; raydr needs one")
-        self.config = config
-        self.side = config.side(side)
+            raise ModelError(f"the tokenizer of {name} has no padding token; raydr needs one")
 
     @property
     def pad_id(self) -> int:
         return int(self.tokenizer.pad_token_id)
 
+    def encode(
+        self, first: list[str], second: list[str] | None, truncation: str | bool, max_length: int, with_types: bool
+    ) -> Tokens:
+        """Texts, or pairs of them, cut in one of Transformers' ways to ``max_length`` tokens; counts those cut."""
+        encoded = self.tokenizer(
+            first, second, truncation=truncation, max_length=max_length, padding=False, return_attention_mask=False,
+            return_token_type_ids=with_types,
+        )  # fmt: skip
+        return Tokens.of(encoded)
+
+
+def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str]:
+    """Titles before their texts; a text without a title is left alone.
+
+    >>> join_titles(["Bern", ""], ["A city.", "A text."], ": ")
+    ['Bern: A city.', 'A text.']
+    """
+    return [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+
+
+class TextTokenizer(Tokenizer):
+    """Turns titles and texts into tokens exactly as one side of a model wants them.
+
+    The prefix, the maximum length and the way title and text become one input come from the model's config,
+    which is stored with it, so that training, encoding and searching cannot differ.
+
+    Args:
+        folder: the tokenizer's folder, or a hub name.
+        config: the model's config.
+        side: queries or passages.
+    """
+
+    def __init__(self, folder: str | Path, config: ModelConfig, side: Side) -> None:
+        super().__init__(folder, config.trust_remote_code)
+        self.config = config
+        self.side = config.side(side)
+
     def __call__(self, titles: list[str] | None, texts: list[str]) -> Tokens:
         """Tokenise; longer texts are cut at the side's maximum length and counted."""
         if not texts:
-            empty = np.zeros(0, np.int32)
-            return Tokens(empty, np.zeros(1, np.int64), empty)
-        first, second = self._segments(titles, texts)
-        if second is not None:
-            room = max(1, self.side.max_length - self.tokenizer.num_special_tokens_to_add(pair=True) - 1)
-            # A token is a byte at least.
-            first = [title if len(title.encode()) <= room else self._cut_title(title, room) for title in first]
-        encoded = self.tokenizer(
-            first,
-            second,
-            truncation="only_second" if second else True,
-            max_length=self.side.max_length,
-            padding=False,
-            return_attention_mask=False,
-            return_token_type_ids=second is not None,
-        )
-        return Tokens.of(encoded)
-
-    def _segments(self, titles: list[str] | None, texts: list[str]) -> tuple[list[str], list[str] | None]:
-        prefix = self.side.prefix
-        if titles is None:
-            return [prefix + text for text in texts], None
-        if self.config.title == "pair":
-            return [prefix + title for title in titles], texts
-        separator = self.config.title_separator
-        return [
-            prefix + (f"{title}{separator}{text}" if title else text) for title, text in zip(titles, texts, strict=True)
-        ], None
+            return Tokens.none()
+        prefix, max_length = self.side.prefix, self.side.max_length
+        if titles is None or self.config.title == "join":
+            whole = texts if titles is None else join_titles(titles, texts, self.config.title_separator)
+            return self.encode([prefix + text for text in whole], None, True, max_length, with_types=False)
+        room = max(1, max_length - self.tokenizer.num_special_tokens_to_add(pair=True) - 1)
+        first = [prefix + title for title in titles]
+        # A token is a byte at least.
+        first = [title if len(title.encode()) <= room else self._cut_title(title, room) for title in first]
+        return self.encode(first, texts, "only_second", max_length, with_types=True)
 
     def _cut_title(self, title: str, room: int) -> str:
         """As many tokens of a title as leave one for its text: tokenizers refuse more, since only texts are cut."""

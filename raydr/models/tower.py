@@ -1,4 +1,4 @@
-"""One encoder: a Hugging Face model, pooling, an optional projection."""
+"""One encoder: a Hugging Face model, what is kept of its hidden states, an optional projection."""
 
 from __future__ import annotations
 
@@ -7,33 +7,53 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from raydr.errors import ConfigError, ModelError
-from raydr.models.attention import choose_attention
+from raydr.errors import ModelError, first_line
+from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
-from raydr.models.config import ModelConfig
+from raydr.models.checkpoint_settings import brought
+from raydr.models.config import SIDES, ModelConfig, Side
 from raydr.models.packing import PackedTexts
+from raydr.models.padding import concatenate
+from raydr.models.reduction import Reduction
+
+#: How the names of a pooler's weights begin.
+POOLER = "pooler."
 
 
 class Tower(nn.Module):
-    """Texts to vectors: last hidden states → pooling → projection → unit length if the similarity is cosine."""
+    """Texts to vectors: last hidden states → reduction → projection → unit length if the similarity is cosine.
 
-    def __init__(self, backbone: nn.Module, config: ModelConfig) -> None:
+    A text becomes one vector, (D,), or several, (M, D), as the score function reads it.
+
+    Args:
+        backbone: the Hugging Face model.
+        config: the model's.
+        sides: whose texts it encodes.
+    """
+
+    def __init__(self, backbone: nn.Module, config: ModelConfig, sides: Sequence[Side] = SIDES) -> None:
         super().__init__()
         self.backbone = backbone
-        self.pooling = config.pooling
+        #: Weights of the architecture that no vector depends on: they are saved as they came.
+        self.unused: dict[str, Tensor] = {}
         self.normalize = config.similarity == "cosine"
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        self.projection = nn.Linear(hidden, config.projection) if config.projection else None
-        self.dim = config.projection or hidden
+        dim = config.projected_dim
+        self.projection = nn.Linear(hidden, dim) if dim else None
+        self.dim = dim or hidden
+        self.reductions = nn.ModuleDict(
+            {side: Reduction(config.vectors(side), config.pooling, hidden) for side in sides}
+        )
         self.takes_embeddings = "inputs_embeds" in inspect.signature(backbone.forward).parameters
         # Models without segment embeddings (DistilBERT, ModernBERT) take no token types.
         self.uses_token_types = int(getattr(backbone.config, "type_vocab_size", 0) or 0) > 1
 
     @classmethod
-    def from_checkpoint(cls, name: str, config: ModelConfig) -> Tower:
+    def from_checkpoint(cls, name: str, config: ModelConfig, sides: Sequence[Side] = SIDES) -> Tower:
         """Load the backbone, cut it to ``num_layers``, set its dropout.
 
         Raises:
@@ -48,17 +68,27 @@ class Tower(nn.Module):
         extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
         try:
             backbone = AutoModel.from_pretrained(resolved, dtype=torch.float32, **extra)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot load model.checkpoint {name!r}: {str(error).splitlines()[0]}") from None
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            # Also weights that are cut off, or of another size than the config says.
+            raise ModelError(f"cannot load model.checkpoint {name!r}: {first_line(error)}") from None
         # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.
         for wrapper in ("question_encoder", "ctx_encoder"):
             backbone = getattr(backbone, wrapper, backbone)
         backbone = getattr(backbone, "bert_model", backbone)
-        if getattr(backbone, "pooler", None) is not None:
-            # The pooler's output is never used; left in, its weights would get no gradient and break DDP.
-            backbone.pooler = None
-        shape_backbone(backbone, config, name)
-        return cls(backbone, config)
+        pooler = getattr(backbone, "pooler", None)
+        shape_backbone(without_pooler(backbone), config, name)
+        tower = cls(backbone, config, sides)
+        if pooler is not None:
+            tower.unused = {f"{POOLER}{key}": value for key, value in pooler.state_dict().items()}
+        if tower.projection is not None:
+            _load_dense(tower.projection, resolved)
+        return tower
+
+    def reduction(self, side: Side) -> Reduction:
+        """What is kept of the hidden states of a side's texts."""
+        reduction = self.reductions[side]
+        assert isinstance(reduction, Reduction)
+        return reduction
 
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
         """The tower on a device, in an arithmetic, for inference."""
@@ -66,43 +96,43 @@ class Tower(nn.Module):
         return self.to(device=device, dtype=dtype).eval()
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, words_NLD: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        side: Side,
+        words_NLD: Tensor | None = None,
     ) -> Tensor:
-        """Vectors (N, dim) in float32 of N padded texts (N, L), whose word embeddings may be there already."""
+        """Vectors (N, dim), or (N, M, dim) of several a text, in float32 of N padded texts (N, L).
+
+        Their word embeddings may be there already.
+        """
         extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
         words = {"input_ids": input_ids} if words_NLD is None else {"inputs_embeds": words_NLD}
         hidden_NLD = self.backbone(attention_mask=attention_mask, **words, **extra).last_hidden_state
-        return self.pool(hidden_NLD, attention_mask)
+        return self._reduce(hidden_NLD, attention_mask, side)
 
-    def encode_groups(self, texts: PaddedGroups) -> Tensor:
-        """Vectors (N, dim) in float32 of the texts of a batch, in its order.
+    def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
+        """Vectors (N, dim) or (N, M, dim) in float32 of the texts of a batch, in its order.
 
         The gradient of a word embedding is as large as the vocabulary, whatever was looked up: where there will be
         one, the words of all groups are looked up at once.
         """
         groups = texts.groups
         if not groups:
-            return torch.zeros((0, self.dim), device=next(self.parameters()).device)
+            shape = (0, 0, self.dim) if self.reduction(side).vectors.several else (0, self.dim)
+            return torch.zeros(shape, device=next(self.parameters()).device)
         words: Sequence[Tensor | None] = [None] * len(groups)
         if len(groups) > 1 and self.takes_embeddings and torch.is_grad_enabled():
             ids = [group["input_ids"] for group in groups]
             lookup = self.backbone.get_input_embeddings()  # type: ignore[operator]
             words_TD = lookup(torch.cat([one.flatten() for one in ids])).split([one.numel() for one in ids])
             words = [found.view(*one.shape, -1) for found, one in zip(words_TD, ids, strict=True)]
-        vectors = [self(**group, words_NLD=found) for group, found in zip(groups, words, strict=True)]
-        return torch.cat(vectors)[texts.places_N]
+        vectors = [self(**group, side=side, words_NLD=found) for group, found in zip(groups, words, strict=True)]
+        return concatenate(vectors)[texts.places_N]
 
-    def pool(self, hidden_NLD: Tensor, attention_mask: Tensor) -> Tensor:
-        """Pooling, projection and normalisation of hidden states."""
-        if self.pooling == "cls":
-            pooled_ND = hidden_NLD[:, 0].float()
-        else:
-            mask_NL1 = attention_mask.unsqueeze(-1).to(torch.float32)
-            pooled_ND = (hidden_NLD.float() * mask_NL1).sum(1) / mask_NL1.sum(1).clamp(min=1)
-        return self._finish(pooled_ND)
-
-    def encode_packed(self, texts: PackedTexts) -> Tensor:
-        """Vectors (N, dim) in float32 of N texts without padding; the backbone must have been made ready for them."""
+    def encode_packed(self, texts: PackedTexts, side: Side) -> Tensor:
+        """What :meth:`forward` gives of texts without padding; the backbone must have been made ready for them."""
         extra = {"token_type_ids": texts.token_type_ids_1T} if self.uses_token_types else {}
         hidden_TD = self.backbone(
             input_ids=texts.input_ids_1T, position_ids=texts.position_ids_1T, attention_mask=None,
@@ -110,63 +140,46 @@ class Tower(nn.Module):
             max_length_k=texts.longest, **extra,
         ).last_hidden_state[0]  # fmt: skip
         starts_N1 = texts.starts_N1.long()
-        if self.pooling == "cls":
-            return self._finish(hidden_TD[starts_N1[:-1]].float())
         lengths_N = starts_N1.diff()
+        reduction = self.reduction(side)
+        if reduction.vectors.several:
+            place_NL = torch.arange(texts.longest, device=lengths_N.device) + starts_N1[:-1, None]
+            there_NL = place_NL < starts_N1[1:, None]
+            return self._reduce(hidden_TD[place_NL.clamp(max=len(hidden_TD) - 1)], there_NL, side)
+        if reduction.pooling == "cls":
+            return self._finish(hidden_TD[starts_N1[:-1]].float())
         text_of_T = torch.repeat_interleave(torch.arange(len(lengths_N), device=lengths_N.device), lengths_N)
         sums_ND = torch.zeros((len(lengths_N), hidden_TD.shape[1]), dtype=torch.float32, device=hidden_TD.device)
         sums_ND.index_add_(0, text_of_T, hidden_TD.float())
         return self._finish(sums_ND / lengths_N.clamp(min=1)[:, None])
 
-    def _finish(self, pooled_ND: Tensor) -> Tensor:
+    def _reduce(self, hidden_NLD: Tensor, attention_mask: Tensor, side: Side) -> Tensor:
+        states, mask_NM = self.reduction(side)(hidden_NLD, attention_mask)
+        vectors = self._finish(states)
+        return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
+
+    def _finish(self, states: Tensor) -> Tensor:
+        """Projection and normalisation."""
         if self.projection is not None:
-            pooled_ND = self.projection(pooled_ND.to(self.projection.weight.dtype)).float()
-        return nn.functional.normalize(pooled_ND, dim=-1) if self.normalize else pooled_ND
+            states = self.projection(states.to(self.projection.weight.dtype)).float()
+        return nn.functional.normalize(states, dim=-1) if self.normalize else states
 
 
-def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
-    """Cut a backbone to ``num_layers`` and set its dropout.
+def _load_dense(projection: nn.Linear, resolved: str) -> None:
+    """Take the weights of the checkpoint's own linear layer, if it has one of this size."""
+    from safetensors.torch import load_file
+    from transformers.utils import cached_file
 
-    Raises:
-        ConfigError: it has fewer layers than asked for.
-    """
-    _keep_layers(backbone, config.num_layers, name)
-    if config.dropout is None:
+    folder = brought(resolved).dense
+    if not folder:
         return
-    for module in backbone.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = config.dropout
-    for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
-        if hasattr(backbone.config, field):
-            setattr(backbone.config, field, config.dropout)
-    for module in backbone.modules():
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = config.dropout
-
-
-def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
-    if num_layers is None:
-        return
-    available = int(backbone.config.num_hidden_layers)
-    if num_layers > available:
-        raise ConfigError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
-    holder = next(
-        (
-            module
-            for module in backbone.modules()
-            for child in module.children()
-            if isinstance(child, nn.ModuleList) and len(child) == available
-        ),
-        None,
-    )
-    if holder is None:
-        raise ConfigError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
-    for attribute, child in list(holder.named_children()):
-        if isinstance(child, nn.ModuleList) and len(child) == available:
-            setattr(holder, attribute, child[:num_layers])
-    backbone.config.num_hidden_layers = num_layers
-    # Kinds of layers by their place, which must be as many.
-    for field in ("layer_types", "mlp_layer_types"):
-        kinds = getattr(backbone.config, field, None)
-        if kinds is not None:
-            setattr(backbone.config, field, list(kinds)[:num_layers])
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        file = cached_file(resolved, f"{folder}/{name}", _raise_exceptions_for_missing_entries=False)
+        if file is not None:
+            break
+    else:
+        raise ModelError(f"model.checkpoint {resolved} names a Dense layer in {folder}, which has no weights")
+    weights = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
+    if weights["linear.weight"].shape == projection.weight.shape:
+        none = torch.zeros_like(projection.bias)
+        projection.load_state_dict({"weight": weights["linear.weight"], "bias": weights.get("linear.bias", none)})

@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import regex
@@ -74,9 +73,12 @@ class Analyzer:
     """
 
     def __init__(self, config: BM25Config) -> None:
+        import Stemmer
+        from bm25s.stopwords import STOPWORDS_EN
+
         self.config = config
-        self._stopwords = _stopwords(config)
-        self._stem = _stemmer(config)
+        self._stopwords = frozenset(STOPWORDS_EN if config.stopwords == "english" else ())
+        self._stem: Callable[[str], str] = Stemmer.Stemmer("english").stemWord if config.stemmer == "english" else str
         #: Most words come again and again; the stem of each is computed once. None: not a term.
         self._known: dict[str, str | None] = {}
 
@@ -174,10 +176,6 @@ class BM25Index:
         self._index.nonoccurrence_array = None
         self._index.unique_token_ids_set = set(self._vocabulary.values())
 
-    @classmethod
-    def load(cls, save_dir: str | Path, config: BM25Config) -> BM25Index:
-        return cls({name: str(Path(save_dir) / name) for name in INDEX_FILES}, config)
-
     def search(self, queries: Sequence[str], top_k: int) -> list[Hits]:
         """The best passages of each query, at most ``top_k``; none if the query has no term that the corpus has.
 
@@ -201,20 +199,3 @@ class BM25Index:
     def _numbers(self, query: str) -> list[int]:
         found = (self._vocabulary.get(term) for term in self._analyzer.terms(query))
         return [number for number in found if number is not None]
-
-
-def _stopwords(config: BM25Config) -> frozenset[str]:
-    if config.stopwords == "none":
-        return frozenset()
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(STOPWORDS_EN)
-
-
-def _stemmer(config: BM25Config) -> Callable[[str], str]:
-    if config.stemmer == "none":
-        return str
-    import Stemmer
-
-    stem: Any = Stemmer.Stemmer("english").stemWord
-    return stem  # type: ignore[no-any-return]

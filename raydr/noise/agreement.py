@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raydr.data.tables import pairs_of
 from raydr.errors import DataError
-from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
+from raydr.noise.judges.base import BoolArray, CountArray, FloatArray
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ def align(judges: Sequence[str], tables: Sequence[pa.Table]) -> AlignedVerdicts:
     position: dict[tuple[str, str], int] = {}
     # Of repeated indices the last assignment holds.
     tables = [table.sort_by("score") for table in tables]
-    columns = []
-    for table in tables:
-        pairs = zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True)
-        columns.append(np.array([position.setdefault(pair, len(position)) for pair in pairs], dtype=np.int64))
+    columns = [
+        np.array([position.setdefault(pair, len(position)) for pair in pairs_of(table)], dtype=np.int64)
+        for table in tables
+    ]
     shape = (len(judges), len(position))
     scores_JM, judged_JM = np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
     actions_JM, truth_M = np.full(shape, "", dtype=object), np.full(len(position), None, dtype=object)
@@ -84,9 +85,9 @@ class Agreement:
     """
 
     judges: tuple[str, ...]
-    both_JJ: IntArray
-    flagged_JJ: IntArray
-    both_flagged_JJ: IntArray
+    both_JJ: CountArray
+    flagged_JJ: CountArray
+    both_flagged_JJ: CountArray
 
     @classmethod
     def of(cls, verdicts: AlignedVerdicts, among_M: BoolArray | None = None) -> Agreement:
@@ -109,12 +110,8 @@ class Agreement:
     def __add__(self, other: Agreement) -> Agreement:
         if self.judges != other.judges:
             raise DataError(f"agreement of {self.judges} cannot be added to that of {other.judges}")
-        return Agreement(
-            self.judges,
-            self.both_JJ + other.both_JJ,
-            self.flagged_JJ + other.flagged_JJ,
-            self.both_flagged_JJ + other.both_flagged_JJ,
-        )
+        both_JJ, flagged_JJ = self.both_JJ + other.both_JJ, self.flagged_JJ + other.flagged_JJ
+        return Agreement(self.judges, both_JJ, flagged_JJ, self.both_flagged_JJ + other.both_flagged_JJ)
 
     @property
     def kappa_JJ(self) -> FloatArray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from pydantic import TypeAdapter
 
 from raydr.noise.agreement import Agreement
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
@@ -20,7 +20,7 @@ class PairFindings:
         num_judged, num_flagged: pairs.
         mean_probability: of being mismatched, over all pairs: an estimate of the share that does not depend on a
             threshold. None if the judge gives no probabilities.
-        mixture_weight: of the mismatched component; None without a mixture.
+        share_estimated: of mismatched pairs, by the detector; None if it could not tell, or the judge has none.
         reason: why a detector kept all pairs; empty if it did not.
         settings: of the judge, its name among them.
         detection: quality against the truth, the fields of :class:`raydr.noise.detection_report.DetectionReport`; None
@@ -31,7 +31,7 @@ class PairFindings:
     num_judged: int
     num_flagged: int
     mean_probability: float | None
-    mixture_weight: float | None
+    share_estimated: float | None
     reason: str
     settings: dict[str, Any]
     detection: dict[str, Any] | None
@@ -99,44 +99,10 @@ class AuditResult:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values only."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        plain: dict[str, Any] = TypeAdapter(AuditResult).dump_python(self, mode="json")
         return plain
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> AuditResult:
         """The inverse of :meth:`to_json`."""
-        negatives = [
-            NegativeFindings(**one | {name: _statistics(one[name]) for name in ("all_queries", "trusted_queries")})
-            for one in raw["negatives"]
-        ]
-        return cls(
-            split=raw["split"],
-            model=raw["model"],
-            pairs=[PairFindings(**one) for one in raw["pairs"]],
-            negatives=negatives,
-            pair_agreement=_agreement(raw["pair_agreement"]),
-            negative_agreement=_agreement(raw["negative_agreement"]),
-            suspected_by=raw["suspected_by"],
-            num_known=raw["num_known"],
-            num_known_trusted=raw["num_known_trusted"],
-        )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _statistics(raw: dict[str, Any]) -> FalseNegativeStatistics:
-    names = ("queries_by_number", "flagged_by_rank", "candidates_by_rank")
-    return FalseNegativeStatistics(raw["num_candidates"], *(np.array(raw[name], dtype=np.int64) for name in names))
-
-
-def _agreement(raw: dict[str, Any] | None) -> Agreement | None:
-    if raw is None:
-        return None
-    names = ("both_JJ", "flagged_JJ", "both_flagged_JJ")
-    return Agreement(tuple(raw["judges"]), *(np.array(raw[name], dtype=np.int64) for name in names))
+        return TypeAdapter(AuditResult).validate_python(raw)

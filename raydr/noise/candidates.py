@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.data.opened import offsets_of
+from raydr.data.tables import passages_by_query
 from raydr.errors import DataError
 from raydr.noise.judges.base import FloatArray, IntArray
 
@@ -37,29 +38,21 @@ class Candidates:
 
     def undecided(self) -> Candidates:
         """Those that no earlier judge has dropped or relabelled, each once; queries that have none are left out."""
-        ids = [self.table["query_id"].to_pylist(), self.table["passage_id"].to_pylist()]
         used_M = pc.is_in(self.table["action"], pa.array(["keep", "down_weight"])).to_numpy()
-        seen: set[tuple[str, str]] = set()
-        keep_M = np.zeros(len(self.table), dtype=np.bool_)
-        for at, pair in enumerate(zip(*ids, strict=True)):
-            keep_M[at] = used_M[at] and pair not in seen
-            seen.add(pair)
+        again_M = self.table.select(["query_id", "passage_id"]).to_pandas().duplicated().to_numpy()
+        keep_M = used_M & ~again_M
         return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
 
     def relabelled(self) -> dict[str, list[str]]:
         """By query, the passages that an earlier judge has made positives."""
-        found = self.table.filter(pc.equal(self.table["action"], "relabel"))
-        by_query: dict[str, list[str]] = defaultdict(list)
-        for query_id, passage_id in zip(found["query_id"].to_pylist(), found["passage_id"].to_pylist(), strict=True):
-            by_query[query_id].append(passage_id)
-        return by_query
+        return passages_by_query(self.table.filter(pc.equal(self.table["action"], "relabel")))
 
     def _those(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
         sizes = np.bincount(self.query_M[keep_M], minlength=len(self.query_ids))[keep_Q]
         return Candidates(
             self.table.filter(pa.array(keep_M)),
             [query_id for query_id, kept in zip(self.query_ids, keep_Q, strict=True) if kept],
-            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            offsets_of(sizes),
         )
 
 
@@ -76,7 +69,7 @@ def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
     rows = rows[np.argsort(codes[rows], kind="stable")]
     sizes = np.bincount(codes, minlength=len(first))[mine]
     query_ids = table["query_id"].take(pa.array(first[mine])).to_pylist()
-    return Candidates(table.take(pa.array(rows)), query_ids, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    return Candidates(table.take(pa.array(rows)), query_ids, offsets_of(sizes))
 
 
 def mined_scores(found: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:

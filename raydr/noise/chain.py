@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from raydr.data.tables import pairs_of
 from raydr.noise.judges.base import Action
 
 #: The stronger action wins: what one judge drops another cannot keep; a further positive is no negative either.
@@ -45,7 +46,7 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Tab
     """
     by_pair = _by_pair(verdicts)
     actions, weights = negatives["action"].to_pylist(), negatives["weight"].to_pylist()
-    for at, pair in enumerate(_pairs(negatives)):
+    for at, pair in enumerate(pairs_of(negatives)):
         verdict = by_pair.get(pair)
         if verdict is not None:
             together = combine(Chained(actions[at], weights[at]), verdict)
@@ -60,7 +61,7 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Tab
 def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
     """The judgments that are left, and the (query, positive) pairs that a judge drops."""
     dropped = {pair for pair, verdict in _by_pair(verdicts).items() if verdict.action == "drop"}
-    kept = np.array([pair not in dropped for pair in _pairs(qrels)], dtype=np.bool_)
+    kept = np.array([pair not in dropped for pair in pairs_of(qrels)], dtype=np.bool_)
     # A judgment of relevance 0 is no pair: no judge has seen it.
     kept |= qrels["relevance"].to_numpy() <= 0
     return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept))
@@ -70,12 +71,8 @@ def _by_pair(verdicts: Sequence[pa.Table]) -> dict[_Pair, Chained]:
     by_pair: dict[_Pair, Chained] = {}
     for table in verdicts:
         columns = (table["action"].to_pylist(), table["weight"].to_pylist())
-        for pair, action, weight in zip(_pairs(table), *columns, strict=True):
+        for pair, action, weight in zip(pairs_of(table), *columns, strict=True):
             verdict = Chained(action, weight)
             there = by_pair.get(pair)
             by_pair[pair] = verdict if there is None else combine(there, verdict)
     return by_pair
-
-
-def _pairs(table: pa.Table) -> list[_Pair]:
-    return list(zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True))

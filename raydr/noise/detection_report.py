@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -115,16 +116,8 @@ def _reliability(
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     bin_N = np.clip(np.digitize(probability_N, edges) - 1, 0, num_bins - 1)
     bins = []
-    for number in range(num_bins):
+    for number, (low, high) in enumerate(pairwise(edges.tolist())):
         inside_N = bin_N == number
-        count = int(inside_N.sum())
-        bins.append(
-            ReliabilityBin(
-                low=float(edges[number]),
-                high=float(edges[number + 1]),
-                count=count,
-                mean_probability=float(probability_N[inside_N].mean()) if count else None,
-                noise_share=float(truth_N[inside_N].mean()) if count else None,
-            )
-        )
+        means = (float(values_N[inside_N].mean()) if inside_N.any() else None for values_N in (probability_N, truth_N))
+        bins.append(ReliabilityBin(low, high, int(inside_N.sum()), *means))
     return tuple(bins)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
 from raydr.errors import DataError
-from raydr.noise.judges.base import BoolArray, IntArray
+from raydr.noise.judges.base import BoolArray, CountArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class FalseNegativeStatistics:
     """
 
     num_candidates: int
-    queries_by_number: IntArray
-    flagged_by_rank: IntArray
-    candidates_by_rank: IntArray
+    queries_by_number: CountArray
+    flagged_by_rank: CountArray
+    candidates_by_rank: CountArray
 
     @classmethod
     def count(cls, query_M: IntArray, rank_M: IntArray, flagged_M: BoolArray) -> FalseNegativeStatistics:
@@ -103,7 +104,4 @@ class FalseNegativeStatistics:
 
 
 def _add(first: IntArray, second: IntArray) -> IntArray:
-    total = np.zeros(max(len(first), len(second)), dtype=np.int64)
-    total[: len(first)] += first
-    total[: len(second)] += second
-    return total
+    return np.array([one + other for one, other in zip_longest(first, second, fillvalue=0)], dtype=np.int64)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from raydr.component import Config
 from raydr.losses.schedule import BetaSchedule
-from raydr.models.config import Dtype
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.optimizer_config import OptimizerConfig
 
 
@@ -57,28 +56,17 @@ class SieveConfig(Config):
         return self
 
 
-class ClassifierConfig(Config):
-    """How the cross-encoder of the judge ``classifier`` is trained."""
+class ClassifierConfig(CrossEncoderTraining):
+    """How the cross-encoder of the judges ``classifier`` and ``pair_classifier`` is trained."""
 
-    model: CrossEncoderConfig = CrossEncoderConfig()
-    num_epochs: int = Field(default=1, ge=0)
-    """0 takes the checkpoint as it is: it must be a cross-encoder already."""
-
-    batch_size: int = Field(default=16, ge=1)
-    """Queries in one step, over all workers; each brings one positive and its negatives."""
-
-    num_hard_negatives: int = Field(default=3, ge=0)
-    """Candidates of a query drawn as negatives in each epoch."""
-
-    num_random_negatives: int = Field(default=1, ge=0)
-    """Random passages of the corpus drawn as further negatives."""
-
-    optimizer: OptimizerConfig = OptimizerConfig()
-    dtype: Dtype = "auto"
-    """As ``train.dtype``."""
+    section: ClassVar[str] = "judge.classifier"
+    predicts: ClassVar[Literal["probability"]] = "probability"
 
     @model_validator(mode="after")
-    def _has_negatives(self) -> ClassifierConfig:
-        if self.num_epochs and not self.num_hard_negatives + self.num_random_negatives:
-            raise ValueError("a classifier needs negatives: set num_hard_negatives or num_random_negatives")
+    def _gives_probabilities(self) -> ClassifierConfig:
+        if self.loss.name != "bce":
+            raise ValueError(
+                f"the judges' thresholds are probabilities of relevance, which the loss {self.loss.name!r} does not "
+                "give: take bce"
+            )
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -43,13 +42,14 @@ def worst_offenders(verdicts: AlignedVerdicts, judge: str, count: int, among_M: 
         among_M: the pairs that may be chosen.
     """
     at = verdicts.judges.index(judge)
-    best: dict[str, int] = {}
-    for pair in np.flatnonzero(verdicts.flagged_JM[at] & among_M).tolist():
-        there = best.get(verdicts.query_ids[pair])
-        if there is None or _order(verdicts, at, pair) < _order(verdicts, at, there):
-            best[verdicts.query_ids[pair]] = pair
-    chosen = heapq.nsmallest(count, best.values(), key=lambda pair: _order(verdicts, at, pair))
-    return [_offender(verdicts, at, pair) for pair in chosen]
+    flagged = np.flatnonzero(verdicts.flagged_JM[at] & among_M).tolist()
+    found: dict[str, Offender] = {}
+    for pair in sorted(
+        flagged, key=lambda one: (-verdicts.scores_JM[at, one], verdicts.query_ids[one], verdicts.passage_ids[one])
+    ):
+        if len(found) < count and verdicts.query_ids[pair] not in found:
+            found[verdicts.query_ids[pair]] = _offender(verdicts, at, pair)
+    return list(found.values())
 
 
 def merge_offenders(lists: Iterable[list[Offender]], count: int) -> list[Offender]:
@@ -61,11 +61,7 @@ def merge_offenders(lists: Iterable[list[Offender]], count: int) -> list[Offende
     ['a', 'c']
     """
     together = [one for offenders in lists for one in offenders]
-    return heapq.nsmallest(count, together, key=lambda one: (-one.score, one.query_id, one.passage_id))
-
-
-def _order(verdicts: AlignedVerdicts, judge: int, pair: int) -> tuple[float, str, str]:
-    return -float(verdicts.scores_JM[judge, pair]), verdicts.query_ids[pair], verdicts.passage_ids[pair]
+    return sorted(together, key=lambda one: (-one.score, one.query_id, one.passage_id))[:count]
 
 
 def _offender(verdicts: AlignedVerdicts, judge: int, pair: int) -> Offender:

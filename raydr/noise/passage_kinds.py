@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.annotations import known_false_negatives, positives_of
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, read_split
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow
 from raydr.data.subset import choose_queries
+from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.seeding import query_rng
 from raydr.store.artifact import Artifact
 
@@ -54,15 +52,14 @@ def draw_kinds(
         num_candidates: hard negatives of each, at most.
         num_random: random passages of each, at most.
     """
-    qrels = data.qrels(split)
-    qrels = qrels.filter(pc.greater(qrels["relevance"], 0))
+    qrels = relevant(data.qrels(split))
     chosen = sorted(choose_queries(set(qrels["query_id"].to_pylist()), num_queries, seed, _PURPOSE))
-    wanted = pa.array(chosen, pa.string())
     mismatched = qrels.filter(pc.fill_null(pc.equal(qrels["noise"], MISMATCHED), False))
-    wrong = set(zip(mismatched["query_id"].to_pylist(), mismatched["passage_id"].to_pylist(), strict=True))
+    wrong = set(pairs_of(mismatched))
     false_negatives = known_false_negatives(data, split)
     positives = positives_of(data, split, chosen)
-    candidates = _candidates(mined, split, wanted) if mined is not None else {}
+    listed = read_split(mined, "negatives", split) if mined is not None else data.negatives(split).slice(0, 0)
+    candidates = passages_by_query(of_queries(listed, chosen))
     pool = sorted({one for ids in positives.values() for one in ids})
     content = dict(zip(pool, corpus.content_hashes(corpus.rows_of(pool)).tolist(), strict=True))
     rows: list[tuple[str, str, str]] = []
@@ -70,22 +67,11 @@ def draw_kinds(
         rng = query_rng(seed, 0, query_id, _PURPOSE)
         mine = positives[query_id]
         rows += [(query_id, one, MISMATCHED_POSITIVE if (query_id, one) in wrong else POSITIVE) for one in mine]
-        listed = sorted(set(candidates.get(query_id, [])))
-        for one in _draw(rng, listed, num_candidates):
+        for one in _draw(rng, sorted(set(candidates.get(query_id, []))), num_candidates):
             rows.append((query_id, one, FALSE_NEGATIVE if (query_id, one) in false_negatives else HARD))
         known = {content[one] for one in mine}
         rows += [(query_id, one, RANDOM) for one in _draw(rng, pool, num_random) if content[one] not in known]
     return pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=["query_id", "passage_id", "kind"])
-
-
-def _candidates(mined: Artifact, split: str, query_ids: pa.Array) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
-    for part in mined.parts(f"negatives/{split}"):
-        table = read_arrow(mined.local(part))
-        table = table.filter(pc.is_in(table["query_id"], value_set=query_ids))
-        for query_id, passage_id in zip(table["query_id"].to_pylist(), table["passage_id"].to_pylist(), strict=True):
-            found[query_id].append(passage_id)
-    return found
 
 
 def _draw(rng: np.random.Generator, ids: list[str], count: int) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import pyarrow.compute as pc
 import torch
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.opened import offsets_of
+from raydr.data.tables import relevant
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import BoolArray, IntArray, SampleJudge, ScoredCandidates
 from raydr.seeding import stable_hash64
@@ -23,9 +24,8 @@ def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, s
     rng = np.random.default_rng(stable_hash64("judge sample", judge.name, seed))
     pool = np.arange(len(corpus))
     if judge.sample == "positives":
-        qrels = data.qrels(split)
-        relevant = qrels.filter(pc.greater(qrels["relevance"], 0))
-        pool = np.sort(corpus.rows_of(sorted(set(relevant["passage_id"].to_pylist()))))
+        judged = relevant(data.qrels(split))
+        pool = np.sort(corpus.rows_of(sorted(set(judged["passage_id"].to_pylist()))))
     return np.sort(rng.choice(pool, size=min(judge.num_random, len(pool)), replace=False))
 
 
@@ -72,8 +72,7 @@ class SampleScorer:
             allowed_BS = np.stack([self._allowed(positives[query_id]) for query_id in query_ids[pairs]])
             random_BS = config.logits_QP(query_BD, self.vectors_SD).double().numpy()
             positive_B = config.logits(query_BD, positive_ND[pairs]).double().numpy()
-            offsets = np.concatenate([[0], np.cumsum(allowed_BS.sum(axis=1))]).astype(np.int64)
-            yield ScoredCandidates(random_BS[allowed_BS], offsets, positive_B)
+            yield ScoredCandidates(random_BS[allowed_BS], offsets_of(allowed_BS.sum(axis=1)), positive_B)
 
     def _encode(self, rows: IntArray) -> torch.Tensor:
         texts = self.corpus.texts(rows)

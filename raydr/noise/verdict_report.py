@@ -62,12 +62,11 @@ def summarize_verdicts(
         del summary["kept_by_minimum"]
     summary["flagged_share"] = 1.0 - actions["keep"] / counts["verdicts"] if counts["verdicts"] else 0.0
     if truths:
-        suspicion = np.concatenate(scores)
-        probability = suspicion if judge.score_is_probability else None
-        if chances:
-            probability = np.concatenate(chances)
-        report = report_detection(np.concatenate(truths), np.concatenate(flags), suspicion, probability)
-        summary["detection"] = {**asdict(report), "bins": [asdict(part) for part in report.bins]}
+        chances = scores if judge.score_is_probability and not chances else chances
+        probability = np.concatenate(chances) if chances else None
+        noisy, flagged, suspicion = (np.concatenate(arrays) for arrays in (truths, flags, scores))
+        report = report_detection(noisy, flagged, suspicion, probability)
+        summary["detection"] = asdict(report)
     return summary
 
 

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.graph.forecast import FORECAST_FILE, Forecast
 from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
-from raydr.ops.plan.plan import PLAN_FILE, RunPlan, compare
+from raydr.ops.plan.tables import compare
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
-from raydr.pages.run import AuditStory, ModelStory, PlanStory, RunStory, run_page
+from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
 from raydr.store.artifact import MANIFEST, Artifact
@@ -38,27 +39,24 @@ def write_report(config: RunConfig, places: Places) -> str:
     root = places.root
 
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        return [(name.partition("/")[2], places.open(name, kind)) for name in places.names(under)]
+        of_kind = [name for name in places.names(under) if (found := places.pointer(name)) and found.kind == kind]
+        return [(name.partition("/")[2], places.open(name, kind)) for name in of_kind]
 
-    models = [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")]
-    evaluations = [
-        (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
-        for name, one in named("evaluation", "evaluation")
-    ]
-    audits = [_audit_story(name, one) for name, one in named("audits", "audit")]
-    verdicts = [(name, one.info) for name, one in named("verdicts", "verdicts")]
+    found: dict[str, list[Any]] = {
+        "models": [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")],
+        "evaluations": [
+            (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
+            for name, one in named("evaluation", "evaluation")
+        ],
+        "audits": [_audit_story(name, one) for name, one in named("audits", "audit")],
+        "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
+    }
     others = _other_pages(root)
-    page = run_page(RunStory(config.name, models, evaluations, audits, verdicts, _plan_story(root), others))
+    page = run_page(RunStory(config.name, **found, plan=_plan_story(root), pages=others))
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
-    counts = {
-        "models": len(models),
-        "evaluations": len(evaluations),
-        "audits": len(audits),
-        "verdicts": len(verdicts),
-        "pages": len(others),
-    }
-    show_summary("report", {**counts, "at": root.path(PAGE)})
+    counts = {name: len(stories) for name, stories in found.items()}
+    show_summary("report", {**counts, "pages": len(others), "at": root.path(PAGE)})
     return root.path(PAGE)
 
 
@@ -73,12 +71,11 @@ def _other_pages(root: Folder) -> list[tuple[str, str]]:
     return refresh + searches
 
 
-def _plan_story(root: Folder) -> PlanStory | None:
-    if not root.exists(PLAN_FILE):
+def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
+    if not root.exists(FORECAST_FILE):
         return None
-    plan = RunPlan.from_json(root.read_json(PLAN_FILE))
-    title = f"for {plan.num_passages:,} passages, rates of {plan.device}"
-    return PlanStory(title, *compare(plan, read_times(root)))
+    plan = Forecast.from_json(root.read_json(FORECAST_FILE))
+    return f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, read_times(root))
 
 
 def _data_of(places: Places, model: Artifact) -> Dataset | None:
@@ -132,9 +129,7 @@ def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
 
 
 def _audit_story(name: str, artifact: Artifact) -> AuditStory:
-    # Audits of earlier versions have kept no captions; their pictures have titles.
-    captions = artifact.info.get("captions", {})
-    pictures = tuple(
-        (Path(artifact.local(part)).read_bytes(), captions.get(part, "")) for part in artifact.parts(audit_report.PLOTS)
-    )
+    captions = artifact.info["captions"]
+    names = artifact.parts(audit_report.PLOTS)
+    pictures = tuple((Path(artifact.local(part)).read_bytes(), captions[part]) for part in names)
     return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

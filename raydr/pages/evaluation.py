@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
-from raydr.pages.html import Page
-from raydr.pages.plots import Bar, metric_bars
+from raydr.pages.html import Page, number
+from raydr.pages.plots import metric_bars
 
 MEANINGS = (
     "recall@k (qrels) is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
     "if one of the first k passages contains an answer string, judged or not. They are different measures."
 )
+#: Columns and rows.
+Table = tuple[list[str], list[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -32,53 +34,46 @@ class EvaluationResult:
     def systems(self) -> list[str]:
         return list(dict.fromkeys(one.system for one in self.summaries))
 
-    @property
-    def measures(self) -> list[str]:
-        return list(dict.fromkeys(one.measure for one in self.summaries))
+
+def measure_rows(result: EvaluationResult) -> Table:
+    """One row a measure, one column a system, ``mean [low, high]`` in each cell."""
+    rows: dict[str, list[str]] = {}
+    for one in result.summaries:
+        row = rows.setdefault(one.measure, [one.measure, number(one.num_queries)])
+        row.append(f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]")
+    return ["measure", "queries", *result.systems], list(rows.values())
 
 
-def measure_rows(result: EvaluationResult) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a measure, one column a system, ``mean [low, high]`` in each cell."""
-    found = {(one.measure, one.system): one for one in result.summaries}
-    rows = []
-    for measure in result.measures:
-        cells = [found[measure, system] for system in result.systems]
-        rows.append(
-            [measure, f"{cells[0].num_queries:,}", *(interval_text(one.mean, one.low, one.high) for one in cells)]
-        )
-    return ["measure", "queries", *result.systems], rows
-
-
-def comparison_rows(result: EvaluationResult) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the comparisons with the first system."""
+def comparison_rows(result: EvaluationResult) -> Table:
+    """The comparisons with the first system."""
     columns = ["measure", "system", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
-    rows = [
-        [
-            one.measure,
-            one.system,
-            f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]",
-            p_text(one.p),
-            p_text(one.p_holm),
-            f"{one.wins:,}",
-            f"{one.losses:,}",
-            f"{one.ties:,}",
-        ]
-        for one in result.comparisons
-    ]
+    rows = []
+    for one in result.comparisons:
+        difference = f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
+        counts = map(number, (one.wins, one.losses, one.ties))
+        rows.append([one.measure, one.system, difference, p_text(one.p), p_text(one.p_holm), *counts])
     return columns, rows
 
 
-def count_rows(result: EvaluationResult) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the counts of queries."""
+def count_rows(result: EvaluationResult) -> Table:
+    """The counts of queries."""
     names = list(dict.fromkeys(name for counts in result.counts.values() for name in counts))
-    rows = [[system, *(f"{counts.get(name, 0):,}" for name in names)] for system, counts in result.counts.items()]
+    rows = [[system, *(number(counts.get(name, 0)) for name in names)] for system, counts in result.counts.items()]
     return ["system", *(name.replace("_", " ") for name in names)], rows
+
+
+def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
+    """All tables, each with a heading and a caption."""
+    yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
+    if result.comparisons:
+        caption = "difference of means, paired randomisation test (two-sided), Holm's correction over the systems"
+        yield f"Against {result.comparisons[0].baseline}", caption, comparison_rows(result)
+    yield "Queries", "how many queries the means rest on; queries without results score 0", count_rows(result)
 
 
 def bar_plot(result: EvaluationResult) -> bytes:
     """PNG of all measures of all systems."""
-    bars = [Bar(one.measure, one.system, one.mean, one.low, one.high) for one in result.summaries]
-    return metric_bars(bars, f"Retrieval on {result.split}", result.confidence)
+    return metric_bars(result.summaries, f"Retrieval on {result.split}", result.confidence)
 
 
 def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequence[tuple[str, str]] = ()) -> str:
@@ -92,28 +87,10 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
     page = Page(f"Evaluation: {', '.join(result.systems)} on {result.split}")
     page.paragraph(MEANINGS)
     page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
-    page.heading("Measures")
-    page.table(f"mean [{result.confidence:.0%} bootstrap interval over queries]", *measure_rows(result))
-    if result.comparisons:
-        page.heading(f"Against {result.comparisons[0].baseline}")
-        page.table(
-            "difference of means, paired randomisation test (two-sided), Holm's correction over the systems",
-            *comparison_rows(result),
-        )
-    page.heading("Queries")
-    page.table("how many queries the means rest on; queries without results score 0", *count_rows(result))
-    if provenance:
-        page.heading("Made from")
-        page.table("fingerprints", ["what", "fingerprint"], provenance)
+    for heading, caption, table in tables(result):
+        page.heading(heading).table(caption, *table)
+    page.made_from(provenance)
     return page.render()
-
-
-def interval_text(mean: float, low: float, high: float) -> str:
-    """
-    >>> interval_text(0.5, 0.456, 0.543)
-    '0.500 [0.456, 0.543]'
-    """
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def p_text(p: float) -> str:

@@ -32,6 +32,15 @@ code { font-size: .9em; }
 """
 
 
+def number(value: float | None, form: str = ",") -> str:
+    """A figure as it stands in a table; a dash where it is not defined.
+
+    >>> number(1234), number(0.125, ".1%"), number(None)
+    ('1,234', '12.5%', '–')
+    """
+    return ABSENT if value is None else format(value, form)
+
+
 class Page:
     """Collects the parts of a page; everything that is put in is escaped.
 
@@ -85,15 +94,21 @@ class Page:
         """Columns whose cells all are numbers (or begin as one) are aligned to the right."""
         listed = [[str(cell) for cell in row] for row in rows]
         numeric = [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))]
-        head = "".join(_cell("th", column, right) for column, right in zip(columns, numeric, strict=True))
-        body = "".join(
-            "<tr>" + "".join(_cell("td", cell, right) for cell, right in zip(row, numeric, strict=True)) + "</tr>"
-            for row in listed
-        )
+
+        def cells(tag: str, texts: Sequence[str]) -> str:
+            return "".join(_cell(tag, text, right) for text, right in zip(texts, numeric, strict=True))
+
+        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in listed)
         self._parts.append(
             f'<div class="wide"><table><caption>{escape(caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+            f"<thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table></div>"
         )
+        return self
+
+    def made_from(self, provenance: Sequence[tuple[str, str]]) -> Page:
+        """The last section: names and fingerprints of what the page is made from; nothing if there are none."""
+        if provenance:
+            self.heading("Made from").table("fingerprints", ["what", "fingerprint"], provenance)
         return self
 
     def picture(self, png: bytes, caption: str) -> Page:

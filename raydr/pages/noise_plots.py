@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, Draw, grid, legend, png
-from raydr.pages.plots import Gaussian, draw_mixture, mixture_histogram
+from raydr.pages.figure import COLORS, grid, legend, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,17 +61,30 @@ class DetectedPairs:
         axis_N = to_axis(self.perplexities_N, self.axis)
         return float(axis_N[self.clean_N].max() + axis_N[~self.clean_N].min()) / 2
 
-    @property
-    def components(self) -> list[tuple[str, Gaussian]]:
-        """The mixture's two densities by name; empty if it was not taken for clean and mismatched pairs."""
-        if self.fit is None or not self.fit.bimodal:
-            return []
-        columns = zip(("clean", "mismatched"), self.fit.weights, self.fit.means, self.fit.variances, strict=True)
-        return [(name, Gaussian(weight, mean, math.sqrt(variance))) for name, weight, mean, variance in columns]
-
     def draw(self, axes: Axes) -> None:
-        truth = self.truth_N.tolist() if self.truth_N is not None else None
-        draw_mixture(axes, to_axis(self.perplexities_N, self.axis), self.components, self.boundary, truth)
+        """A histogram on the axis of the mixture, with its two densities if it is taken for clean and mismatched pairs,
+        and where flagging begins; the bars are split where the truth is known."""
+        axis_N = to_axis(self.perplexities_N, self.axis)
+        edges = np.histogram_bin_edges(axis_N, bins=60)
+        if self.truth_N is None:
+            axes.hist(axis_N, bins=list(edges), density=True, color="#BBBBBB", label="pairs")
+        else:
+            kinds = [axis_N[~self.truth_N], axis_N[self.truth_N]]
+            # The two histograms have one area together, so that the components' densities fit on top.
+            weights = [np.full(len(kind), 1 / (len(axis_N) * (edges[1] - edges[0]))) for kind in kinds]
+            axes.hist(
+                kinds, bins=list(edges), weights=weights, stacked=True,
+                color=["#BBBBBB", "#E8A0A0"], label=["right pairs", "noisy pairs"],
+            )  # fmt: skip
+        if self.fit is not None and self.fit.bimodal:
+            x = np.linspace(edges[0], edges[-1], 400)
+            for name, color, log_density in zip(
+                ("clean", "mismatched"), COLORS[:2], self.fit.log_densities(x), strict=True
+            ):
+                axes.plot(x, np.exp(log_density), color=color, label=name)
+        if self.boundary is not None:
+            label = f"threshold {self.boundary:.3g}"
+            axes.axvline(self.boundary, color="#333333", linestyle="--", linewidth=1, label=label)
 
 
 def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
@@ -80,17 +93,19 @@ def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
     >>> parse_fit(None) is None
     True
     """
-    if raw is None:
-        return None
-    pairs = {key: tuple(raw[key]) for key in ("weights", "means", "variances")}
-    return MixtureFit(**{**raw, **pairs})
+    return None if raw is None else TypeAdapter(MixtureFit).validate_python(raw)
 
 
 def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
-    """Histogram of the perplexities, on the axis of the mixture, with its components and where flagging begins."""
-    truth = pairs.truth_N.tolist() if pairs.truth_N is not None else None
-    values = to_axis(pairs.perplexities_N, pairs.axis)
-    return mixture_histogram(values, pairs.components, pairs.boundary, title, AXIS_LABELS[pairs.axis], truth)
+    """One detection as a picture of its own."""
+
+    def draw(axes: Axes) -> None:
+        pairs.draw(axes)
+        axes.set_xlabel(AXIS_LABELS[pairs.axis])
+        axes.set_ylabel("density")
+        legend(axes)
+
+    return png(draw, title)
 
 
 def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 3) -> bytes:
@@ -111,8 +126,7 @@ def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, col
         axes.set_xlabel(AXIS_LABELS[pairs.axis].split(":")[0])
         axes.set_yticks([])
 
-    panels: list[tuple[str, Draw]] = [(name, partial(draw, pairs)) for name, pairs in epochs]
-    return grid(panels, title, columns)
+    return grid([(name, partial(draw, pairs)) for name, pairs in epochs], title, columns)
 
 
 def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xlabel: str, ylabel: str) -> bytes:
@@ -133,8 +147,7 @@ def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xl
         axes.set_ylabel(ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    panels: list[tuple[str, Draw]] = [(name, partial(draw, heights)) for name, heights in series.items()]
-    return grid(panels, title, shared_legend=False)
+    return grid([(name, partial(draw, heights)) for name, heights in series.items()], title, shared_legend=False)
 
 
 def reliability_diagram(series: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -16,54 +18,24 @@ _STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "
 
 
 @dataclass(frozen=True)
-class GivenVerdict:
-    """What one judge said of one passage; ``score_name`` says what its score is, ``artifact`` names where."""
-
-    judge: str
-    score_name: str
-    score: float
-    action: str
-    weight: float
-    truth: bool | None
-    artifact: str
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a candidate comes from, and what was made of it in that artefact; as in the table ``negatives``."""
-
-    artifact: str
-    miner: str
-    round: int
-    rank: int
-    score: float | None
-    positive_score: float | None
-    action: str
-    weight: float
-    noise: str | None
-
-
-@dataclass(frozen=True)
 class ExplainedPassage:
     """One passage and all that was said of it for the query.
 
     Args:
         passage_id, title, text: the passage.
-        verdicts: of all judges, in the order of the artefacts' names.
-        provenance: where it was proposed as a negative; empty for positives.
-        relevance: as annotated; None for negatives.
-        noise: how the annotation was made noisy on purpose; None if it was not.
-        original_passage_id: what stood in its place before.
+        verdicts: of all judges, in the order of the artefacts' names: rows of the table ``verdicts``, with ``artifact``
+            and ``score_name``, what the judge's score is.
+        provenance: where it was proposed as a negative: rows of the table ``negatives``, with ``artifact``; empty for
+            positives.
+        judgment: for positives, the row of the table ``qrels``.
     """
 
     passage_id: str
     title: str
     text: str
-    verdicts: tuple[GivenVerdict, ...]
-    provenance: tuple[Provenance, ...] = ()
-    relevance: int | None = None
-    noise: str | None = None
-    original_passage_id: str | None = None
+    verdicts: Sequence[Mapping[str, Any]]
+    provenance: Sequence[Mapping[str, Any]] = ()
+    judgment: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,40 +71,40 @@ def print_story(story: QueryStory, console: Console) -> None:
 
 def _print_passage(passage: ExplainedPassage, console: Console) -> None:
     head = Text.assemble((passage.passage_id, "dim"), "  ", (shown(passage.title), "bold"))
-    if passage.noise is not None:
-        instead = f", in place of {passage.original_passage_id}" if passage.original_passage_id else ""
-        head.append(f"  [{passage.noise} on purpose{instead}]", style="yellow")
+    if passage.judgment is not None and passage.judgment["noise"] is not None:
+        original = passage.judgment["original_passage_id"]
+        instead = f", in place of {original}" if original else ""
+        head.append(f"  [{passage.judgment['noise']} on purpose{instead}]", style="yellow")
     console.print(head)
-    for line in _provenance_lines(passage.provenance):
+    for line in [*_provenance_lines(passage.provenance), *map(_verdict_line, passage.verdicts)]:
         console.print(Padding(line, (0, 0, 0, 4), expand=False))
-    for verdict in passage.verdicts:
-        console.print(Padding(_verdict_line(verdict), (0, 0, 0, 4), expand=False))
     text = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
     console.print(Padding(Text(shown(text)), (0, 0, 1, 4), expand=False))
 
 
-def _provenance_lines(places: tuple[Provenance, ...]) -> list[Text]:
+def _provenance_lines(places: Sequence[Mapping[str, Any]]) -> list[Text]:
     """One line for each time that it was mined; judged copies of an artefact add their action to it."""
     lines: dict[tuple[str, int, int], Text] = {}
     for place in places:
-        key = (place.miner, place.round, place.rank)
+        key = (place["miner"], place["round"], place["rank"])
         if key not in lines:
-            score = "no score" if place.score is None else f"score {place.score:.4f}"
-            positive = "not retrieved" if place.positive_score is None else f"{place.positive_score:.4f}"
-            noise = f", {place.noise} on purpose" if place.noise else ""
-            where = f"found by {place.miner}, round {place.round}, rank {place.rank}"
+            score = "no score" if place["score"] is None else f"score {place['score']:.4f}"
+            positive = "not retrieved" if place["positive_score"] is None else f"{place['positive_score']:.4f}"
+            noise = f", {place['noise']} on purpose" if place["noise"] else ""
+            where = "found by {}, round {}, rank {}".format(*key)
             lines[key] = Text(f"{where}, {score} (positive: {positive}){noise}:")
-        weight = f" {place.weight:g}" if place.action == "down_weight" else ""
-        lines[key].append(f" {place.artifact} ")
-        lines[key].append(f"{place.action}{weight}", style=_STYLES[place.action])
+        lines[key].append(f" {place['artifact']} ")
+        lines[key].append(_action(place), style=_STYLES[place["action"]])
     return list(lines.values())
 
 
-def _verdict_line(verdict: GivenVerdict) -> Text:
-    line = Text.assemble((verdict.judge, "bold"), " says ", (verdict.action, _STYLES[verdict.action]))
-    if verdict.action == "down_weight":
-        line.append(f" {verdict.weight:g}")
-    line.append(f", {verdict.score_name} {verdict.score:.4f}")
-    if verdict.truth is not None:
-        line.append(f"; in truth {'noise' if verdict.truth else 'no noise that was planted'}")
-    return line.append(f"  ({verdict.artifact})", style="dim")
+def _verdict_line(verdict: Mapping[str, Any]) -> Text:
+    line = Text.assemble((verdict["judge"], "bold"), " says ", (_action(verdict), _STYLES[verdict["action"]]))
+    line.append(f", {verdict['score_name']} {verdict['score']:.4f}")
+    if verdict["truth"] is not None:
+        line.append(f"; in truth {'noise' if verdict['truth'] else 'no noise that was planted'}")
+    return line.append(f"  ({verdict['artifact']})", style="dim")
+
+
+def _action(row: Mapping[str, Any]) -> str:
+    return f"{row['action']} {row['weight']:g}" if row["action"] == "down_weight" else str(row["action"])

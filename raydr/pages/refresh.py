@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.figure import COLORS, Draw, grid
-from raydr.pages.html import ABSENT, Page
+from raydr.pages.figure import COLORS, grid
+from raydr.pages.html import ABSENT, Page, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,23 +56,24 @@ def refresh_rows(
         split: that was evaluated.
         intervals: put them behind the means; too wide for a terminal.
     """
-    measures = list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
     shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
     judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
+    measures = _measures(rounds, split)
     rows = []
     for one in rounds:
-        cells = []
+        row = [one.arm, str(one.number)]
         for measure in measures:
             found = one.measure(split, measure)
             interval = f" [{found.low:.3f}, {found.high:.3f}]" if found is not None and intervals else ""
-            cells.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
-        cells += [f"{one.negatives[name]:.1%}" if name in one.negatives else ABSENT for name in shares]
-        cells += [
-            f"{one.verdicts[judge]['flagged_share']:.1%}" if judge in one.verdicts else ABSENT for judge in judges
-        ]
-        rows.append([one.arm, str(one.number), *cells])
+            row.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
+        row += [number(one.negatives.get(name), ".1%") for name in shares]
+        rows.append(row + [number(one.verdicts.get(judge, {}).get("flagged_share"), ".1%") for judge in judges])
     columns = ["arm", "round", *measures, *(_SHARES[name] for name in shares), *(f"flagged by {one}" for one in judges)]
     return columns, rows
+
+
+def _measures(rounds: Sequence[RoundResult], split: str) -> list[str]:
+    return list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
 
 
 #: Counts of the candidates that are shown, and what they are called.
@@ -86,15 +88,10 @@ _SHARES = {
 def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: seconds of each stage, by round."""
     stages = list(dict.fromkeys(stage for one in rounds for stage in one.seconds))
-    rows = [
-        [
-            one.arm,
-            str(one.number),
-            *(f"{one.seconds[stage]:,.0f}" if stage in one.seconds else ABSENT for stage in stages),
-            f"{sum(one.seconds.values()):,.0f}",
-        ]
-        for one in rounds
-    ]
+    rows = []
+    for one in rounds:
+        seconds = [*map(one.seconds.get, stages), sum(one.seconds.values())]
+        rows.append([one.arm, str(one.number), *(number(value, ",.0f") for value in seconds)])
     return ["arm", "round", *stages, "all"], rows
 
 
@@ -124,46 +121,27 @@ def refresh_page(
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
-    page.heading("Time")
-    page.table(
-        "Seconds, of the attempt that finished a step; steps that ran side by side count in full", *time_rows(rounds)
-    )
+    caption = "Seconds, of the attempt that finished a step; steps that ran side by side count in full"
+    page.heading("Time").table(caption, *time_rows(rounds))
     page.heading("Where everything is")
     for one in rounds:
-        page.table(
-            f"{one.arm}, round {one.number}",
-            ["step", "folder", "fingerprint"],
-            [[step, folder, one.fingerprints[step]] for step, folder in one.folders.items()],
-        )
+        places = [[step, folder, one.fingerprints[step]] for step, folder in one.folders.items()]
+        page.table(f"{one.arm}, round {one.number}", ["step", "folder", "fingerprint"], places)
     return page.render()
 
 
 def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
     arms = list(dict.fromkeys(one.arm for one in rounds))
-    measures = list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
 
-    def curve(measure: str) -> Draw:
-        def draw(axes: Axes) -> None:
-            for at, arm in enumerate(arms):
-                points = [
-                    (one.number, found)
-                    for one in rounds
-                    if one.arm == arm and (found := one.measure(split, measure)) is not None
-                ]
-                numbers = [number for number, _ in points]
-                color = COLORS[at % len(COLORS)]
-                axes.plot(numbers, [found.mean for _, found in points], marker="o", label=arm, color=color)
-                axes.fill_between(
-                    numbers,
-                    [found.low for _, found in points],
-                    [found.high for _, found in points],
-                    color=color,
-                    alpha=0.15,
-                    linewidth=0,
-                )
-            axes.set_xticks(sorted({one.number for one in rounds}))
-            axes.set_xlabel("round")
+    def draw(measure: str, axes: Axes) -> None:
+        for at, arm in enumerate(arms):
+            measured = [(one.number, one.measure(split, measure)) for one in rounds if one.arm == arm]
+            found = {number: summary for number, summary in measured if summary is not None}
+            color = COLORS[at % len(COLORS)]
+            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, color=color)
+            lows, highs = [one.low for one in found.values()], [one.high for one in found.values()]
+            axes.fill_between(list(found), lows, highs, color=color, alpha=0.15, linewidth=0)
+        axes.set_xticks(sorted({one.number for one in rounds}))
+        axes.set_xlabel("round")
 
-        return draw
-
-    return grid([(measure, curve(measure)) for measure in measures], f"{split}, by round")
+    return grid([(measure, partial(draw, measure)) for measure in _measures(rounds, split)], f"{split}, by round")

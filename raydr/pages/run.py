@@ -7,32 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
-from raydr.pages.audit import (
-    KNOWN_LEGEND,
-    NEGATIVES_LEGEND,
-    PAIRS_CAPTION,
-    PAIRS_LEGEND,
-    negative_rows,
-    pair_rows,
-)
-from raydr.pages.evaluation import (
-    MEANINGS,
-    EvaluationResult,
-    bar_plot,
-    comparison_rows,
-    count_rows,
-    measure_rows,
-)
-from raydr.pages.html import ABSENT, Page
+from raydr.pages.audit import KNOWN_LEGEND, NEGATIVES_LEGEND, PAIRS_CAPTION, PAIRS_LEGEND, negative_rows, pair_rows
+from raydr.pages.evaluation import MEANINGS, EvaluationResult, bar_plot, tables
+from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
-DETECTION_CURVES = {
-    "precision": "precision",
-    "recall": "recall",
-    "auroc": "AUROC",
-    "share_flagged": "share flagged",
-}
+DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +35,6 @@ class ModelStory:
     @property
     def history(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.info.get("history", [])
-        return rows
-
-    @property
-    def detections(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.info.get("detections", [])
         return rows
 
     def points(self, metric: str) -> list[tuple[float, float]]:
@@ -86,20 +62,6 @@ class AuditStory:
 
 
 @dataclass(frozen=True)
-class PlanStory:
-    """The plan of a run beside what its stages took so far.
-
-    Args:
-        title: of the table.
-        columns, rows: its cells.
-    """
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-@dataclass(frozen=True)
 class RunStory:
     """What is in a working folder.
 
@@ -109,7 +71,7 @@ class RunStory:
         evaluations: result, and the address of its own page.
         audits: in the order of their names.
         verdicts: artefact name and ``info`` of its manifest.
-        plan: if one was made.
+        plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
         pages: other pages of the working folder: what they show, and their addresses.
     """
 
@@ -118,7 +80,7 @@ class RunStory:
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[AuditStory]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
-    plan: PlanStory | None = None
+    plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
 
 
@@ -135,8 +97,8 @@ def run_page(story: RunStory) -> str:
     if trained:
         _training_section(page, trained)
     for model in trained:
-        if model.detections:
-            _detection_section(page, model)
+        if detections := model.info.get("detections"):
+            _detection_section(page, model, detections)
     for audit in story.audits:
         _audit_section(page, audit)
     if story.verdicts:
@@ -144,20 +106,8 @@ def run_page(story: RunStory) -> str:
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
         page.note(KNOWN_LEGEND)
     if story.plan is not None:
-        page.heading("Plan and what it took")
-        page.table(story.plan.title, story.plan.columns, story.plan.rows)
+        page.heading("Plan and what it took").table(*story.plan)
     return page.render()
-
-
-def training_pictures(models: Sequence[ModelStory]) -> list[tuple[bytes, str]]:
-    """Loss and dev measures of all trainings by epoch, with captions."""
-    losses = {model.name: model.points("loss") for model in models}
-    pictures = [(curves(losses, "Training loss", "epoch", "mean loss of the epoch's steps"), "training loss by epoch")]
-    for measure in sorted({name for model in models for name in model.dev_measures}):
-        points = {model.name: model.points(measure) for model in models if model.points(measure)}
-        caption = f"{measure} by epoch, the best epoch of each training ringed"
-        pictures.append((curves(points, measure, "epoch", measure, mark_best=True), caption))
-    return pictures
 
 
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
@@ -170,57 +120,46 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
 
 
 def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
-    page.heading("Training")
     rows = []
     for model in models:
         best = model.info.get("best_epoch")
-        shown = next((row for row in model.history if row["epoch"] == best), model.history[-1])
-        dev = ", ".join(
-            f"{name} {shown['metrics'][name]:.3f}" for name in model.dev_measures if name in shown["metrics"]
-        )
-        losses = model.points("loss")
-        rows.append(
-            [
-                model.name,
-                model.settings,
-                f"{model.info['num_examples']:,}",
-                f"{len(model.history)}",
-                ABSENT if best is None else f"{best + 1}",
-                dev,
-                f"{losses[-1][1]:.4f}" if losses else ABSENT,
-                model.info["dtype"],
-            ]
-        )
+        metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
+        dev = ", ".join(f"{name} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
+        losses = [loss for _, loss in model.points("loss")]
+        row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
+        row += [number(None if best is None else best + 1), dev, number(losses[-1] if losses else None, ".4f")]
+        rows.append([*row, model.info["dtype"]])
     columns = ["model", "trained with", "queries", "epochs", "best epoch", "dev at it", "last loss", "dtype"]
-    page.table("trainings", columns, rows)
-    for png, caption in training_pictures(models):
-        page.picture(png, caption)
+    page.heading("Training").table("trainings", columns, rows)
+    losses_of = {model.name: model.points("loss") for model in models}
+    page.picture(
+        curves(losses_of, "Training loss", "epoch", "mean loss of the epoch's steps"), "training loss by epoch"
+    )
+    for measure in sorted({name for model in models for name in model.dev_measures}):
+        points = {model.name: model.points(measure) for model in models if model.points(measure)}
+        picture = curves(points, measure, "epoch", measure, mark_best=True)
+        page.picture(picture, f"{measure} by epoch, the best epoch of each training ringed")
 
 
-def _detection_section(page: Page, model: ModelStory) -> None:
-    page.heading(f"Detection of mismatched pairs: {model.name}")
-    rows = []
-    for found in model.detections:
-        figures = (found.get(key) for key in ("precision", "recall", "auroc"))
-        cells = [ABSENT if value is None else f"{value:.3f}" for value in figures]
-        rows.append([f"{found['epoch'] + 1}", f"{found['share_flagged']:.1%}", *cells, found["reason"]])
+def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        [f"{found['epoch'] + 1}", f"{found['share_flagged']:.1%}", *_quality(found), found["reason"]]
+        for found in detections
+    ]
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
+    page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch that it was made for", columns, rows)
     if model.panel is not None:
         page.picture(model.panel, "perplexities of the training pairs, by the epoch that they were flagged for")
-    if len(model.detections) > 1:
-        page.picture(detection_curves(model.detections, "Detection by epoch"), "quality of the detection by epoch")
+    if len(detections) > 1:
+        page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 
 
 def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
-    page.heading(f"Evaluation on {result.split}")
-    page.note(MEANINGS)
+    page.heading(f"Evaluation on {result.split}").note(MEANINGS)
     page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
-    page.table(f"mean [{result.confidence:.0%} bootstrap interval over queries]", *measure_rows(result))
-    if result.comparisons:
-        caption = f"against {result.comparisons[0].baseline}: paired randomisation test (two-sided), Holm's correction"
-        page.table(caption, *comparison_rows(result))
-    page.table("queries", *count_rows(result))
+    for heading, caption, table in tables(result):
+        page.table(f"{heading}: {caption}", *table)
     page.link("the page of this evaluation", address)
 
 
@@ -228,12 +167,10 @@ def _audit_section(page: Page, audit: AuditStory) -> None:
     result = audit.result
     page.heading(f"Audit of {result.split} with model {result.model}")
     if result.pairs:
-        page.table(PAIRS_CAPTION, *pair_rows(result))
-        page.note(PAIRS_LEGEND)
+        page.table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
     if result.negatives:
         note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
-        page.table(f"what the judges take for false negatives{note}", *negative_rows(result))
-        page.note(NEGATIVES_LEGEND)
+        page.table(f"what the judges take for false negatives{note}", *negative_rows(result)).note(NEGATIVES_LEGEND)
     for png, caption in audit.pictures:
         page.picture(png, caption)
     page.link("the page of this audit, with the worst offenders", audit.address)
@@ -243,18 +180,11 @@ def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[
     columns = ["verdicts", "judge", "of", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
     rows = []
     for name, info in verdicts:
-        quality = info.get("detection", {})
-        figures = (quality.get(key) for key in ("precision", "recall", "auroc"))
-        rows.append(
-            [
-                name,
-                info["judge"],
-                info["subject"],
-                info["split"],
-                f"{info['verdicts']:,}",
-                f"{info['drop']:,}",
-                f"{info['flagged_share']:.1%}",
-                *(ABSENT if value is None else f"{value:.3f}" for value in figures),
-            ]
-        )
+        counts = [number(info["verdicts"]), number(info["drop"]), number(info["flagged_share"], ".1%")]
+        judged = [name, info["judge"], info["subject"], info["split"]]
+        rows.append([*judged, *counts, *_quality(info.get("detection", {}))])
     return columns, rows
+
+
+def _quality(found: dict[str, Any]) -> list[str]:
+    return [number(found.get(key), ".3f") for key in ("precision", "recall", "auroc")]

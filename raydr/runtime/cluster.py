@@ -9,7 +9,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +24,8 @@ from raydr.errors import ClusterError
 KNOCK_TIMEOUT_S = 10.0
 #: How the names of threads begin that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
+#: Lives as long as the process; its thread begins when it is first needed.
+_LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
 
 
 class RayConfig(Config):
@@ -105,7 +109,8 @@ def start_ray() -> None:
             ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
             return
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
-        ray.init(
+        start = partial(
+            ray.init,
             address="local",
             num_cpus=config.num_cpus or os.cpu_count(),
             num_gpus=config.num_gpus,
@@ -116,6 +121,12 @@ def start_ray() -> None:
             log_to_driver=False,
             _temp_dir=str(temp_dir),
         )
+        # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main:
+            start()
+        else:
+            _LASTING_THREAD.submit(start).result()
 
 
 def local_session() -> RayConfig | None:

@@ -54,6 +54,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """
+    >>> duration(7.25), duration(100), duration(3661), duration(90 * 3600)
+    ('7.2 s', '1 min 40 s', '1 h 01 min', '90 h 00 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+
+
 def say(message: str) -> None:
     """One line about what is being done or decided, with its reason."""
     console.print(message, markup=False)

@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 from raydr.errors import ConfigError, first_line
 from raydr.runtime.console import warn
 from raydr.runtime.tracking_config import TrackingConfig
-from raydr.store.artifact import fingerprint_of
 from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of
 
 #: File in the working folder that remembers which MLflow run belongs to which run and stage.
 RUN_IDS = "mlflow-runs.json"
+#: Without it MLflow's pages guess what an experiment is, and show runs of models as evaluations of language models.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
 #: Seconds without a call to a server that did not answer.
 RETRY_AFTER_S = 300.0
 
@@ -119,39 +121,36 @@ class RunPlace:
         if found is not None:
             return str(found.experiment_id)
         location = Path(self.artifacts.root).as_uri() if self.artifacts is not None else None
-        return str(client.create_experiment(self.experiment, artifact_location=location))
+        return str(client.create_experiment(self.experiment, artifact_location=location, tags=_KIND))
 
 
+@dataclass
 class RunMaker:
     """Finds the MLflow run of a name and tags in the working folder's record, or creates it."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        place: RunPlace,
-        name: str,
-        tags: dict[str, str],
-        parent: RunMaker | None = None,
-    ) -> None:
-        self.place = place
-        self._connection = connection
-        self._name = name
-        self._tags = tags
-        self._parent = parent
-        own_key = f"{name}@{fingerprint_of(tags)[:12]}" if tags else name
-        self._key: str = f"{parent._key}/{own_key}" if parent else own_key
-        self._run_id = ""
+    connection: Connection
+    place: RunPlace
+    name: str
+    tags: dict[str, str]
+    parent: RunMaker | None = None
+    _run_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """Tells runs of the working folder apart."""
+        own = f"{self.name}@{fingerprint_of(self.tags)[:12]}" if self.tags else self.name
+        return f"{self.parent.key}/{own}" if self.parent else own
 
     def __call__(self) -> str:
         if not self._run_id:
-            client = self._connection.client()
+            client = self.connection.client()
             self._run_id = self._resumed(client) or self._created(client)
         return self._run_id
 
     def _resumed(self, client: Any) -> str:
         if not self.place.workdir.exists(RUN_IDS):
             return ""
-        run_id = str(self.place.workdir.read_json(RUN_IDS).get(f"{self._connection.uri} {self._key}", ""))
+        run_id = str(self.place.workdir.read_json(RUN_IDS).get(f"{self.connection.uri} {self.key}", ""))
         if not run_id:
             return ""
         # The store may have been deleted, or the run: then a new one is made.
@@ -159,12 +158,12 @@ class RunMaker:
         return run_id if known else ""
 
     def _created(self, client: Any) -> str:
-        tags = {"mlflow.runName": self._name, **self._tags}
-        if self._parent is not None:
-            tags["mlflow.parentRunId"] = self._parent()
+        tags = {"mlflow.runName": self.name, **self.tags}
+        if self.parent is not None:
+            tags["mlflow.parentRunId"] = self.parent()
         run_id = str(client.create_run(self.place.experiment_id(client), tags=tags).info.run_id)
         workdir = self.place.workdir
         with _RECORD:
             ids = workdir.read_json(RUN_IDS) if workdir.exists(RUN_IDS) else {}
-            workdir.write_json(RUN_IDS, ids | {f"{self._connection.uri} {self._key}": run_id})
+            workdir.write_json(RUN_IDS, ids | {f"{self.connection.uri} {self.key}": run_id})
         return run_id

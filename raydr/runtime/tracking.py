@@ -10,9 +10,8 @@ import re
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -21,8 +20,8 @@ from raydr.errors import ArtifactError
 from raydr.runtime.console import say, warn
 from raydr.runtime.mlflow_runs import Connection, RunMaker, RunPlace, tracking_uri
 from raydr.runtime.tracking_config import TrackingConfig
-from raydr.store.artifact import flatten
 from raydr.store.folder import Folder
+from raydr.store.identity import flatten
 
 #: Metrics are sent when so many wait, or so many seconds after the last time.
 _FLUSH_ROWS, _FLUSH_S = 500, 10.0
@@ -42,66 +41,12 @@ class _Monitor(Protocol):
 
 
 def metric_name(name: str) -> str:
-    """A name that MLflow accepts: letters, digits, ``_ - . : /`` and space.
+    """A name that MLflow accepts, without spaces: it makes groups of what is before a slash.
 
-    >>> metric_name("recall@20 (qrels)"), metric_name("RR@10"), metric_name("loss")
-    ('recall_qrels/20', 'RR/10', 'loss')
+    >>> metric_name("test/bm25/recall@20 (qrels)"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
+    ('test/bm25/recall_20', 'accuracy_5_answer', 'dev_RR_10')
     """
-    found = re.fullmatch(r"(.+)@(\d+) \((\w+)\)", name)
-    if found:
-        name = f"{found[1]}_{found[3]}/{found[2]}"
-    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "/"), flags=re.ASCII)
-
-
-class Tracker(ABC):
-    """A run that results are logged to; see :func:`open_run`."""
-
-    @abstractmethod
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        """Log settings; nested mappings become dotted keys. MLflow never changes a setting that a run has."""
-
-    @abstractmethod
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
-
-    @abstractmethod
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Log facts that may change, for example fingerprints."""
-
-    @abstractmethod
-    def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        """Log a local file.
-
-        Raises:
-            ArtifactError: it does not exist.
-        """
-
-    @abstractmethod
-    def log_text(self, text: str, name: str) -> None:
-        """Log a text as a file of this name."""
-
-    @abstractmethod
-    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
-        """A nested run for the duration of the block; FAILED if it ends with an exception.
-
-        The same name and tags (put fingerprints there) resume the same MLflow run.
-        """
-
-    @abstractmethod
-    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
-        """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
-
-    @abstractmethod
-    def end(self, status: EndStatus) -> None:
-        """End a run that :meth:`child` began."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Send what is waiting."""
-
-    @abstractmethod
-    def handle(self) -> TrackerHandle:
-        """What a worker needs to log into the same run; picklable."""
+    return re.sub(r"[^\w\-.:/]+", "_", name.removesuffix(" (qrels)"), flags=re.ASCII).rstrip("_")
 
 
 @contextmanager
@@ -121,43 +66,9 @@ def open_run(
         return
     connection = Connection(tracking_uri(config, workdir))
     place = RunPlace(config.experiment, workdir, (workdir / "mlflow-artifacts") if not config.uri else None)
-    run = MlflowTracker(connection, RunMaker(connection, place, name, dict(tags or {})), config.system_metrics)
+    run = Tracker(connection, RunMaker(connection, place, name, dict(tags or {})), config.system_metrics)
     with run.running():
         yield run
-
-
-class NullTracker(Tracker):
-    """Does nothing: tracking is switched off."""
-
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        pass
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        pass
-
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        pass
-
-    def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        pass
-
-    def log_text(self, text: str, name: str) -> None:
-        pass
-
-    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
-        return nullcontext(self)
-
-    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
-        return self
-
-    def end(self, status: EndStatus) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def handle(self) -> TrackerHandle:
-        return TrackerHandle("", "", "")
 
 
 @dataclass(frozen=True)
@@ -181,15 +92,15 @@ class TrackerHandle:
             )
             yield NullTracker()
             return
-        tracker = MlflowTracker(Connection(self.uri), lambda: self.run_id, system_metrics=False)
+        tracker = Tracker(Connection(self.uri), lambda: self.run_id, system_metrics=False)
         try:
             yield tracker
         finally:
             tracker.flush()
 
 
-class MlflowTracker(Tracker):
-    """One MLflow run. Everything but files is kept here first and sent by :meth:`flush`.
+class Tracker:
+    """One MLflow run; see :func:`open_run`. Everything but files is kept here first and sent by :meth:`flush`.
 
     Args:
         connection: to the server.
@@ -210,11 +121,13 @@ class MlflowTracker(Tracker):
         self._lock = threading.RLock()
 
     def log_params(self, params: Mapping[str, Any]) -> None:
+        """Log settings; nested mappings become dotted keys. MLflow never changes a setting that a run has."""
         with self._lock:
             self._params.update((key, str(value)[:_PARAM_LENGTH]) for key, value in flatten(params).items() if key)
         self.flush()
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
         now = int(time.time() * 1000)
         with self._lock:
             self._metrics.extend((metric_name(name), float(value), now, step) for name, value in metrics.items())
@@ -223,42 +136,56 @@ class MlflowTracker(Tracker):
             self.flush()
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Log facts that may change, for example fingerprints."""
         with self._lock:
             self._tags.update(tags)
         self.flush()
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        """Log a local file.
+
+        Raises:
+            ArtifactError: it does not exist.
+        """
         if not Path(path).is_file():
             raise ArtifactError(f"there is no file {path} to log; expected one that is written before")
         self._send(lambda client, run_id: client.log_artifact(run_id, str(path), folder or None))
 
     def log_text(self, text: str, name: str) -> None:
+        """Log a text as a file of this name."""
         self._send(lambda client, run_id: client.log_text(run_id, text, name))
 
     @contextmanager
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
+        """A nested run for the duration of the block; FAILED if it ends with an exception.
+
+        The same name and tags (put fingerprints there) resume the same MLflow run.
+        """
         stage = self._nested(name, tags)
         with stage.running(), stage.sampled():
             yield stage
 
     def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
+        """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
         nested = self._nested(name, tags)
         nested.begin()
         return nested
 
-    def _nested(self, name: str, tags: Mapping[str, str] | None) -> MlflowTracker:
+    def _nested(self, name: str, tags: Mapping[str, str] | None) -> Tracker:
         parent = self._make_run
         if not isinstance(parent, RunMaker):
             raise TypeError("a run opened from a handle has no stages of its own: open them where the run was started")
         self.flush()
         maker = RunMaker(self._connection, parent.place, name, dict(tags or {}), parent)
-        return MlflowTracker(self._connection, maker, self._system_metrics)
+        return Tracker(self._connection, maker, self._system_metrics)
 
     def flush(self) -> None:
+        """Send what is waiting."""
         self._flushed_at = time.monotonic()
         self._send(self._send_waiting)
 
     def handle(self) -> TrackerHandle:
+        """What a worker needs to log into the same run; picklable."""
         self.flush()
         return TrackerHandle(self._connection.uri, self._run_id or "", socket.gethostname())
 
@@ -281,6 +208,7 @@ class MlflowTracker(Tracker):
         self._send(lambda client, run_id: client.update_run(run_id, status="RUNNING"))
 
     def end(self, status: EndStatus) -> None:
+        """Send what is waiting, and say how the run ended."""
         self.flush()
         self._send(lambda client, run_id: client.set_terminated(run_id, status))
 
@@ -333,3 +261,20 @@ class MlflowTracker(Tracker):
         if changed:
             say(f"tracking: the resumed MLflow run keeps its first value of {', '.join(changed)}")
         return {key: value for key, value in self._params.items() if key not in there}
+
+
+class NullTracker(Tracker):
+    """Does nothing: tracking is switched off."""
+
+    def __init__(self) -> None:
+        super().__init__(Connection(""), str, system_metrics=False)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        # They would wait for ever.
+        pass
+
+    def _nested(self, name: str, tags: Mapping[str, str] | None) -> Tracker:
+        return self
+
+    def _send(self, action: Callable[[Any, str], T]) -> T | None:
+        return None

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet, to_table, write_arrow
+from raydr.data.schema import read_arrow, read_parquet, to_table
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.parts import make_parts, total_counts
+from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
 #: Raised when the same inputs lead to other parts: of judged negatives, of filtered and of clean data sets.
@@ -42,14 +40,10 @@ def apply_verdicts(
         verdicts: on these negatives, by judge.
         split: the split that was judged.
     """
-    judged = negatives.parts(f"negatives/{split}")
-    calls = {
-        name: (negatives.folder, _folders(verdicts), f"verdicts/{split}/part-{at:05d}-")
-        for at, name in enumerate(judged)
-    }
+    calls = _calls(negatives, f"negatives/{split}", list(verdicts.values()), split)
     make_parts(making, pool, _apply_to_part, calls, "apply verdicts")
     _copy_parts(making, pool, negatives, [name for name in negatives.parts() if name not in calls])
-    totals = total_counts(making, judged)
+    totals = total_counts(making, calls)
     counts = {name: totals[name] for name in (*STRENGTH, "queries_empty")}
     show_summary(
         f"negatives judged by {', '.join(verdicts)}",
@@ -75,7 +69,8 @@ def filter_pairs(
         verdicts: on its pairs, by judge.
         split: the split that was judged.
     """
-    return _filter(making, pool, dataset, _folders(verdicts), split, f"pairs judged by {', '.join(verdicts)}")
+    title = f"pairs judged by {', '.join(verdicts)}"
+    return _filter(making, pool, dataset, list(verdicts.values()), split, title)
 
 
 def clean_only(making: Building, pool: Pool, dataset: Artifact, *, split: str) -> dict[str, Any]:
@@ -95,15 +90,14 @@ def clean_only(making: Building, pool: Pool, dataset: Artifact, *, split: str) -
 
 
 def _filter(
-    making: Building, pool: Pool, dataset: Artifact, verdicts: list[Folder] | None, split: str, title: str
+    making: Building, pool: Pool, dataset: Artifact, verdicts: list[Artifact] | None, split: str, title: str
 ) -> dict[str, Any]:
-    judged = dataset.parts(f"qrels/{split}")
-    calls = {name: (dataset.folder, verdicts, f"verdicts/{split}/part-{at:05d}-") for at, name in enumerate(judged)}
+    calls = _calls(dataset, f"qrels/{split}", verdicts, split)
     make_parts(making, pool, _filter_part, calls, "filter pairs")
     changed = (f"qrels/{split}/", f"dropped/{split}/")
     _copy_parts(making, pool, dataset, [name for name in dataset.parts() if not name.startswith(changed)])
     before = dataset.rows(f"qrels/{split}")
-    after = sum(making.done[name].rows for name in judged)
+    after = sum(making.done[name].rows for name in calls)
     if not after:
         warn(f"not one judgment of split {split!r} is left")
     facts = {"judgments before": f"{before:,}", "dropped": f"{before - after:,}", "left": f"{after:,}"}
@@ -111,64 +105,47 @@ def _filter(
     return {**dataset.info, "judgments_before": before, "judgments_after": after}
 
 
-def _folders(verdicts: Mapping[str, Artifact]) -> list[Folder]:
-    return [one.folder for one in verdicts.values()]
+def _calls(
+    judged: Artifact, under: str, verdicts: list[Artifact] | None, split: str
+) -> dict[str, tuple[Artifact, list[Artifact] | None, str]]:
+    """For each part of what was judged: all of it, the verdicts, and how the names of the verdicts on it begin."""
+    names = enumerate(judged.parts(under))
+    return {name: (judged, verdicts, f"verdicts/{split}/part-{at:05d}-") for at, name in names}
 
 
-def _verdict_tables(verdicts: list[Folder], prefix: str) -> list[pa.Table]:
+def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
     """The verdicts on one part of what was judged, of all judges."""
-    opened = [Artifact.open(folder, "verdicts") for folder in verdicts]
-    return [read_parquet(one.local(name)) for one in opened for name in one.parts() if name.startswith(prefix)]
+    return [read_parquet(one.local(name)) for one in verdicts for name in one.parts() if name.startswith(prefix)]
 
 
 def _apply_to_part(
-    output: Folder, name: str, negatives: Folder, verdicts: list[Folder], prefix: str
+    output: Folder, name: str, negatives: Artifact, verdicts: list[Artifact], prefix: str
 ) -> Mapping[str, Part]:
-    mined = read_arrow(Artifact.open(negatives, "negatives").local(name))
-    judged = judge_negatives(mined, _verdict_tables(verdicts, prefix))
+    judged = judge_negatives(read_arrow(negatives.local(name)), _verdict_tables(verdicts, prefix))
     query_ids, actions = judged["query_id"].to_pylist(), judged["action"].to_pylist()
     used = {one for one, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
     counts: dict[str, int] = {action: actions.count(action) for action in STRENGTH}
     counts["queries_empty"] = len(set(query_ids)) - len(used)
-    return {name: write_and_record(output, name, judged.num_rows, partial(write_arrow, judged), counts)}
+    return {name: write_table(output, name, judged, counts)}
 
 
 def _filter_part(
-    output: Folder, name: str, dataset: Folder, verdicts: list[Folder] | None, prefix: str
+    output: Folder, name: str, dataset: Artifact, verdicts: list[Artifact] | None, prefix: str
 ) -> Mapping[str, Part]:
     """Write what is left of one part of the judgments, and what judges have dropped of it, now or before."""
-    artifact = Artifact.open(dataset, "dataset")
-    qrels = read_arrow(artifact.local(name))
+    qrels = read_arrow(dataset.local(name))
     dropped_name = name.replace("qrels/", "dropped/", 1)
-    dropped = [read_arrow(artifact.local(dropped_name))] if dropped_name in artifact.manifest.parts else []
+    dropped = [read_arrow(dataset.local(dropped_name))] if dropped_name in dataset.manifest.parts else []
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
         left, pairs = split_pairs(qrels, _verdict_tables(verdicts, prefix))
         rows = pairs.select(["query_id", "passage_id"]).to_pylist()
         dropped.append(to_table("negatives", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
-    written = {}
-    together = pa.concat_tables(dropped) if dropped else None
-    if together is not None and together.num_rows:
-        written[dropped_name] = write_and_record(
-            output, dropped_name, together.num_rows, partial(write_arrow, together)
-        )
-    # Last: a resume makes both again unless this one is there.
-    written[name] = write_and_record(output, name, left.num_rows, partial(write_arrow, left))
-    return written
+    tables = {dropped_name: pa.concat_tables(dropped)} if sum(map(len, dropped)) else {}
+    # The judgments last: a resume makes both again unless they are there.
+    return {part: write_table(output, part, table) for part, table in (tables | {name: left}).items()}
 
 
-def _copy_parts(making: Building, pool: Pool, source: Artifact, names: list[str]) -> None:
-    """Copy parts as they are."""
-    kind = source.manifest.identity.kind
-    make_parts(making, pool, _copy_part, dict.fromkeys(names, (source.folder, kind)), "copy")
-
-
-def _copy_part(output: Folder, name: str, source: Folder, kind: str) -> Mapping[str, Part]:
-    artifact = Artifact.open(source, kind)
-    path = artifact.local(name)
-
-    def copy(target: str) -> None:
-        shutil.copyfile(path, target)
-
-    return {name: write_and_record(output, name, artifact.manifest.parts[name].rows, copy)}
+def _copy_parts(making: Building, pool: Pool, source: Artifact, names: Sequence[str]) -> None:
+    make_parts(making, pool, copy_part, dict.fromkeys(names, (source,)), "copy")

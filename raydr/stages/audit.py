@@ -20,32 +20,30 @@ from typing import Any
 
 import numpy as np
 
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
-from raydr.noise.agreement import Agreement
 from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings
-from raydr.noise.false_negative_statistics import FalseNegativeStatistics
-from raydr.noise.offenders import Offender, merge_offenders
+from raydr.noise.offenders import Offender
 from raydr.pages.audit import negative_rows, pair_rows, quality_rows
 from raydr.runtime.console import show_summary, show_table, warn
-from raydr.stages.audit_parts import AuditInputs, PartFindings, audit_negatives, audit_pairs, suspected_queries
+from raydr.stages.audit_parts import AuditInputs, add_up, audit_negatives, audit_pairs, suspected_queries
 from raydr.stages.audit_report import REPORT, SUMMARY, write_report
 from raydr.stages.audit_scores import SAMPLE, ScorePairs, ScoresJob, draw_pairs
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Feed, Pool
-from raydr.stages.row_ranges import RowRange
+from raydr.stages.row_ranges import items_of, row_ranges
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
 
-#: Verdicts shown of each judge.
-NUM_OFFENDERS = 10
 #: The sample whose scores are drawn: queries, and passages of each at most.
 SAMPLE_SIZE = {"num_queries": 500, "num_candidates": 15, "num_random": 15}
 _RANGE_SCORES = 2_000
 #: Raised when the same inputs lead to another page; with it what is shown of how many. 2: says by what rule each judge
 #: flags, and counts agreement in the trusted queries; 3: puts judges that cut what they judge into pieces of different
-#: sizes side by side.
-VERSION = 3
+#: sizes side by side; 4: shows the detector's share, and every pair's own probability.
+VERSION = 4
 
 
 def audit(
@@ -53,7 +51,6 @@ def audit(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    model: Artifact,
     verdicts: Mapping[str, Artifact],
     negatives: Artifact | None,
     *,
@@ -69,10 +66,9 @@ def audit(
         making: the ``audit`` artefact.
         pool: where parts are counted and the sample is scored.
         dataset, corpus: what was judged.
-        model: whose scores are drawn, as ``scoring`` says.
         verdicts: by judge; of pairs or of negatives.
         negatives: the candidates that were judged; needed if there are verdicts on negatives.
-        model_name: what the report calls the model.
+        model_name: what the report calls the model whose scores are drawn.
         split: what was judged.
         seed: draws the sample.
         settings: of the workers that score it.
@@ -83,15 +79,9 @@ def audit(
     """
     if not verdicts:
         raise ConfigError("an audit needs the verdicts of at least one judge")
-    inputs = AuditInputs(
-        split,
-        dataset.folder,
-        corpus.folder,
-        negatives.folder if negatives is not None else None,
-        {name: one.folder for name, one in verdicts.items()},
-    )
+    inputs = AuditInputs(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
     scores = _score(making, pool, inputs, seed, settings, scoring)
-    result, offenders = _count(making, pool, inputs, verdicts, negatives, model_name)
+    result, offenders = _count(making, pool, inputs, model_name)
     provenance = list(making.identity.inputs.items())
     parts, facts = pool.run(write_report, inputs, result, offenders, scores, provenance, making.folder)
     making.done.update(parts)
@@ -132,98 +122,72 @@ def _score(
     """Draw and score the sample; returns the parts with scores."""
     if SAMPLE not in making.done:
         making.done[SAMPLE] = pool.run(draw_pairs, inputs, seed, making.folder, *SAMPLE_SIZE.values())
-    rows = making.done[SAMPLE].rows
-    items = {}
-    for at, start in enumerate(range(0, rows, _RANGE_SCORES)):
-        name = f"scores/part-{at:05d}.parquet"
-        items[name] = RowRange(name, SAMPLE, start, min(start + _RANGE_SCORES, rows)).item
+    ranges = row_ranges({SAMPLE: making.done[SAMPLE].rows}, _RANGE_SCORES)
+    items = items_of({f"scores/part-{one.number:05d}.parquet": one for one in ranges})
     job = ScoresJob(inputs, making.folder, scoring)
     feed_parts(making, pool, Feed(ScorePairs, job, settings), items, "audit: scores", "rows")
     return sorted(items)
 
 
 def _count(
-    making: Building,
-    pool: Pool,
-    inputs: AuditInputs,
-    verdicts: Mapping[str, Artifact],
-    mined: Artifact | None,
-    model_name: str,
+    making: Building, pool: Pool, inputs: AuditInputs, model_name: str
 ) -> tuple[AuditResult, dict[str, list[Offender]]]:
     """Count all parts of all verdicts, and add the counts up."""
+    split, verdicts = inputs.split, inputs.verdicts
     pair_judges, negative_judges = (
         [name for name, one in verdicts.items() if one.info["subject"] == subject] for subject in ("pairs", "negatives")
     )
-    split = inputs.split
-    calls: list[tuple[Any, ...]] = [
-        (inputs, pair_judges, judged, NUM_OFFENDERS) for judged in _judged_parts(verdicts, pair_judges, split)
-    ]
-    pairs: list[PartFindings] = list(pool.map(audit_pairs, calls, "audit: pairs"))
+    calls: list[tuple[Any, ...]] = [(inputs, pair_judges, judged) for judged in _judged_parts(inputs, pair_judges)]
+    pairs = add_up(pool.map(audit_pairs, calls, "audit: pairs"), pair_judges)
     suspected = np.zeros(0, dtype=np.uint64)
     if pair_judges:
-        suspected = pool.run(suspected_queries, inputs.verdicts[pair_judges[0]], split)
+        suspected = pool.run(suspected_queries, inputs, pair_judges[0])
+    mined = inputs.negatives
     candidates = mined.parts(f"negatives/{split}") if mined is not None else []
     calls = []
-    for judged in _judged_parts(verdicts, negative_judges, split):
+    for judged in _judged_parts(inputs, negative_judges):
         number = judged.rpartition("/part-")[2].removesuffix("-")
         written = f"false_negatives/part-{number}.parquet"
         part = candidates[int(number)]
-        calls.append((inputs, negative_judges, judged, part, suspected, NUM_OFFENDERS, making.folder, written))
-    negatives: list[PartFindings] = list(pool.map(audit_negatives, calls, "audit: negatives"))
-    for found in negatives:
-        making.done.update(found.written)
-    # The order in which parts are done does not matter: counts are added, and offenders are put in order.
-    offenders = {
-        judge: merge_offenders([found.offenders[judge] for found in parts], NUM_OFFENDERS)
-        for judges, parts in ((pair_judges, pairs), (negative_judges, negatives))
-        for judge in judges
-    }
+        calls.append((inputs, negative_judges, judged, part, suspected, making.folder, written))
+    negatives = add_up(pool.map(audit_negatives, calls, "audit: negatives"), negative_judges)
+    making.done.update(negatives.written)
     result = AuditResult(
         split=split,
         model=model_name,
         pairs=[_pair_findings(name, verdicts[name]) for name in pair_judges],
-        negatives=[_negative_findings(name, verdicts[name], negatives) for name in negative_judges],
-        pair_agreement=_total_agreement(pairs),
-        negative_agreement=_total_agreement(negatives),
+        negatives=[
+            NegativeFindings(
+                name, negatives.all_queries[name], negatives.trusted_queries[name], verdicts[name].info["settings"],
+                verdicts[name].info.get("detection"),
+            )
+            for name in negative_judges
+        ],
+        pair_agreement=pairs.agreement,
+        negative_agreement=negatives.agreement,
         suspected_by=pair_judges[0] if pair_judges else "",
-        num_known=sum(found.num_known for found in negatives),
-        num_known_trusted=sum(found.num_known_trusted for found in negatives),
-    )
-    return result, offenders
+        num_known=negatives.num_known,
+        num_known_trusted=negatives.num_known_trusted,
+    )  # fmt: skip
+    return result, pairs.offenders | negatives.offenders
 
 
-def _judged_parts(opened: Mapping[str, Artifact], judges: list[str], split: str) -> list[str]:
+def _judged_parts(inputs: AuditInputs, judges: list[str]) -> list[str]:
     """How the names of the verdicts on each part of what was judged begin; judges cut parts into different pieces."""
-    names = {name for judge in judges for name in opened[judge].parts(f"verdicts/{split}")}
+    names = {name for judge in judges for name in inputs.verdicts[judge].parts(f"verdicts/{inputs.split}")}
     return sorted({name.rpartition("-")[0] + "-" for name in names})
 
 
 def _pair_findings(judge: str, verdicts: Artifact) -> PairFindings:
     info = verdicts.info
     detector = info.get("detector", {})
-    fit = detector.get("fit") if not detector.get("reason") else None
     return PairFindings(
         judge=judge,
         num_judged=info["verdicts"],
         num_flagged=info["verdicts"] - info["keep"],
         mean_probability=None,
-        mixture_weight=fit["weights"][1] if fit else None,
+        share_estimated=detector.get("share_mismatched"),
         reason=detector.get("reason", ""),
         settings=info["settings"],
         detection=info.get("detection"),
     )
-
-
-def _negative_findings(judge: str, verdicts: Artifact, parts: list[PartFindings]) -> NegativeFindings:
-    everywhere, trusted = FalseNegativeStatistics.none(), FalseNegativeStatistics.none()
-    for found in parts:
-        everywhere += found.all_queries[judge]
-        trusted += found.trusted_queries[judge]
-    return NegativeFindings(judge, everywhere, trusted, verdicts.info["settings"], verdicts.info.get("detection"))
-
-
-def _total_agreement(parts: list[PartFindings]) -> Agreement | None:
-    total: Agreement | None = None
-    for found in parts:
-        total = found.agreement if total is None else total + found.agreement
-    return total

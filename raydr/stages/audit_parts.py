@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.corpus import hash_strings
-from raydr.data.schema import VERDICTS, read_arrow, read_parquet, write_parquet
+from raydr.data.corpus import Corpus, hash_strings
+from raydr.data.dataset import Dataset
+from raydr.data.schema import VERDICTS, read_arrow, read_parquet
 from raydr.noise.agreement import Agreement, AlignedVerdicts, align
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
-from raydr.noise.offenders import Offender, worst_offenders
-from raydr.store.artifact import Artifact, Part, write_and_record
+from raydr.noise.offenders import Offender, merge_offenders, worst_offenders
+from raydr.stages.parts import write_table
+from raydr.store.artifact import Artifact, Part
 from raydr.store.folder import Folder
+
+#: Verdicts shown of each judge.
+NUM_OFFENDERS = 10
 
 
 @dataclass(frozen=True)
 class AuditInputs:
-    """What is audited; small and picklable."""
+    """What is audited; the verdicts by judge."""
 
     split: str
-    dataset: Folder
-    corpus: Folder
-    negatives: Folder | None
-    #: By judge.
-    verdicts: dict[str, Folder]
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    verdicts: dict[str, Artifact]
+
+    def columns(self, judge: str, folder: str, columns: list[str] | None = None) -> list[pa.Table]:
+        """The parts of one of the folders of a judge's verdicts."""
+        found = self.verdicts[judge]
+        return [read_parquet(found.local(name), columns) for name in found.parts(f"{folder}/{self.split}")]
 
 
 @dataclass(frozen=True)
-class PartFindings:
-    """Counts of one part; those of all parts are added up.
+class AuditFindings:
+    """Counts of one part of what was judged, or of all parts.
 
     Args:
-        agreement: of the judges.
+        agreement: of the judges; None if there is no part.
         offenders: the worst ones, by judge.
         all_queries: of judges of negatives: false negatives by judge.
         trusted_queries: the same without the queries whose annotated pair is suspected.
@@ -44,38 +53,50 @@ class PartFindings:
         written: the part that was written, if one was, by name.
     """
 
-    agreement: Agreement
+    agreement: Agreement | None
     offenders: dict[str, list[Offender]]
-    all_queries: dict[str, FalseNegativeStatistics]
-    trusted_queries: dict[str, FalseNegativeStatistics]
+    all_queries: dict[str, FalseNegativeStatistics] = field(default_factory=dict)
+    trusted_queries: dict[str, FalseNegativeStatistics] = field(default_factory=dict)
     num_known: int = 0
     num_known_trusted: int = 0
     written: dict[str, Part] = field(default_factory=dict)
 
 
-def suspected_queries(verdicts: Folder, split: str) -> NDArray[np.uint64]:
+def add_up(parts: Sequence[AuditFindings], judges: Sequence[str]) -> AuditFindings:
+    """The findings of all parts: counts are added, and offenders are put in order."""
+    none = FalseNegativeStatistics.none()
+    agreements = [found.agreement for found in parts if found.agreement is not None]
+    return AuditFindings(
+        sum(agreements[1:], agreements[0]) if agreements else None,
+        {judge: merge_offenders([found.offenders[judge] for found in parts], NUM_OFFENDERS) for judge in judges},
+        {judge: sum((found.all_queries[judge] for found in parts if found.all_queries), none) for judge in judges},
+        {judge: sum((found.trusted_queries[judge] for found in parts if found.all_queries), none) for judge in judges},
+        sum(found.num_known for found in parts),
+        sum(found.num_known_trusted for found in parts),
+        {name: part for found in parts for name, part in found.written.items()},
+    )
+
+
+def suspected_queries(inputs: AuditInputs, judge: str) -> NDArray[np.uint64]:
     """Sorted hashes of the ids of the queries with an annotated pair that a judge of pairs flags."""
-    opened = Artifact.open(verdicts, "verdicts")
     hashes = [np.zeros(0, dtype=np.uint64)]
-    for name in opened.parts(f"verdicts/{split}"):
-        table = read_parquet(opened.local(name), ["query_id", "action"])
+    for table in inputs.columns(judge, "verdicts", ["query_id", "action"]):
         hashes.append(hash_strings(table.filter(pc.not_equal(table["action"], "keep"))["query_id"]))
     return np.unique(np.concatenate(hashes))
 
 
-def audit_pairs(inputs: AuditInputs, judges: list[str], judged: str, num_offenders: int) -> PartFindings:
+def audit_pairs(inputs: AuditInputs, judges: list[str], judged: str) -> AuditFindings:
     """Agreement and worst offenders of one part of the verdicts on pairs.
 
     Args:
         inputs: what is audited.
         judges: names of the judges.
         judged: how the names of the verdicts on one part of the pairs begin.
-        num_offenders: kept, by judge.
     """
     aligned = _aligned(inputs, judges, judged)
     everything_M = np.ones(len(aligned.query_ids), dtype=np.bool_)
-    offenders = {judge: worst_offenders(aligned, judge, num_offenders, everything_M) for judge in judges}
-    return PartFindings(Agreement.of(aligned), offenders, {}, {})
+    offenders = {judge: worst_offenders(aligned, judge, NUM_OFFENDERS, everything_M) for judge in judges}
+    return AuditFindings(Agreement.of(aligned), offenders)
 
 
 def audit_negatives(
@@ -84,10 +105,9 @@ def audit_negatives(
     judged: str,
     mined: str,
     suspected: NDArray[np.uint64],
-    num_offenders: int,
     output: Folder,
     written: str,
-) -> PartFindings:
+) -> AuditFindings:
     """Agreement, false negatives and worst offenders of one part of the verdicts on candidates.
 
     Queries whose annotated pair is suspected are not searched for offenders, and agreement is not counted there: next
@@ -99,14 +119,13 @@ def audit_negatives(
         judged: how the names of the verdicts on one part of the candidates begin; it holds whole queries.
         mined: the part of the candidates that the queries are in.
         suspected: as from :func:`suspected_queries`.
-        num_offenders: kept, by judge.
         output: the folder of the audit.
         written: name of the part to write: (query_id, judge, candidates, flagged, first_rank, suspected).
     """
     aligned = _aligned(inputs, judges, judged)
     query_ids, query_M = np.unique(np.asarray(aligned.query_ids, dtype=object), return_inverse=True)
     assert inputs.negatives is not None
-    rank_M = _ranks(aligned, read_arrow(Artifact.open(inputs.negatives, "negatives").local(mined)))
+    rank_M = _ranks(aligned, read_arrow(inputs.negatives.local(mined)))
     suspected_Q = np.isin(hash_strings(query_ids.tolist()), suspected)
     trusted_M = ~suspected_Q[query_M]
     everywhere: dict[str, FalseNegativeStatistics] = {}
@@ -117,23 +136,22 @@ def audit_negatives(
         for found, among_M in ((everywhere, judged_M), (trusted, judged_M & trusted_M)):
             found[judge] = FalseNegativeStatistics.count(query_M[among_M], rank_M[among_M], flagged_M[among_M])
         tables.append(_by_query(judge, query_ids, query_M, rank_M, judged_M, flagged_M, suspected_Q))
-    table = pa.concat_tables(tables)
     known_M = np.array([truth is True for truth in aligned.truth_M], dtype=np.bool_)
-    return PartFindings(
+    return AuditFindings(
         Agreement.of(aligned, trusted_M),
-        {judge: worst_offenders(aligned, judge, num_offenders, trusted_M) for judge in judges},
+        {judge: worst_offenders(aligned, judge, NUM_OFFENDERS, trusted_M) for judge in judges},
         everywhere,
         trusted,
         int(known_M.sum()),
         int((known_M & trusted_M).sum()),
-        {written: write_and_record(output, written, len(table), partial(write_parquet, table))},
+        {written: write_table(output, written, pa.concat_tables(tables))},
     )
 
 
 def _aligned(inputs: AuditInputs, judges: list[str], judged: str) -> AlignedVerdicts:
     tables = []
     for judge in judges:
-        opened = Artifact.open(inputs.verdicts[judge], "verdicts")
+        opened = inputs.verdicts[judge]
         mine = [read_parquet(opened.local(name)) for name in opened.parts() if name.startswith(judged)]
         tables.append(pa.concat_tables(mine) if mine else VERDICTS.empty_table())
     return align(judges, tables)

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from raydr.data.annotations import positives_of, query_texts
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet, write_parquet
-from raydr.noise.audit_result import AuditResult, PairFindings
+from raydr.data.dataset import read_split
+from raydr.data.schema import read_parquet
+from raydr.noise.audit_result import AuditResult
 from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
 from raydr.noise.passage_kinds import KINDS
-from raydr.pages.audit import AuditPictures, ShownOffender, ShownText, audit_page, figures_of
+from raydr.pages.audit import ShownOffender, ShownText, audit_page, figures_of
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.plots import distributions
 from raydr.stages.audit_parts import AuditInputs
-from raydr.store.artifact import Artifact, Part, write_and_record
+from raydr.stages.parts import write_contents, write_table
+from raydr.store.artifact import Part
 from raydr.store.folder import Folder
 
 SUMMARY, REPORT, OFFENDERS = "summary.json", "report.html", "offenders.parquet"
@@ -55,13 +54,9 @@ def write_report(
     Returns:
         The parts that were written, and the main figures with the pictures' captions.
     """
-    detections = {one.judge: _detection(inputs, one) for one in result.pairs}
-    result = replace(
-        result,
-        pairs=[
-            replace(one, mean_probability=_mean_probability(inputs, one, detections[one.judge])) for one in result.pairs
-        ],
-    )
+    detections = {one.judge: _detection(inputs, one.judge) for one in result.pairs}
+    known = {name: _mean_probability(inputs, name, found) for name, found in detections.items()}
+    result = replace(result, pairs=[replace(one, mean_probability=known[one.judge]) for one in result.pairs])
     pictures = figures_of(result)
     histograms = {
         f"perplexity_{name}.png": (
@@ -71,44 +66,45 @@ def write_report(
         for name, found in detections.items()
         if found is not None
     }
-    pictures = AuditPictures(histograms | pictures.pairs, pictures.negatives, {"scores.png": _scores(output, scores)})
+    pictures |= {"pairs": histograms | pictures["pairs"], "scores": {"scores.png": _scores(output, scores)}}
+    drawn = {f"{PLOTS}/{name}": picture for of_kind in pictures.values() for name, picture in of_kind.items()}
     shown = _shown(inputs, result, offenders, detections)
-    captions = {f"{PLOTS}/{name}": caption for name, (_, caption) in pictures.all.items()}
+    captions = {name: caption for name, (_, caption) in drawn.items()}
     contents = {
         SUMMARY: (json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n").encode(),
         REPORT: audit_page(result, pictures, shown, provenance).encode(),
-        **{f"{PLOTS}/{name}": png for name, (png, _) in pictures.all.items()},
+        **{name: png for name, (png, _) in drawn.items()},
     }
-    parts = {name: write_and_record(output, name, 0, _writer(content)) for name, content in contents.items()}
-    table = _offender_table(shown)
-    parts[OFFENDERS] = write_and_record(output, OFFENDERS, len(table), partial(write_parquet, table))
+    parts = write_contents(output, contents) | {OFFENDERS: write_table(output, OFFENDERS, _offender_table(shown))}
     return parts, {**result.numbers, "captions": captions}
 
 
 @dataclass(frozen=True)
 class _Detection:
     pairs: DetectedPairs
-    mean_probability: float | None
+    #: Of each pair being mismatched; None if the detector could not tell.
+    probability_N: NDArray[np.float64] | None
+
+    @property
+    def mean_probability(self) -> float | None:
+        return None if self.probability_N is None else float(self.probability_N.mean())
 
     def probability(self, perplexity: float) -> float | None:
-        """Of a pair being mismatched."""
-        fit = self.pairs.fit
-        if fit is None or not fit.bimodal:
+        """Of the pair being mismatched whose perplexity this is, but for the rounding of a verdict's score."""
+        if self.probability_N is None:
             return None
-        return float(-np.expm1(fit.log_posterior(np.array([perplexity])))[0])
+        return float(self.probability_N[np.abs(self.pairs.perplexities_N - perplexity).argmin()])
 
 
-def _detection(inputs: AuditInputs, found: PairFindings) -> _Detection | None:
+def _detection(inputs: AuditInputs, judge: str) -> _Detection | None:
     """What a detector of mismatched pairs has kept; None for judges that are none."""
-    artifact = Artifact.open(inputs.verdicts[found.judge], "verdicts")
-    names = artifact.parts(f"detection/{inputs.split}")
-    if not names:
+    tables = inputs.columns(judge, "detection")
+    if not tables:
         return None
-    detection = pa.concat_tables([read_parquet(artifact.local(name)) for name in names])
-    verdicts = [artifact.local(name) for name in artifact.parts(f"verdicts/{inputs.split}")]
-    actions = pa.concat_tables([read_parquet(path, ["action"]) for path in verdicts])
+    detection = pa.concat_tables(tables)
+    actions = pa.concat_tables(inputs.columns(judge, "verdicts", ["action"]))
     known = detection["truth"].null_count == 0 and len(detection) > 0
-    fit: MixtureFit | None = parse_fit(artifact.info["detector"]["fit"])
+    fit: MixtureFit | None = parse_fit(inputs.verdicts[judge].info["detector"]["fit"])
     probability = detection["probability"].to_numpy() if "probability" in detection.column_names else None
     pairs = DetectedPairs(
         detection["perplexity"].to_numpy(),
@@ -116,17 +112,15 @@ def _detection(inputs: AuditInputs, found: PairFindings) -> _Detection | None:
         fit,
         detection["truth"].to_numpy().astype(np.bool_) if known else None,
     )
-    return _Detection(pairs, None if probability is None else float(probability.mean()))
+    return _Detection(pairs, probability)
 
 
-def _mean_probability(inputs: AuditInputs, found: PairFindings, detection: _Detection | None) -> float | None:
+def _mean_probability(inputs: AuditInputs, judge: str, detection: _Detection | None) -> float | None:
     if detection is not None:
         return detection.mean_probability
-    if not judge_class(found.settings).score_is_probability:
+    if not judge_class(inputs.verdicts[judge].info["settings"]).score_is_probability:
         return None
-    artifact = Artifact.open(inputs.verdicts[found.judge], "verdicts")
-    names = artifact.parts(f"verdicts/{inputs.split}")
-    scores = np.concatenate([read_parquet(artifact.local(name), ["score"])["score"].to_numpy() for name in names])
+    scores = np.concatenate([table["score"].to_numpy() for table in inputs.columns(judge, "verdicts", ["score"])])
     return float(scores.mean()) if len(scores) else None
 
 
@@ -148,21 +142,19 @@ def _shown(
     """The offenders with their texts."""
     texts = _Texts(inputs, sorted({one.query_id for listed in offenders.values() for one in listed}))
     pair_judges = {one.judge for one in result.pairs}
-    shown: dict[str, list[ShownOffender]] = {}
-    for judge, listed in offenders.items():
-        if judge in pair_judges:
-            shown[judge] = [texts.of_pair(one, detections[judge]) for one in listed]
-        else:
-            shown[judge] = [texts.of_negative(one) for one in listed]
-    return shown
+    return {
+        judge: [
+            texts.of_pair(one, detections[judge]) if judge in pair_judges else texts.of_negative(one) for one in listed
+        ]
+        for judge, listed in offenders.items()
+    }
 
 
 class _Texts:
     """Texts and provenance of a few queries."""
 
     def __init__(self, inputs: AuditInputs, query_ids: list[str]) -> None:
-        data = Dataset.open(inputs.dataset)
-        self.corpus = Corpus.open(inputs.corpus)
+        data, self.corpus = inputs.data, inputs.corpus
         self.queries = dict(zip(query_ids, query_texts(data, inputs.split, query_ids), strict=True))
         self.positives = positives_of(data, inputs.split, query_ids)
         wanted = pa.array(query_ids, pa.string())
@@ -175,11 +167,9 @@ class _Texts:
         }
         self.mined: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id in query_ids}
         if inputs.negatives is not None:
-            mined = Artifact.open(inputs.negatives, "negatives")
-            for part in mined.parts(f"negatives/{inputs.split}"):
-                table = read_arrow(mined.local(part))
-                for row in table.filter(pc.is_in(table["query_id"], value_set=wanted)).to_pylist():
-                    self.mined[row["query_id"]].append(row)
+            table = read_split(inputs.negatives, "negatives", inputs.split)
+            for row in table.filter(pc.is_in(table["query_id"], value_set=wanted)).to_pylist():
+                self.mined[row["query_id"]].append(row)
 
     def of_pair(self, one: Offender, detection: _Detection | None) -> ShownOffender:
         """The query, its suspicious annotation, and a passage that may be better: the one that stood there before
@@ -229,26 +219,12 @@ def _offender_table(shown: Mapping[str, Sequence[ShownOffender]]) -> pa.Table:
         for one in listed
     ]
     text = pa.struct([(name, pa.string()) for name in ("role", "text_id", "title", "text")])
-    strings = pa.list_(pa.string())
-    schema = pa.schema(
-        [
-            ("judge", pa.string()),
-            ("query_id", pa.string()),
-            ("passage_id", pa.string()),
-            ("score", pa.float64()),
-            ("action", pa.string()),
-            ("truth", pa.bool_()),
-            ("flagged_by", strings),
-            ("not_flagged_by", strings),
-            ("facts", strings),
-            ("texts", pa.list_(text)),
-        ]
-    )
-    return pa.Table.from_pylist(rows, schema=schema)
-
-
-def _writer(content: bytes) -> Callable[[str], None]:
-    def write(path: str) -> None:
-        Path(path).write_bytes(content)
-
-    return write
+    types = {
+        **dict.fromkeys(("judge", "query_id", "passage_id"), pa.string()),
+        "score": pa.float64(),
+        "action": pa.string(),
+        "truth": pa.bool_(),
+        **dict.fromkeys(("flagged_by", "not_flagged_by", "facts"), pa.list_(pa.string())),
+        "texts": pa.list_(text),
+    }
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))

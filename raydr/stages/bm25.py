@@ -11,10 +11,10 @@ The corpus is cut into terms part by part; the index is built by one task in the
 
 from __future__ import annotations
 
-import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from raydr.data.schema import read_arrow, write_arrow
 from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
 from raydr.negatives.config import BM25Config
 from raydr.runtime.console import say
-from raydr.stages.parts import make_parts, scratch_parts
+from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
-from raydr.stages.runs import part_name, rank_rows, write_run_part
+from raydr.stages.row_ranges import RowRange, row_ranges
+from raydr.stages.runs import part_name, rank_rows
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
 
@@ -59,7 +60,7 @@ def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25
     names = [f"index/{file}" for file in INDEX_FILES]
     if not set(names) <= making.done.keys():
         terms = scratch_parts(making, "terms")
-        calls = {f"part-{part:05d}.arrow": (corpus.folder, part, settings) for part in range(len(passages.part_names))}
+        calls = {f"part-{part:05d}.arrow": (passages, part, settings) for part in range(len(passages.part_names))}
         make_parts(terms, pool, _tokenize_part, calls, "bm25: cut into terms")
         say(f"bm25: indexing {len(passages):,} passages")
         making.done.update(pool.run(_build, making.folder, terms.folder, sorted(calls), settings))
@@ -80,35 +81,27 @@ def search_bm25(
     Raises:
         DataError: the data set has no such split.
     """
-    portions = list(_portions(Dataset(dataset), split))
+    data = Dataset(dataset)
+    if split not in data.splits:
+        data.queries(split)
+    sizes = dataset.sizes(f"queries/{split}")
     calls = {
-        part_name(number): (dataset.folder, corpus.folder, bm25.folder, bm25.fingerprint, top_k, portion)
-        for number, portion in enumerate(portions)
+        part_name(number): (dataset, Corpus(corpus), bm25.folder, bm25.fingerprint, top_k, rows)
+        for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
     }
     make_parts(making, pool, _search_part, calls, "bm25: search")
-    num_queries = sum(stop - start for _, start, stop in portions)
-    return {"system": "bm25", "split": split, "top_k": top_k, "num_queries": num_queries}
+    return {"system": "bm25", "split": split, "top_k": top_k, "num_queries": sum(sizes.values())}
 
 
-def _portions(dataset: Dataset, split: str) -> Iterator[tuple[str, int, int]]:
-    """(part of the queries, first row, row after the last) of each task."""
-    if split not in dataset.splits:
-        dataset.queries(split)
-    for name in dataset.artifact.parts(f"queries/{split}"):
-        rows = dataset.artifact.manifest.parts[name].rows
-        for start in range(0, rows, QUERIES_PER_PART):
-            yield name, start, min(start + QUERIES_PER_PART, rows)
-
-
-def _tokenize_part(folder: Folder, name: str, corpus: Folder, part: int, settings: BM25Config) -> Mapping[str, Part]:
-    passages = Corpus.open(corpus).part(part)
+def _tokenize_part(folder: Folder, name: str, corpus: Corpus, part: int, settings: BM25Config) -> Mapping[str, Part]:
+    passages = corpus.part(part)
     texts = (
         join_passage(title, text)
         for title, text in zip(passages["title"].to_pylist(), passages["text"].to_pylist(), strict=True)
     )
     terms = Analyzer(settings).tokenize(texts)
     table = pa.table([[terms.vocabulary], [terms.tokens], [terms.lengths]], schema=_TERMS)
-    return {name: write_and_record(folder, name, len(passages), lambda path: write_arrow(table, path))}
+    return {name: write_and_record(folder, name, len(passages), partial(write_arrow, table))}
 
 
 def _terms(folder: Folder, name: str) -> TokenizedTexts:
@@ -123,19 +116,16 @@ def _build(folder: Folder, terms: Folder, parts: list[str], settings: BM25Config
         num_terms = build_index((_terms(terms, name) for name in parts), settings, scratch)
         counts = {"num_terms": num_terms}
         return {
-            f"index/{file}": write_and_record(folder, f"index/{file}", 0, _mover(Path(scratch) / file), counts)
+            f"index/{file}": write_and_record(folder, f"index/{file}", 0, partial(_move, Path(scratch) / file), counts)
             for file in INDEX_FILES
         }
 
 
-def _mover(made: Path) -> Callable[[str], None]:
-    def move(path: str) -> None:
-        shutil.move(made, path)
-
-    return move
+def _move(made: Path, path: str) -> None:
+    shutil.move(made, path)
 
 
-@functools.lru_cache(maxsize=1)
+@lru_cache(maxsize=1)
 def _open_index(folder: Folder, fingerprint: str) -> BM25Index:
     """The index that this process searches: the next part finds it open and compiled."""
     artifact = Artifact.open(folder, "bm25")
@@ -146,21 +136,19 @@ def _open_index(folder: Folder, fingerprint: str) -> BM25Index:
 def _search_part(
     folder: Folder,
     name: str,
-    dataset: Folder,
-    corpus: Folder,
+    dataset: Artifact,
+    corpus: Corpus,
     bm25: Folder,
     fingerprint: str,
     top_k: int,
-    portion: tuple[str, int, int],
+    rows: RowRange,
 ) -> Mapping[str, Part]:
-    part, start, stop = portion
-    queries = read_arrow(Artifact.open(dataset, "dataset").local(part)).slice(start, stop - start)
+    queries = rows.of(read_arrow(dataset.local(rows.part)))
     hits = _open_index(bm25, fingerprint).search(queries["text"].to_pylist(), top_k)
-    counts = [len(one.rows) for one in hits]
-    rows = np.concatenate([one.rows for one in hits])
+    query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
-        pa.array(np.repeat(np.asarray(queries["query_id"].to_pylist(), dtype=object), counts), type=pa.string()),
-        pa.array(Corpus.open(corpus).ids(rows), type=pa.string()),
+        pa.array(np.repeat(query_ids, [len(one.rows) for one in hits]), type=pa.string()),
+        pa.array(corpus.ids(np.concatenate([one.rows for one in hits])), type=pa.string()),
         pa.array(np.concatenate([one.scores for one in hits])),
     )
-    return {name: write_run_part(folder, name, ranked)}
+    return {name: write_table(folder, name, ranked)}

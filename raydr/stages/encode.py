@@ -14,14 +14,18 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
-from raydr.stages.parts import feed_parts, part_batch
+from raydr.stages.parts import feed_parts, part_batch, write_table
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).
@@ -32,14 +36,11 @@ ENCODER = "raydr.models.inference:InferenceEncoder"
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of one encoding knows; small and picklable."""
+    """What every worker of one encoding knows; picklable."""
 
-    model: Folder
-    model_fingerprint: str
+    model: Artifact
     #: The corpus or data set.
-    source: Folder
-    source_kind: str
-    source_fingerprint: str
+    texts: Artifact
     #: Names of the parts to encode, in order; output part i comes from part i.
     parts: tuple[str, ...]
     output: Folder
@@ -54,12 +55,7 @@ class Job:
         """The table of one input part, memory-mapped."""
         from raydr.data.schema import read_arrow
 
-        return read_arrow(_open(self.source, self.source_kind, self.source_fingerprint).local(self.parts[part]))
-
-
-@functools.lru_cache(maxsize=4)
-def _open(folder: Folder, kind: str, fingerprint: str) -> Artifact:
-    return Artifact.open(folder, kind)
+        return read_arrow(self.texts.local(self.parts[part]))
 
 
 @functools.lru_cache(maxsize=2)
@@ -84,7 +80,7 @@ def output_name(part: int) -> str:
 def tokenize_part(batch: Batch, job: Job) -> Batch:
     """The part named in the batch as one row of flat token arrays."""
     table = job.load_part(int(batch["part"][0]))
-    tokenizer = _load_tokenizer(job.tokenizer, job.model, job.model_fingerprint, job.side)
+    tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
     tokens = tokenizer(titles, table.column("text").to_pylist())
     return {"part": batch["part"], **tokens.to_arrow()}
@@ -96,7 +92,7 @@ class EncodeParts:
     def __init__(self, job: Job) -> None:
         require_device(job.arithmetic.device)
         self.job = job
-        model, how = job.model.localize_all(), job.arithmetic
+        model, how = job.model.folder.localize_all(), job.arithmetic
         self.encoder = _resolve(job.encoder)(
             model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching
         )
@@ -104,10 +100,7 @@ class EncodeParts:
         self.free_since: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
-        import numpy as np
-
         from raydr.data.embeddings import to_embedding_table
-        from raydr.data.schema import write_arrow
         from raydr.models.tokens import Tokens
 
         part = int(batch["part"][0])
@@ -117,18 +110,17 @@ class EncodeParts:
         begun = time.perf_counter()
         vectors = self.encoder.encode(tokens)
         encoding = time.perf_counter() - begun
-        finite = np.isfinite(vectors).all(axis=1)
+        finite = finite_texts(vectors)
         if not finite.all():
-            row = int(np.flatnonzero(~finite)[0])
+            row, job = int(np.flatnonzero(~finite)[0]), self.job
             raise ModelError(
-                f"{self.job.parts[part]} of {self.job.source}: the vector of {ids[row].as_py()!r} (row {row}) is not "
+                f"{job.parts[part]} of {job.texts.folder}: the vector of {ids[row].as_py()!r} (row {row}) is not "
                 f"finite, and so are {int((~finite).sum())} of {len(finite)}; expected numbers within ±65504. The "
-                f"model at {self.job.model} is broken, or its scores overflow float16: try encode.dtype=float32 or "
+                f"model at {job.model.folder} is broken, or its scores overflow float16: try encode.dtype=float32 or "
                 "similarity cosine"
             )
-        table = to_embedding_table(ids, vectors)
         name = output_name(part)
-        made = write_and_record(self.job.output, name, len(ids), lambda path: write_arrow(table, path))
+        made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
         waited = started - self.free_since if self.free_since is not None else 0.0
         self.free_since = time.perf_counter()
         return part_batch(
@@ -142,26 +134,37 @@ class EncodeParts:
         )
 
 
-def encode_passages(
+def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
+    """Which texts have only finite numbers."""
+    if isinstance(vectors, VectorSets):
+        wrong_T = ~np.isfinite(vectors.vectors_TD).all(axis=1)
+        texts = np.searchsorted(vectors.offsets, np.flatnonzero(wrong_T), side="right") - 1
+        return ~np.isin(np.arange(len(vectors)), texts)
+    return np.asarray(np.isfinite(vectors).all(axis=1))
+
+
+def encode_texts(
     making: Building,
     pool: Pool,
     model: Artifact,
-    corpus: Artifact,
+    texts: Artifact,
     *,
+    split: str = "",
     settings: EncodeConfig,
     arithmetic: Arithmetic,
     tokenizer: str = TOKENIZER,
     encoder: str = ENCODER,
 ) -> dict[str, Any]:
-    """Encode every passage of a corpus: an ``embeddings`` artefact.
+    """Encode every passage of a corpus, or the queries of a split: an ``embeddings`` artefact.
 
     Args:
         making: the artefact.
         pool: where the encoders run.
         model: a model saved by raydr.
-        corpus: the passages.
+        texts: the corpus, or the data set.
+        split: of the queries; empty for passages.
         settings: how texts are batched, and the size and number of the encoders.
-        arithmetic: see :func:`raydr.stages.encoders.resolve_arithmetic`.
+        arithmetic: see :func:`raydr.stages.arithmetic.resolve_arithmetic`.
         tokenizer: ``module:callable``, see :data:`TOKENIZER`.
         encoder: ``module:callable``, see :data:`ENCODER`.
 
@@ -169,47 +172,15 @@ def encode_passages(
         What the vectors are and what they were made of, for :class:`raydr.data.embeddings.Embeddings`.
 
     Raises:
-        ConfigError: the cluster cannot hold one encoder and one tokenising task.
+        ConfigError: there are no such texts, or the cluster cannot hold one encoder and one tokenising task.
         ModelError: a vector is not finite, or a worker cannot do what was resolved.
     """
-    info = _encode(making, pool, model, corpus, "passages", "passage", settings, arithmetic, tokenizer, encoder)
-    return {**info, "source": corpus.fingerprint}
-
-
-def encode_queries(
-    making: Building,
-    pool: Pool,
-    model: Artifact,
-    dataset: Artifact,
-    *,
-    split: str,
-    settings: EncodeConfig,
-    arithmetic: Arithmetic,
-    tokenizer: str = TOKENIZER,
-    encoder: str = ENCODER,
-) -> dict[str, Any]:
-    """Encode the queries of one split; otherwise like :func:`encode_passages`."""
-    under = f"queries/{split}"
-    info = _encode(making, pool, model, dataset, under, "query", settings, arithmetic, tokenizer, encoder)
-    return {**info, "source": dataset.fingerprint, "split": split}
-
-
-def _encode(
-    making: Building,
-    pool: Pool,
-    model: Artifact,
-    texts: Artifact,
-    under: str,
-    side: Side,
-    settings: EncodeConfig,
-    arithmetic: Arithmetic,
-    tokenizer: str,
-    encoder: str,
-) -> dict[str, Any]:
+    side: Side = "query" if split else "passage"
+    under = f"queries/{split}" if split else "passages"
     parts = texts.parts(under)
     if not parts:
         raise ConfigError(
-            f"the {texts.manifest.identity.kind} at {texts.folder} has no {under}; it has "
+            f"the {texts.kind} at {texts.folder} has no {under}; it has "
             + ", ".join(sorted({name.rpartition("/")[0] for name in texts.parts()}))
         )
     say(
@@ -217,17 +188,14 @@ def _encode(
         f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
-        model=model.folder, model_fingerprint=model.fingerprint, source=texts.folder,
-        source_kind=texts.manifest.identity.kind, source_fingerprint=texts.fingerprint, parts=tuple(parts),
-        output=making.folder, side=side, arithmetic=arithmetic, num_threads=max(1, int(settings.cpus_per_actor)),
-        batching=settings.batching, tokenizer=tokenizer, encoder=encoder,
+        model, texts, tuple(parts), making.folder, side, arithmetic, max(1, int(settings.cpus_per_actor)),
+        settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
-    unit = "passages" if side == "passage" else "queries"
+    unit = "queries" if split else "passages"
+    feed = Feed(EncodeParts, job, settings, before=tokenize_part)
     started = time.perf_counter()
-    said = feed_parts(
-        making, pool, Feed(EncodeParts, job, settings, before=tokenize_part), items, f"encode {unit}", unit
-    )
+    said = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
     if said:
         _say_how_fast(said, unit, time.perf_counter() - started)
     return {
@@ -238,18 +206,18 @@ def _encode(
         "dtype": arithmetic.dtype,
         "dtype_reason": arithmetic.reason,
         "device": arithmetic.device,
+        "source": texts.fingerprint,
+        **({"split": split} if split else {}),
     }
 
 
 def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None:
-    def total(column: str) -> float:
-        return float(sum(row[column] for row in said))
-
-    encoded = total("rows")
+    columns = ("rows", "tokens", "truncated", "encoding", "other", "waited")
+    total = {column: float(sum(row[column] for row in said)) for column in columns}
     say(
-        f"encode: {encoded:,.0f} {unit}, {total('tokens'):,.0f} tokens in {seconds:.1f} s ({encoded / seconds:,.0f} "
-        f"{unit}/s with start-up); {total('truncated'):,.0f} were cut at the maximum length; "
-        + describe_spent(total("encoding"), total("other"), total("waited"))
+        f"encode: {total['rows']:,.0f} {unit}, {total['tokens']:,.0f} tokens in {seconds:.1f} s "
+        f"({total['rows'] / seconds:,.0f} {unit}/s with start-up); {total['truncated']:,.0f} were cut at the maximum "
+        f"length; {describe_spent(total['encoding'], total['other'], total['waited'])}"
     )
 
 
@@ -259,11 +227,10 @@ def describe_spent(encoding: float, other: float, waited: float) -> str:
     >>> describe_spent(encoding=90, other=4, waited=6)
     'the encoders encoded for 90 % of their time, read and wrote for 4 %, and waited for texts for 6 %'
     """
-    total = encoding + other + waited
-    shares = [f"{seconds / total * 100:.0f} %" for seconds in (encoding, other, waited)]
+    percent = 100 / (encoding + other + waited)
     return (
-        f"the encoders encoded for {shares[0]} of their time, read and wrote for {shares[1]}, and waited for texts for "
-        f"{shares[2]}"
+        f"the encoders encoded for {encoding * percent:.0f} % of their time, read and wrote for {other * percent:.0f} "
+        f"%, and waited for texts for {waited * percent:.0f} %"
     )
 
 

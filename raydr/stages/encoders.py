@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
 from raydr.runtime.capacity import describe_capacity
@@ -34,6 +36,15 @@ def plan_encoders(settings: EncodeConfig) -> tuple[int, int]:
     return settings.min_actors, settings.max_actors
 
 
+def places_for_encoders(settings: EncodeConfig, capacity: Mapping[str, float]) -> float:
+    """How many encoders have room beside one tokenising task; whole ones are what is below."""
+    places = (capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor
+    if settings.gpus_per_actor:
+        places = min(places, capacity["GPU"] / settings.gpus_per_actor)
+    # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
+    return places + 1e-6
+
+
 def check_encoders(settings: EncodeConfig) -> None:
     """Find out now, rather than after the training before it, that the encoders cannot run here.
 
@@ -50,10 +61,7 @@ def _fitting_actors(settings: EncodeConfig, capacity: dict[str, float]) -> int:
         raise ConfigError(
             f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}"
         )
-    # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
-    fit = int((capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor + 1e-6)
-    if settings.gpus_per_actor:
-        fit = min(fit, int(capacity["GPU"] / settings.gpus_per_actor + 1e-6))
+    fit = int(places_for_encoders(settings, capacity))
     if fit < settings.min_actors:
         raise ConfigError(
             f"the cluster has {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs: not enough for encode.min_actors "

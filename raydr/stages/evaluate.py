@@ -15,8 +15,7 @@ the artefact is finished, are then put together. The driver gets counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +23,10 @@ import pyarrow.compute as pc
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, write_parquet
+from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
-from raydr.evaluation.comparison import Comparison, MeasureSummary, Settings, as_rows, compare, summarize
+from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.pages.evaluation import (
@@ -39,10 +38,10 @@ from raydr.pages.evaluation import (
     measure_rows,
 )
 from raydr.runtime.console import show_summary, show_table, warn
-from raydr.stages.parts import make_parts, scratch_parts, total_counts
+from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
@@ -82,8 +81,11 @@ def evaluate(
         split: the split.
         seed: of the resamplings.
 
+    Returns:
+        ``split``, ``systems``, and ``means``: of each measure, by system.
+
     Raises:
-        ConfigError: there is no run, or a measure is unknown.
+        ConfigError: there is no run.
         DataError: a run has no query of the split, ranks a passage twice, or names passages that the corpus has not.
     """
     if not runs:
@@ -96,32 +98,29 @@ def evaluate(
         system: {f"{number}-{part}": part for part in Run(run).part_names}
         for number, (system, run) in enumerate(runs.items())
     }
-    values = scratch_parts(making, "values")
+    data, values = Dataset(dataset), scratch_parts(making, "values")
     calls = {
-        name: (settings, split, dataset.folder, corpus.folder, runs[system].folder, part)
+        name: (settings, split, data, Corpus(corpus), Run(runs[system]), part)
         for system, parts in names.items()
         for name, part in parts.items()
     }
     make_parts(values, pool, _score_part, calls, f"evaluate: {split}")
-    elsewhere: dict[str, int] = {}
-    for system, parts in names.items():
-        counts = total_counts(values, parts)
-        if not counts["in split"]:
+    counts = {system: total_counts(values, parts) for system, parts in names.items()}
+    for system, found in counts.items():
+        if not found["in split"]:
             raise DataError(
                 f"the run of {system!r} at {runs[system].folder} has no query of split {split!r}: "
                 "was it made for another split?"
             )
-        elsewhere[system] = counts["elsewhere"]
     if REPORT not in making.done:
-        parts_of = {system: list(parts) for system, parts in names.items()}
+        scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
-        making.done.update(
-            pool.run(
-                _finish, making.folder, values.folder, settings, seed, split, dataset.folder, parts_of, elsewhere,
-                provenance,
-            )
-        )  # fmt: skip
-    return {"split": split, "systems": list(runs)}
+        finish = (making.folder, values.folder, settings, seed, split, data, scored, provenance)
+        making.done.update(pool.run(_finish, *finish))
+    means: dict[str, dict[str, float]] = {system: {} for system in runs}
+    for row in making.folder.read_json(SUMMARY)["measures"]:
+        means[row["system"]][row["measure"]] = row["mean"]
+    return {"split": split, "systems": list(runs), "means": means}
 
 
 def load_result(artifact: Artifact) -> EvaluationResult:
@@ -163,35 +162,24 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
 
 
 def _score_part(
-    folder: Folder,
-    name: str,
-    settings: EvaluateConfig,
-    split: str,
-    dataset: Folder,
-    corpus: Folder,
-    run: Folder,
-    part: str,
+    folder: Folder, name: str, settings: EvaluateConfig, split: str, data: Dataset, corpus: Corpus, run: Run, part: str
 ) -> Mapping[str, Part]:
     """The values of the queries of one part of one run: a column a measure, null where it does not concern a query.
 
     Judged queries without results are added by :func:`_finish`.
     """
-    data = Dataset.open(dataset)
-    ranked = by_query(Run.open(run).part(part))
-    ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in ranked.items()}
+    ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
     query_ids = pa.array(list(ranking), type=pa.string())
     values = score_queries(parse_measures(settings.measures), _qrels(data, split, query_ids), ranking)
     queries = data.queries(split)
     queries = queries.filter(pc.is_in(queries["query_id"], value_set=query_ids))
     if settings.answer_cutoffs:
-        answered = _answer_values(settings, Corpus.open(corpus), queries, ranking)
-        values |= {
-            answer_label(k): {q: one[answer_label(k)] for q, one in answered.items()} for k in settings.answer_cutoffs
-        }
+        answered = _answer_values(settings, corpus, queries, ranking)
+        labels = map(answer_label, settings.answer_cutoffs)
+        values |= {label: {query_id: one[label] for query_id, one in answered.items()} for label in labels}
     columns = {label: pa.array(map(found.get, ranking), type=pa.float64()) for label, found in values.items()}
-    table = pa.table({"query_id": query_ids, **columns})
     counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
-    return {name: write_and_record(folder, name, len(table), lambda path: write_parquet(table, path), counts)}
+    return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
 
 
 def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
@@ -228,18 +216,19 @@ def _finish(
     settings: EvaluateConfig,
     seed: int,
     split: str,
-    dataset: Folder,
-    parts_of: Mapping[str, Sequence[str]],
-    elsewhere: Mapping[str, int],
+    data: Dataset,
+    scored: Mapping[str, tuple[list[str], int]],
     provenance: list[tuple[str, str]],
 ) -> Mapping[str, Part]:
-    """Put the parts together, fill in queries without results, and write everything."""
-    data = Dataset.open(dataset)
+    """Put the parts of each system together, fill in queries without results, and write everything.
+
+    ``scored`` has the parts of each system, and how many queries of its run the split has not.
+    """
     judged = pc.unique(data.qrels(split)["query_id"]).to_pylist()
     answered = list(_answers(settings, data.queries(split))) if settings.answer_cutoffs else []
     if not judged and not answered:
         raise DataError(
-            f"split {split!r} of the data set at {dataset} has no judgments, and no query's answers count "
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, and no query's answers count "
             "(evaluate.answer_cutoffs, evaluate.answer_query_prefixes): there is nothing to evaluate"
         )
     expected = dict.fromkeys(parse_measures(settings.measures), judged)
@@ -247,68 +236,48 @@ def _finish(
         expected |= {answer_label(cutoff): answered for cutoff in settings.answer_cutoffs}
     per_query: dict[str, Values] = {}
     counts: dict[str, dict[str, int]] = {}
-    for system, names in parts_of.items():
-        scored = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
-        per_query[system] = {label: _filled(label, ids, scored) for label, ids in expected.items()}
+    for system, (names, elsewhere) in scored.items():
+        found = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
+        per_query[system] = {label: _filled(label, ids, found) for label, ids in expected.items()}
         counts[system] = {
             "judged": len(judged),
-            "without_results": len({*judged, *answered} - set(scored["query_id"].to_pylist())),
+            "without_results": len({*judged, *answered} - set(found["query_id"].to_pylist())),
             "with_answers": len(answered),
-            "in_run_but_not_in_split": elsewhere[system],
+            "in_run_but_not_in_split": elsewhere,
         }
-    uncertainty = Settings(settings.confidence, settings.bootstrap_samples, settings.permutations, seed)
-    result = EvaluationResult(
-        split, settings.confidence, summarize(per_query, uncertainty), compare(per_query, uncertainty), counts
-    )
-    return _write(result, per_query, provenance, folder)
-
-
-def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
-    """The value of each query, in their order; 0 where the run has no result."""
-    found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
-    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
-
-
-def _write(
-    result: EvaluationResult,
-    per_query: dict[str, Values],
-    provenance: list[tuple[str, str]],
-    folder: Folder,
-) -> Mapping[str, Part]:
-    rows = [
-        (query_id, system, label, value)
-        for system, measures in per_query.items()
-        for label, values in measures.items()
-        for query_id, value in values.items()
-    ]
-    columns = [
-        pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), _VALUES, strict=True)
-    ]
-    table = pa.Table.from_arrays(columns, schema=_VALUES)
-    summary = {
-        "split": result.split,
-        "confidence": result.confidence,
-        "measures": as_rows(result.summaries),
-        "counts": result.counts,
-    }
+    summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed)
+    result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts)
     picture = bar_plot(result)
+    summary = {
+        "split": split,
+        "confidence": settings.confidence,
+        "measures": as_rows(result.summaries),
+        "counts": counts,
+    }
     contents = {
         SUMMARY: _json(summary),
         COMPARISONS: _json(as_rows(result.comparisons)),
         PICTURE: picture,
         REPORT: evaluation_page(result, picture, provenance).encode("utf-8"),
     }
-    parts = {PER_QUERY: write_and_record(folder, PER_QUERY, len(table), lambda path: write_parquet(table, path))}
-    for name, content in contents.items():
-        parts[name] = write_and_record(folder, name, 0, _writer(content))
-    return parts
+    return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
 
 
-def _writer(content: bytes) -> Callable[[str], None]:
-    def write(path: str) -> None:
-        Path(path).write_bytes(content)
+def _per_query_table(per_query: dict[str, Values]) -> pa.Table:
+    rows = [
+        (query_id, system, label, value)
+        for system, measures in per_query.items()
+        for label, values in measures.items()
+        for query_id, value in values.items()
+    ]
+    columns = zip(zip(*rows, strict=True), _VALUES.types, strict=True)
+    return pa.Table.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_VALUES)
 
-    return write
+
+def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
+    """The value of each query, in their order; 0 where the run has no result."""
+    found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
+    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
 
 
 def _json(value: object) -> bytes:

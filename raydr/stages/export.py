@@ -37,13 +37,14 @@ def export(
     """
     exported = Exported(Corpus(corpus), Dataset(dataset), negatives)
     exported.dataset.require_corpus(corpus)
-    if negatives and negatives.manifest.identity.inputs.get("dataset", dataset.fingerprint) != dataset.fingerprint:
+    # What judges have left of a data set goes with what was mined for the whole.
+    fitting = (dataset.fingerprint, dataset.manifest.identity.inputs.get("dataset"))
+    if negatives and negatives.manifest.identity.inputs.get("dataset", dataset.fingerprint) not in fitting:
         raise DataError(
             f"the negatives at {negatives.folder} were not made for the data set at {dataset.folder}: give those that "
             "were"
         )
-    inputs = (corpus.folder, dataset.folder, negatives.folder if negatives else None)
-    files = {file.name: (writer, file, *inputs) for file in writer.files(exported)}
+    files = {file.name: (writer, file, exported) for file in writer.files(exported)}
     make_parts(making, pool, _write_file, files, f"export: {writer.name}")
     totals = +total_counts(making, files)
     facts = {what: f"{count:,}" for what, count in totals.items()}
@@ -51,22 +52,12 @@ def export(
     return {"format": writer.name, **totals}
 
 
-def _write_file(
-    folder: Folder,
-    name: str,
-    writer: Writer,
-    file: OutputFile,
-    corpus: Folder,
-    dataset: Folder,
-    negatives: Folder | None,
-) -> Mapping[str, Part]:
-    mined = None if negatives is None else Artifact.open(negatives, "negatives")
-    exported = Exported(Corpus.open(corpus), Dataset.open(dataset), mined)
+def _write_file(folder: Folder, name: str, writer: Writer, file: OutputFile, exported: Exported) -> Mapping[str, Part]:
     counts: Counter[str] = Counter()
 
     def write(path: str) -> None:
         with open(path, "w", encoding="utf-8", newline="") as out:
-            counts.update(writer.write(file, exported, out))
+            writer.write(file, exported, out, counts)
 
     made = write_part(folder, name, 0, write)
     rows = sum(count for what, count in counts.items() if not what.startswith(LEFT_OUT))

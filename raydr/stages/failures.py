@@ -25,7 +25,8 @@ def worker_errors() -> Iterator[None]:
         _clear_frames(error)
         found: BaseException | None = error
         while found is not None:
-            cause = getattr(found, "cause", None)
+            # Of a task, or of arguments that could not be opened where it runs.
+            cause = getattr(found, "cause", None) or getattr(found, "client_exc", None)
             if isinstance(cause, RaydrError):
                 raise cause from None
             found = cause if isinstance(cause, BaseException) else found.__cause__

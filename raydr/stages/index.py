@@ -6,16 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydr.data.embeddings import Embeddings
-from raydr.data.schema import write_arrow
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.backend import load_faiss
-from raydr.indexing.build import ShardPlan, fill, id_table, needs_training, plan_shards, train_index, write_index
+from raydr.indexing.build import (
+    ShardPlan,
+    fill,
+    id_table,
+    needs_training,
+    plan_shards,
+    train_index,
+    write_index,
+    write_sets,
+)
 from raydr.indexing.config import IndexConfig
-from raydr.indexing.factory import make_index, resolve_factory
-from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name
+from raydr.indexing.factory import EXACT, make_index, resolve_factory
+from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_name
 from raydr.models.scores.base import ScoreFunction
 from raydr.runtime.console import say
-from raydr.stages.parts import make_parts
+from raydr.stages.parts import make_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
@@ -49,49 +57,70 @@ def build_index(
         raise ConfigError(
             f"index.cpus_per_task is {cpus}, the cluster has {cluster_capacity()['CPU']:g} CPUs: lower it"
         )
-    factory, reason = resolve_factory(settings, len(vectors), vectors.dim, score)
-    plans = plan_shards(vectors.starts, settings.shard_rows)
-    say(f"index: {factory} ({reason}), {len(vectors):,} passages in {len(plans)} shards")
+    num_vectors = vectors.num_vectors
+    factory, reason = resolve_factory(settings, num_vectors, vectors.dim, score)
+    # So many passages that their vectors are as many.
+    plans = plan_shards(vectors.starts, max(1, settings.shard_rows * len(vectors) // max(1, num_vectors)))
+    several = f" of {num_vectors:,} vectors" if vectors.several else ""
+    say(f"index: {factory} ({reason}), {len(vectors):,} passages{several} in {len(plans)} shards")
     trained = needs_training(factory, vectors.dim)
     if trained:
-        work = (embeddings.folder, factory, settings.train_rows, cpus)
+        work = (vectors, factory, settings.train_rows, cpus)
         make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", num_cpus=cpus)
-    for plan in plans:
-        # A shard is there if its ids are there as well.
-        if ids_name(plan.shard) not in making.done:
-            making.done.pop(shard_name(plan.shard), None)
-    shards = {shard_name(plan.shard): (embeddings.folder, factory, trained, plan, cpus) for plan in plans}
+    kept = _files(vectors.several, factory, settings)
+    shards = {ids_name(plan.shard): (vectors, factory, kept, trained, plan, cpus) for plan in plans}
     make_parts(making, pool, _build_shard, shards, "index: shards", num_cpus=cpus)
     return {
         "factory": factory,
         "reason": reason,
         "score": score.model_dump(mode="json"),
         "dim": vectors.dim,
+        "several": vectors.several,
+        "vectors": settings.vectors if vectors.several else "float16",
         "num_rows": len(vectors),
+        "num_vectors": num_vectors,
         "num_shards": len(plans),
         "model": vectors.model_fingerprint,
         "corpus": vectors.source_fingerprint,
     }
 
 
+def _files(several: bool, factory: str, settings: IndexConfig) -> frozenset[str]:
+    """What a shard has besides its ids: a FAISS file, the vectors of its passages, or both."""
+    if not several:
+        return frozenset({"faiss"})
+    if factory in EXACT:
+        return frozenset({"vectors"})
+    return frozenset({"faiss"} if settings.vectors == "codes" else {"faiss", "vectors"})
+
+
 def _train(
-    folder: Folder, name: str, embeddings: Folder, factory: str, train_rows: int, cpus: int
+    folder: Folder, name: str, vectors: Embeddings, factory: str, train_rows: int, cpus: int
 ) -> Mapping[str, Part]:
     load_faiss(num_threads=cpus)
-    index = train_index(factory, Embeddings.open(embeddings), train_rows)
+    index = train_index(factory, vectors, train_rows)
     return {name: write_and_record(folder, name, 0, lambda path: write_index(index, path))}
 
 
 def _build_shard(
-    folder: Folder, name: str, embeddings: Folder, factory: str, trained: bool, plan: ShardPlan, cpus: int
+    folder: Folder,
+    name: str,
+    vectors: Embeddings,
+    factory: str,
+    kept: frozenset[str],
+    trained: bool,
+    plan: ShardPlan,
+    cpus: int,
 ) -> Mapping[str, Part]:
-    """The FAISS file of a shard, and its id table."""
-    vectors = Embeddings.open(embeddings)
-    faiss = load_faiss(num_threads=cpus)
-    empty = faiss.read_index(folder.localize(TRAINED_NAME)) if trained else make_index(factory, vectors.dim)
-    index, ids = fill(empty, vectors, plan), id_table(vectors, plan)
-    ids_file = ids_name(plan.shard)
-    return {
-        ids_file: write_and_record(folder, ids_file, plan.rows, lambda path: write_arrow(ids, path)),
-        name: write_and_record(folder, name, plan.rows, lambda path: write_index(index, path)),
-    }
+    """The files of a shard; its id table, which says that it is there, comes last."""
+    made: dict[str, Part] = {}
+    if "vectors" in kept:
+        file = vectors_name(plan.shard)
+        made[file] = write_and_record(folder, file, plan.rows, lambda path: write_sets(vectors, plan, path))
+    if "faiss" in kept:
+        faiss = load_faiss(num_threads=cpus)
+        empty = faiss.read_index(folder.localize(TRAINED_NAME)) if trained else make_index(factory, vectors.dim)
+        index, file = fill(empty, vectors, plan), shard_name(plan.shard)
+        made[file] = write_and_record(folder, file, plan.rows, lambda path: write_index(index, path))
+    made[name] = write_table(folder, name, id_table(vectors, plan))
+    return made

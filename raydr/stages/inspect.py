@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raydr.component import Config
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates
 from raydr.data.inspection_report import (
+    AnswerReport,
     CorpusReport,
     Example,
     InspectionReport,
@@ -20,6 +21,7 @@ from raydr.data.inspection_report import (
     SplitReport,
     measure_lengths,
 )
+from raydr.data.leakage import find_leaks
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.config import ModelConfig, Side
 from raydr.runtime.console import console, say, show_summary, show_table, shown, warn
@@ -37,13 +39,6 @@ REPORT = "inspection.json"
 #: Longer than any model of today takes; lengths beyond it read as this.
 _NO_LIMIT = 8192
 _SHOWN_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class _PartCounts:
-    num_empty_texts: int
-    num_empty_titles: int
-    lengths: NDArray[np.int64]
 
 
 def inspect(
@@ -77,26 +72,29 @@ def inspect(
     """
     passages, data = Corpus(corpus), Dataset(dataset)
     data.require_corpus(corpus)
-    of_split = (corpus.folder, dataset.folder, model, settings, seed)
+    splits = data.splits
     calls: list[tuple[Any, ...]] = [
-        ("duplicates", _count_duplicates, corpus.folder),
-        *((("split", split), _look_at_split, *of_split, split) for split in data.splits),
-        *((("part", at), _look_at_part, corpus.folder, model, seed, at) for at in range(len(passages.part_names))),
+        (_count_duplicates, passages),
+        (_count_leaks, data, train_split),
+        *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
+        *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
     ]
-    found = dict(pool.map(_told, calls, "inspect"))
-    parts: list[_PartCounts] = [found["part", at] for at in range(len(passages.part_names))]
-    examples = [found["split", split][1] for split in sorted(data.splits, key=lambda split: split != train_split)]
+    num_duplicates, num_leaked, *found = pool.map(_call, calls, "inspect")
+    of_splits = dict(zip(splits, found[: len(splits)], strict=True))
+    blank_texts, blank_titles, lengths = zip(*found[len(splits) :], strict=True)
+    examples = [of_splits[split][1] for split in sorted(splits, key=lambda split: split != train_split)]
     report = InspectionReport(
         corpus_fingerprint=passages.fingerprint,
         dataset_fingerprint=data.fingerprint,
         corpus=CorpusReport(
             num_passages=len(passages),
-            num_duplicates=found["duplicates"],
-            num_empty_texts=sum(part.num_empty_texts for part in parts),
-            num_empty_titles=sum(part.num_empty_titles for part in parts),
-            lengths=measure_lengths(np.concatenate([part.lengths for part in parts]), model.side("passage").max_length),
+            num_duplicates=num_duplicates,
+            num_empty_texts=sum(blank_texts),
+            num_empty_titles=sum(blank_titles),
+            lengths=measure_lengths(np.concatenate(lengths), model.side("passage").max_length),
         ),
-        splits={split: found["split", split][0] for split in data.splits},
+        splits={split: report for split, (report, _) in of_splits.items()},
+        num_leaked=num_leaked,
         examples=next(filter(None, examples), []),
     )
     show_report(report)
@@ -106,40 +104,41 @@ def inspect(
     return report
 
 
-def _told(what: object, look: Callable[..., object], *arguments: object) -> tuple[object, object]:
-    """What was looked at and what was seen: results come in any order."""
-    return what, look(*arguments)
+def _call(look: Callable[..., object], *arguments: object) -> object:
+    return look(*arguments)
 
 
-def _look_at_part(corpus: Folder, model: ModelConfig, seed: int, part: int) -> _PartCounts:
-    opened = Corpus.open(corpus)
-    table = opened.part(part)
+def _look_at_part(corpus: Corpus, model: ModelConfig, seed: int, part: int) -> tuple[int, int, NDArray[np.int64]]:
+    """Empty texts and titles, and the lengths of a sample."""
+    table = corpus.part(part)
     # Each part gives its share of the sample, so the sample does not need a look at all ids.
-    wanted = min(len(table), -(-PASSAGE_SAMPLE * len(table) // len(opened)))
-    rows = query_rng(seed, 0, opened.part_names[part], "inspect").choice(len(table), wanted, replace=False)
+    wanted = min(len(table), -(-PASSAGE_SAMPLE * len(table) // len(corpus)))
+    rows = query_rng(seed, 0, corpus.part_names[part], "inspect").choice(len(table), wanted, replace=False)
     sample = table.take(np.sort(rows))
     lengths = _token_counter(model, "passage")(sample["title"].to_pylist(), sample["text"].to_pylist())
-    return _PartCounts(count_blank(table["text"]), count_blank(table["title"]), lengths)
+    return count_blank(table["text"]), count_blank(table["title"]), lengths
 
 
 def _look_at_split(
-    corpus: Folder, dataset: Folder, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
+    corpus: Corpus, data: Dataset, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
 ) -> tuple[SplitReport, list[Example]]:
-    data = Dataset.open(dataset)
-    looking = SplitInspection(data.queries(split), data.qrels(split), data.negatives(split), Corpus.open(corpus), seed)
-    report = looking.report(
-        _token_counter(model, "query"),
-        model.side("query").max_length,
-        settings.answer_match,
-        settings.answer_query_prefixes,
-        QUERY_SAMPLE,
-    )
-    return report, looking.examples(split, NUM_EXAMPLES)
+    looking = SplitInspection(data.queries(split), data.qrels(split), data.negatives(split), corpus, seed)
+    counter, max_length = _token_counter(model, "query"), model.side("query").max_length
+    asked = (settings.answer_match, settings.answer_query_prefixes, QUERY_SAMPLE)
+    return looking.report(counter, max_length, *asked), looking.examples(split, NUM_EXAMPLES)
 
 
-def _count_duplicates(corpus: Folder) -> int:
-    opened = Corpus.open(corpus)
-    return count_duplicates(opened.content_hashes(np.arange(len(opened))))
+def _count_duplicates(corpus: Corpus) -> int:
+    return count_duplicates(corpus.content_hashes(np.arange(len(corpus))))
+
+
+def _count_leaks(data: Dataset, train_split: str) -> int:
+    held_out = [
+        text for split in data.splits if split != train_split for text in data.queries(split)["text"].to_pylist()
+    ]
+    if train_split not in data.splits or not held_out:
+        return 0
+    return len(find_leaks(data.queries(train_split)["text"].to_pylist(), held_out))
 
 
 def _token_counter(model: ModelConfig, side: Side) -> TokenCounter:
@@ -170,7 +169,7 @@ def show_report(report: InspectionReport) -> None:
     show_table(
         f"data set {report.dataset_fingerprint}",
         ["", *report.splits],
-        [[label, *(f"{value:,}" for value in values)] for label, values in _split_rows(report)],
+        [[label, *(f"{value:,}" for value in values)] for label, values in _split_rows(report).items()],
     )
     show_table(
         "tokens (of a sample; with special tokens and prefix): percentiles, model's max_length, share that it cuts",
@@ -184,37 +183,24 @@ def show_report(report: InspectionReport) -> None:
         say(_show_example(example))
 
 
-def _split_rows(report: InspectionReport) -> list[tuple[str, list[int]]]:
+def _split_rows(report: InspectionReport) -> dict[str, list[int]]:
+    """All counts of the splits, by what they are called."""
     splits = list(report.splits.values())
-    rows = [
-        ("queries", [one.num_queries for one in splits]),
-        ("judgments", [one.num_judgments for one in splits]),
-        ("positives", [one.num_positives for one in splits]),
-        ("most positives of a query", [one.most_positives for one in splits]),
-        ("queries without a positive", [one.num_queries_without_positive for one in splits]),
-        ("queries sharing a positive with another", [one.num_queries_sharing_a_positive for one in splits]),
-        ("queries with a repeated text", [one.num_queries_with_repeated_text for one in splits]),
-        ("empty queries", [one.num_empty_queries for one in splits]),
-        ("judgments of missing passages", [one.num_judgments_of_missing_passages for one in splits]),
-        ("judgments of missing queries", [one.num_judgments_of_missing_queries for one in splits]),
-        ("negatives", [one.num_negatives for one in splits]),
-        ("queries with negatives", [one.num_queries_with_negatives for one in splits]),
-        ("negatives equal to a positive", [one.num_negatives_equal_to_a_positive for one in splits]),
-    ]
+    rows = {_words(name): [getattr(one, name) for one in splits] for name in _counts(SplitReport)}
     for kind in sorted({kind for one in splits for kind in one.noise}):
-        rows.append((f"injected noise: {kind}", [one.noise.get(kind, 0) for one in splits]))
+        rows[f"injected noise: {kind}"] = [one.noise.get(kind, 0) for one in splits]
     if any(one.answers for one in splits):
-        answers = [one.answers for one in splits]
-        rows += [
-            ("queries looked at for answers", [one.num_queries if one else 0 for one in answers]),
-            (
-                "  no answer in any positive",
-                [one.num_queries_without_answer_in_positives if one else 0 for one in answers],
-            ),
-            ("  their negatives", [one.num_negatives if one else 0 for one in answers]),
-            ("  negatives with an answer", [one.num_negatives_with_answer if one else 0 for one in answers]),
-        ]
+        for name in _counts(AnswerReport):
+            rows[f"looked at for answers: {_words(name)}"] = [getattr(one.answers, name, 0) for one in splits]
     return rows
+
+
+def _counts(section: type[Config]) -> list[str]:
+    return [name for name, field in section.model_fields.items() if field.annotation is int]
+
+
+def _words(name: str) -> str:
+    return name.removeprefix("num_").replace("_", " ")
 
 
 def _length_cells(name: str, lengths: Lengths) -> list[str]:

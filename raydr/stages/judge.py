@@ -4,7 +4,7 @@ Artefact ``verdicts``::
 
     verdicts/SPLIT/part-*.parquet   verdicts(query_id, passage_id, judge, score, action, weight, truth)
     measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, ...), of judges that decide on all at once: for
-                                    ``npc`` the perplexity, and that of a random pair
+                                    ``npc`` the perplexity, and that of a random pair; not with cross-fitted margins
     detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc``
                                     the same, the log posterior, and the probability of being mismatched (left out
                                     where no mixture was found); its fit and threshold are in the manifest
@@ -17,29 +17,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.verdict_report import summarize_verdicts
-from raydr.runtime.console import say, show_summary, warn
-from raydr.stages.judge_negatives import JudgeNegatives, NegativesJob
-from raydr.stages.judge_pairs import DETECTION, MEASURES, VERDICTS, JudgePairs, PairsJob, decide_pairs
-from raydr.stages.judge_read_pairs import ReadPairs
+from raydr.runtime.console import show_summary, warn
+from raydr.stages.judge_workers import (
+    DETECTION,
+    MEASURES,
+    VERDICTS,
+    JudgeJob,
+    JudgeNegatives,
+    JudgePairs,
+    JudgeWorker,
+    ReadPairs,
+    decide_pairs,
+)
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Feed, Pool
-from raydr.stages.row_ranges import row_ranges
-from raydr.stages.scoring import Scoring
+from raydr.stages.row_ranges import items_of, row_ranges
+from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
 #: Raised when the same settings lead to other parts.
 VERSION = 3
-#: Candidates, or pairs, that are judged together: their vectors are held at once.
-_RANGE_CANDIDATES = 20_000
-#: The same for a cross-encoder, which reads every pair anew: minutes of work, of which a killed worker loses one range.
-_RANGE_READ = 2_000
+#: Training pairs that are judged together: their vectors are held at once.
 _RANGE_PAIRS = 5_000
 
 
@@ -55,6 +61,7 @@ def judge(
     settings: EncodeConfig,
     scoring: Scoring | None,
     negatives: Artifact | None,
+    margins: Artifact | None = None,
 ) -> dict[str, Any]:
     """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
 
@@ -70,6 +77,7 @@ def judge(
         scoring: by a cross-encoder for judges that read one, else by a retriever; None takes the scores that the
             candidates were mined with.
         negatives: the ``negatives`` artefact that is judged, whole; None for judges of pairs.
+        margins: a ``margins`` artefact in whose place no model scores the pairs.
 
     Raises:
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
@@ -77,17 +85,21 @@ def judge(
     """
     data = Dataset(dataset)
     data.require_corpus(corpus)
-    _check(judge, split, data, scoring, negatives)
-    facts: dict[str, Any] = {"judge": judge.name, "settings": judge.model_dump(mode="json"), "subject": judge.subject}
+    _check(judge, split, data, scoring, negatives, margins)
     if scoring is not None:
-        how = scoring.arithmetic
-        say(f"judge: dtype {how.dtype} on {how.device} ({how.reason})")
-    if negatives is not None:
-        _judge_negatives(making, pool, dataset, corpus, judge, split, settings, scoring, negatives)
+        scoring.tell("judge")
+    facts: dict[str, Any] = {"judge": judge.name, "settings": judge.model_dump(mode="json"), "subject": judge.subject}
+    if margins is not None:
+        assert isinstance(judge, SplitJudge)
+        parts, facts["detector"] = pool.run(decide_pairs, judge, making.folder, margins.folder, margins.parts(MEASURES))
+        making.done.update(parts)
     else:
-        assert scoring is not None
-        job = PairsJob(judge, split, dataset.folder, corpus.folder, making.folder, scoring, seed)
-        facts |= _judge_pairs(making, pool, dataset, job, settings)
+        facts |= _score(
+            making,
+            pool,
+            JudgeJob(judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder),
+            settings,
+        )
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
     if negatives is not None:
@@ -96,19 +108,52 @@ def judge(
     return info
 
 
-def _check(judge: Judge, split: str, data: Dataset, scoring: Scoring | None, negatives: Artifact | None) -> None:
+def _score(making: Building, pool: Pool, job: JudgeJob, settings: EncodeConfig) -> dict[str, Any]:
+    """Judge by scores, range by range; returns what the decision rests on, for judges that decide on all at once."""
+    judge, split = job.judge, job.split
+    worker, range_rows = _worker(judge)
+    judged, under = (job.data.artifact, "qrels") if job.negatives is None else (job.negatives, "negatives")
+    folder = MEASURES if isinstance(judge, SplitJudge) else VERDICTS
+    ranges = {
+        f"{folder}/{split}/part-{one.at:05d}-{one.number:05d}.parquet": one
+        for one in row_ranges(judged.sizes(f"{under}/{split}"), range_rows)
+    }
+    feed_parts(making, pool, Feed(worker, job, settings), items_of(ranges), f"judge: {judge.name}", "rows")
+    if not isinstance(judge, SplitJudge):
+        return {}
+    parts, facts = pool.run(decide_pairs, judge, making.folder, None, sorted(ranges))
+    making.done.update(parts)
+    return {"detector": facts}
+
+
+def _worker(judge: Judge) -> tuple[type[JudgeWorker], int]:
+    """Who judges, and how many rows together."""
+    reads_pairs = judge.reads == "cross_encoder"
+    if judge.subject == "negatives":
+        return JudgeNegatives, PAIRS_READ if reads_pairs else PAIRS_ENCODED
+    return (JudgePairs, _RANGE_PAIRS) if isinstance(judge, SampleJudge) else (ReadPairs, PAIRS_READ)
+
+
+def _check(
+    judge: Judge,
+    split: str,
+    data: Dataset,
+    scoring: Scoring | None,
+    negatives: Artifact | None,
+    margins: Artifact | None,
+) -> None:
     if (negatives is None) != (judge.subject == "pairs"):
         raise ConfigError(
             f"judge {judge.name} judges {judge.subject} and "
             + ("needs negatives: mine some first" if negatives is None else "takes no negatives")
         )
     reads_pairs = judge.reads == "cross_encoder"
-    if scoring is None and judge.reads != "retriever":
+    if scoring is None and judge.reads != "retriever" and margins is None:
         raise ConfigError(f"judge {judge.name} reads a {judge.reads.replace('_', ' ')} and needs a model")
     if scoring is not None and scoring.is_cross_encoder != reads_pairs:
         raise ConfigError(
             f"judge {judge.name} needs a {'cross-encoder' if reads_pairs else 'dual encoder'}, the model at "
-            f"{scoring.model} is none"
+            f"{scoring.model.folder} is none"
         )
     if split not in data.splits:
         raise ConfigError(
@@ -116,39 +161,6 @@ def _check(judge: Judge, split: str, data: Dataset, scoring: Scoring | None, neg
         )
     if negatives is not None and not negatives.parts(f"negatives/{split}"):
         raise DataError(f"the negatives at {negatives.folder} have none of split {split!r}: mine that split first")
-
-
-def _judge_negatives(
-    making: Building,
-    pool: Pool,
-    dataset: Artifact,
-    corpus: Artifact,
-    judge: Judge,
-    split: str,
-    settings: EncodeConfig,
-    scoring: Scoring | None,
-    negatives: Artifact,
-) -> None:
-    job = NegativesJob(judge, split, dataset.folder, corpus.folder, negatives.folder, making.folder, scoring)
-    rows = _RANGE_READ if judge.reads == "cross_encoder" else _RANGE_CANDIDATES
-    items = row_ranges(negatives, f"negatives/{split}", rows, f"{VERDICTS}/{split}")
-    feed_parts(making, pool, Feed(JudgeNegatives, job, settings), items, f"judge: {judge.name}", "rows")
-
-
-def _judge_pairs(
-    making: Building, pool: Pool, dataset: Artifact, job: PairsJob, settings: EncodeConfig
-) -> dict[str, Any]:
-    """Judge all pairs; returns what the decision rests on, for judges that decide on all at once."""
-    rule, split = job.judge, job.split
-    worker, rows = (JudgePairs, _RANGE_PAIRS) if isinstance(rule, SampleJudge) else (ReadPairs, _RANGE_READ)
-    folder = MEASURES if isinstance(rule, SplitJudge) else VERDICTS
-    items = row_ranges(dataset, f"qrels/{split}", rows, f"{folder}/{split}")
-    feed_parts(making, pool, Feed(worker, job, settings), items, f"judge: {rule.name}", "rows")
-    if not isinstance(rule, SplitJudge):
-        return {}
-    parts, facts = pool.run(decide_pairs, rule, making.folder, sorted(items))
-    making.done.update(parts)
-    return {"detector": facts}
 
 
 def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:
@@ -165,17 +177,17 @@ def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]
 def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
-    facts = {
-        f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries",
-        "kept": f"{info['keep']:,}",
-        "dropped": f"{info['drop']:,}",
-        "weighted less": f"{info['down_weight']:,}",
-        "relabelled": f"{info['relabel']:,}",
-        share: f"{info['flagged_share']:.1%}",
-        "queries with a flagged one": f"{info['queries_flagged']:,}",
+    facts = {f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries"}
+    counts = {
+        "kept": "keep",
+        "dropped": "drop",
+        "weighted less": "down_weight",
+        "relabelled": "relabel",
+        "queries with a flagged one": "queries_flagged",
+        "kept by the keep-minimum": "kept_by_minimum",
     }
-    if "kept_by_minimum" in info:
-        facts["kept by the keep-minimum"] = f"{info['kept_by_minimum']:,}"
+    facts |= {words: f"{info[name]:,}" for words, name in counts.items() if name in info}
+    facts[share] = f"{info['flagged_share']:.1%}"
     for name in ("precision", "recall", "f1", "auroc", "calibration_error"):
         value = info.get("detection", {}).get(name)
         if value is not None:

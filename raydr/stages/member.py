@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raydr.store.folder import Folder
-from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
     import torch
@@ -45,17 +44,3 @@ Worker = Callable[[Any, Member], dict[str, Any]]
 def checkpoint_folder(output: Folder) -> Folder:
     """Where the checkpoints of an artefact that is being trained lie, given where that goes."""
     return Folder(f"{output.url.rstrip('/')}.training")
-
-
-@contextmanager
-def worker_threads(settings: TrainConfig) -> Iterator[None]:
-    """As many threads of PyTorch as the worker has CPUs, while it works."""
-    import torch
-
-    before = torch.get_num_threads()
-    if not settings.use_gpu:
-        torch.set_num_threads(max(1, int(settings.cpus_per_worker)))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

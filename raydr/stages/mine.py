@@ -13,25 +13,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.annotations import positives_of
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import RANDOM_MINER, read_arrow, to_table, write_arrow
+from raydr.data.schema import RANDOM_MINER, read_arrow, to_table
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
-from raydr.negatives.mining import Kept, MiningCounts, keep_negatives
+from raydr.negatives.mining import MiningCounts, keep_negatives
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.parts import make_parts, total_counts
+from raydr.stages.parts import make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
 #: Raised when the same settings lead to other parts.
@@ -71,12 +69,15 @@ def mine(
     """
     if (run is None) != (miner == SOURCE):
         raise ConfigError(f"miner {miner!r} {'needs a run' if run is None else 'takes no run'}")
-    sources = Run(run).part_names if run is not None else dataset.parts(f"queries/{split}")
-    folders = (dataset.folder, corpus.folder, run.folder if run is not None else None)
+    ranked = Run(run) if run is not None else None
+    sources = ranked.part_names if ranked is not None else dataset.parts(f"queries/{split}")
+    proposed_by = {"miner": miner, "round": round}
     calls = {
-        f"negatives/{split}/part-{at:05d}.arrow": (*folders, source, settings, split, miner, round)
+        f"negatives/{split}/part-{at:05d}.arrow": (
+            Dataset(dataset), Corpus(corpus), ranked, source, settings, split, proposed_by
+        )
         for at, source in enumerate(sources)
-    }
+    }  # fmt: skip
     make_parts(making, pool, _mine_part, calls, f"mine: {miner}")
     totals = MiningCounts(**total_counts(making, calls))
     # Queries that the run has no row for have no negatives either.
@@ -102,69 +103,46 @@ def _report(totals: MiningCounts, settings: NegativesConfig, miner: str, output:
 def _mine_part(
     output: Folder,
     name: str,
-    dataset: Folder,
-    corpus: Folder,
-    run: Folder | None,
+    data: Dataset,
+    corpus: Corpus,
+    run: Run | None,
     source: str,
     settings: NegativesConfig,
     split: str,
-    miner: str,
-    round: int,
+    proposed_by: Mapping[str, Any],
 ) -> Mapping[str, Part]:
-    data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    table = (
-        _source_candidates(data, split, source)
-        if run is None
-        else _run_candidates(Run.open(run), source, data, split, miner, round)
-    )
-    positions: dict[str, list[int]] = defaultdict(list)
+    rows_of: dict[str, list[int]] = defaultdict(list)
     if run is None:
-        positions.update({query_id: [] for query_id in _query_ids(data, source)})
+        table = _source_candidates(data, split, source)
+        rows_of.update({query_id: [] for query_id in _query_ids(data, source)})
+    else:
+        table = _run_candidates(run, source, data, split, proposed_by)
     for at, query_id in enumerate(table["query_id"].to_pylist()):
-        positions[query_id].append(at)
-    positives = positives_of(data, split, list(positions))
+        rows_of[query_id].append(at)
+    positives = positives_of(data, split, list(rows_of))
     passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
-    hashes = passages.content_hashes(passages.rows_of(passage_ids))
+    hashes = corpus.content_hashes(corpus.rows_of(passage_ids))
     counts = MiningCounts()
     kept_rows: list[int] = []
     positive_scores: list[float | None] = []
-    for query_id, rows in positions.items():
+    for query_id, rows in rows_of.items():
         known = positives.get(query_id, [])
-        kept = _keep(passages, passage_ids, hashes, rows, known, settings)
+        kept = keep_negatives(
+            [passage_ids[at] for at in rows], hashes[rows], set(known), corpus.content_hashes(corpus.rows_of(known)),
+            settings.first_rank, settings.depth,
+        )  # fmt: skip
         counts.count(kept, settings.depth)
         kept_rows.extend(rows[at] for at in kept.positions)
         found = (scores[at] for at in rows if passage_ids[at] in known)
         positive_scores.extend([next(found, None)] * len(kept.positions))
     mined = table.take(pa.array(kept_rows, type=pa.int64()))
     if run is not None:
-        mined = _with_positive_scores(mined, positive_scores)
-    return {name: write_and_record(output, name, mined.num_rows, partial(write_arrow, mined), asdict(counts))}
+        at = mined.schema.get_field_index("positive_score")
+        mined = mined.set_column(at, mined.schema.field(at), pa.array(positive_scores, type=pa.float32()))
+    return {name: write_table(output, name, mined, asdict(counts))}
 
 
-def _with_positive_scores(mined: pa.Table, scores: list[float | None]) -> pa.Table:
-    at = mined.schema.get_field_index("positive_score")
-    return mined.set_column(at, mined.schema.field(at), pa.array(scores, type=pa.float32()))
-
-
-def _keep(
-    corpus: Corpus,
-    passage_ids: list[str],
-    hashes: np.ndarray,
-    rows: list[int],
-    positives: list[str],
-    settings: NegativesConfig,
-) -> Kept:
-    return keep_negatives(
-        [passage_ids[at] for at in rows],
-        hashes[rows],
-        set(positives),
-        corpus.content_hashes(corpus.rows_of(positives)),
-        settings.first_rank,
-        settings.depth,
-    )
-
-
-def _run_candidates(run: Run, part: str, data: Dataset, split: str, miner: str, round: int) -> pa.Table:
+def _run_candidates(run: Run, part: str, data: Dataset, split: str, proposed_by: Mapping[str, Any]) -> pa.Table:
     ranked = run.part(part)
     known = set(data.queries(split)["query_id"].to_pylist())
     unknown = [query_id for query_id in pc.unique(ranked["query_id"]).to_pylist() if query_id not in known]
@@ -173,7 +151,7 @@ def _run_candidates(run: Run, part: str, data: Dataset, split: str, miner: str, 
             f"the run at {run.artifact.folder} has {len(unknown)} queries in {part} that split {split!r} has not, the "
             f"first is {unknown[0]!r}: give the split that was searched"
         )
-    return to_table("negatives", ({**row, "miner": miner, "round": round} for row in ranked.to_pylist()))
+    return to_table("negatives", (row | proposed_by for row in ranked.to_pylist()))
 
 
 def _query_ids(data: Dataset, part: str) -> list[str]:

@@ -22,7 +22,6 @@ from raydr.evaluation.config import EvaluateConfig
 from raydr.runtime.console import show_summary
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
-from raydr.store.folder import Folder
 
 KIND = "negatives_statistics"
 #: 2: planted candidates are counted whoever has found them.
@@ -53,8 +52,8 @@ def count_negatives(
         settings: whose answers count, and how they are compared: ``answer_match``, ``answer_query_prefixes``.
     """
     totals: Counter[str] = Counter()
-    folders = (dataset.folder, corpus.folder, negatives.folder)
-    calls = [(*folders, name, split, settings) for name in negatives.parts(f"negatives/{split}")]
+    inputs = (Dataset(dataset), Corpus(corpus), negatives)
+    calls = [(*inputs, name, split, settings) for name in negatives.parts(f"negatives/{split}")]
     for counts in pool.map(_count_part, calls, "count"):
         totals.update(counts)
     info = {"split": split, **_shares(totals), **totals}
@@ -90,10 +89,9 @@ def _shares(totals: Counter[str]) -> dict[str, float]:
 
 
 def _count_part(
-    dataset: Folder, corpus: Folder, negatives: Folder, name: str, split: str, settings: EvaluateConfig
+    data: Dataset, corpus: Corpus, negatives: Artifact, name: str, split: str, settings: EvaluateConfig
 ) -> Counter[str]:
-    data, passages = Dataset.open(dataset), Corpus.open(corpus)
-    table = read_arrow(Artifact.open(negatives, "negatives").local(name))
+    table = read_arrow(negatives.local(name))
     used = pc.is_in(table["action"], value_set=pa.array(_USED)).to_pylist()
     query_ids, ids = table["query_id"].to_pylist(), table["passage_id"].to_pylist()
     false_negatives = known_false_negatives(data, split)
@@ -115,7 +113,7 @@ def _count_part(
         - len({q for q, left in zip(query_ids, used, strict=True) if left}),
     )
     asked = [at for at, query_id in enumerate(query_ids) if query_id in matchers]
-    texts = passages.texts(passages.rows_of([ids[at] for at in asked])).texts
+    texts = corpus.texts(corpus.rows_of([ids[at] for at in asked])).texts
     for at, text in zip(asked, texts, strict=True):
         found = matchers[query_ids[at]].matches(text)
         counts.update(answerable=1, answered=int(found))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from raydr.data.schema import write_arrow, write_parquet
 from raydr.errors import ArtifactError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.store.artifact import Building, Part, finished_parts
+from raydr.store.artifact import Artifact, Building, Part, finished_parts, write_and_record
+from raydr.store.folder import Folder
 
+T = TypeVar("T")
 #: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.
 MakePart = Callable[..., Mapping[str, Part]]
 
@@ -34,8 +42,7 @@ def make_parts(
         description: of the progress bar.
         num_cpus: of one call.
     """
-    todo = {name: arguments for name, arguments in calls.items() if name not in making.done}
-    _say_what_is_there(description, len(calls), len(todo))
+    todo = missing_parts(making, calls, description)
     if not todo:
         return
     work = [(making.folder, name, *arguments) for name, arguments in todo.items()]
@@ -60,8 +67,7 @@ def feed_parts(
     Returns:
         What the workers said of each part that was made now.
     """
-    todo = {name: item for name, item in items.items() if name not in making.done}
-    _say_what_is_there(description, len(items), len(todo))
+    todo = missing_parts(making, items, description)
     if not todo:
         return []
     said = []
@@ -82,6 +88,35 @@ def part_batch(name: str, part: Part, **more: Any) -> Batch:
     return {column: [value] for column, value in row.items()}
 
 
+def write_table(folder: Folder, name: str, table: pa.Table, counts: Mapping[str, int] | None = None) -> Part:
+    """Write and record a part that is a table, in the format that its name ends with."""
+    write = write_parquet if name.endswith(".parquet") else write_arrow
+    return write_and_record(folder, name, table.num_rows, partial(write, table), counts)
+
+
+def write_contents(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, Part]:
+    """Write and record parts that are no tables: pages, pictures."""
+
+    def written(name: str, content: bytes) -> Part:
+        return write_and_record(folder, name, 0, lambda path: _write_bytes(path, content))
+
+    return {name: written(name, content) for name, content in contents.items()}
+
+
+def _write_bytes(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+
+
+def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:
+    """Take over a part of another artefact as it is."""
+
+    def copy(path: str) -> None:
+        shutil.copyfile(there, path)
+
+    there = source.local(name)
+    return {name: write_and_record(folder, name, source.manifest.parts[name].rows, copy)}
+
+
 def scratch_parts(making: Building, name: str) -> Building:
     """A folder of parts that others of the artefact are made from; it goes when the artefact is finished."""
     folder = making.folder / name
@@ -97,9 +132,12 @@ def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
     return totals
 
 
-def _say_what_is_there(description: str, num_parts: int, num_todo: int) -> None:
-    if num_todo < num_parts:
-        say(f"{description}: {num_parts - num_todo} of {num_parts} parts are there already, {num_todo} to do")
+def missing_parts(making: Building, wanted: Mapping[str, T], description: str) -> dict[str, T]:
+    """What has to be made yet, of all that is wanted by the name of the part; says what is there."""
+    todo = {name: one for name, one in wanted.items() if name not in making.done}
+    if len(todo) < len(wanted):
+        say(f"{description}: {len(wanted) - len(todo)} of {len(wanted)} parts are there already, {len(todo)} to do")
+    return todo
 
 
 def _check(making: Building, todo: Iterable[str]) -> None:

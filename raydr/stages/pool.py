@@ -18,6 +18,9 @@ from raydr.runtime.console import progress_bar
 
 #: What a worker of :meth:`Pool.feed` gets and returns: columns of one row.
 Batch = dict[str, Any]
+Function = Callable[..., Any]
+#: The arguments of each of many calls.
+Calls = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,7 @@ class Pool(ABC):
 
     @abstractmethod
     def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        retried: bool = True,
+        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
     ) -> Any:
         """The result of one call; ``retried`` says whether a worker that was lost in the middle may be replaced.
 
@@ -60,21 +58,16 @@ class Pool(ABC):
 
     @abstractmethod
     def map(
-        self,
-        function: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-    ) -> Iterator[Any]:
-        """The results of many calls as they finish, under a progress bar; for small results.
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+    ) -> list[Any]:
+        """The results of many calls, in their order; under a progress bar.
 
         Raises:
             RaydrError: the first one that a call raised; the others are given up.
         """
 
     @abstractmethod
-    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
         """What many calls of a generator yield, in the order of time; given up if the caller stops early."""
 
     @abstractmethod
@@ -93,29 +86,21 @@ class ThisProcess(Pool):
     here = True
 
     def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        retried: bool = True,
+        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
     ) -> Any:
         return function(*arguments)
 
     def map(
-        self,
-        function: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-    ) -> Iterator[Any]:
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+    ) -> list[Any]:
+        results = []
         with progress_bar(description, len(calls), unit) as bar:
             for arguments in calls:
-                yield function(*arguments)
+                results.append(function(*arguments))
                 bar.advance()
+        return results
 
-    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
         for arguments in calls:
             yield from function(*arguments)
 

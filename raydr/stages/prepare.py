@@ -11,21 +11,22 @@ when there are too many of them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
-from raydr.data.lookup import CorpusCheck, Hashes, finish_corpus, group_parts, hash_parts
+from raydr.data.hold_out import HoldOut
+from raydr.data.lookup import finish_corpus, group_parts, hash_parts
 from raydr.data.quarantine import check_allowed
 from raydr.data.readers.base import Reader
 from raydr.data.schema import TableName
-from raydr.data.splits import SplitCheck, SplitPlan, finish_split
-from raydr.data.staging import STAGING, SourceRecord
+from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
+from raydr.data.staging import STAGING, Finished, SourceRecord
 from raydr.errors import ConfigError, DataError
-from raydr.runtime.console import show_summary, show_table
+from raydr.runtime.console import counted, show_summary, show_table, warn
 from raydr.stages.pool import Pool
 from raydr.stages.sources import Sources, read_sources
 from raydr.store.artifact import Artifact, Building, Part
@@ -56,28 +57,20 @@ def prepare_corpus(
     """
     folder, records = making.folder, read_sources(making, pool, reader, sources, "corpus", data.part_rows)
     parts = {name: part for record in records for name, part in record.parts.items()}
+    if not parts:
+        raise _nothing_usable("passage", records, reader)
     groups = group_parts(parts, _HASH_ROWS)
-    hashed = sorted(pool.map(_write_hashes, [(folder, at, names) for at, names in enumerate(groups)], "hash"))
+    hashed = pool.map(_write_hashes, [(folder, at, names) for at, names in enumerate(groups)], "hash")
     # Tried again after it was lost in the middle, it would read parts that it has shortened already.
-    check: CorpusCheck = pool.run(
+    check: Finished = pool.run(
         _finish_corpus, folder, parts, hashed, reader.passages_repeat, sources.paths, retried=False
     )
-    making.done.clear()
-    making.done.update(check.parts)
-    num_bad = check.num_bad + sum(record.num_bad for record in records)
-    examples = [row for record in records for row in record.examples] + check.examples
-    check_allowed(num_bad, examples, data.max_bad_rows, _write_quarantine(folder))
-    folder.remove(STAGING)
-    num_merged = check.num_merged + sum(record.num_merged for record in records)
-    show_summary(
-        "corpus",
-        {
-            "passages": f"{check.num_passages:,} ({num_merged:,} copies merged)",
-            "bad rows left out": _bad_rows_fact(num_bad),
-            "at": str(folder),
-        },
-    )
-    return {"num_passages": check.num_passages, "num_merged": num_merged, "num_bad": num_bad}
+    num_bad = _settle(making, records, [check], data.max_bad_rows)
+    num_passages = check.counts["passages"]
+    num_merged = check.counts["merged"] + sum(record.num_merged for record in records)
+    facts = {"passages": f"{num_passages:,} ({num_merged:,} copies merged)"}
+    show_summary("corpus", facts | _bad_rows_fact(num_bad) | {"at": str(folder)})
+    return {"num_passages": num_passages, "num_merged": num_merged, "num_bad": num_bad}
 
 
 def prepare_dataset(
@@ -98,8 +91,9 @@ def prepare_dataset(
         corpus: made from the same sources; its bad rows count as well.
         reader: knows the format of the sources.
         sources: what to read.
-        data: its ``part_rows``, ``max_bad_rows`` and ``max_queries`` are used.
-        seed: decides with each query's id whether it is one of ``data.max_queries``.
+        data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out`` and ``leaked_queries`` are used, and
+            the names of its splits.
+        seed: decides with each query's id whether it is one of ``data.max_queries``, and whether it is held out.
 
     Returns:
         ``splits`` (counts of each), ``num_unused_queries`` (of no split) and ``num_bad``.
@@ -108,46 +102,70 @@ def prepare_dataset(
         DataError: a source cannot be read, more than ``data.max_bad_rows`` rows are bad, or there are no queries.
         ConfigError: ``data.max_queries`` names a split that the data has not.
     """
-    folder, records = making.folder, read_sources(making, pool, reader, sources, "dataset", data.part_rows)
+    hold_out = HoldOut(data.train_split, data.hold_out, seed) if data.hold_out else None
+    folder, records = making.folder, read_sources(making, pool, reader, sources, "dataset", data.part_rows, hold_out)
+    if not any(name.startswith(f"{STAGING}/queries/") for record in records for name in record.parts):
+        raise _nothing_usable("query that belongs to a split", records, reader)
     plans = _split_plans(reader, sources, data, seed, records)
-    calls = [(plan, folder, corpus.folder) for plan in plans]
-    found: dict[str, SplitCheck] = dict(pool.map(_finish_split, calls, "compare", "splits"))
-    checks = [found[plan.split] for plan in plans]
+    calls = [(plan, folder, Corpus(corpus)) for plan in plans]
+    checks: list[FinishedSplit] = pool.map(finish_split, calls, "compare", "splits")
+    num_bad = _settle(making, records, checks, data.max_bad_rows, corpus)
+    counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
+    _warn_of_missing_splits(data, counts)
+    _warn_of_leaks(data, checks)
+    num_unused = sum(record.num_unused for record in records)
+    _show_splits(counts)
+    facts = {"queries in no split": f"{num_unused:,}"}
+    show_summary("data set", facts | _bad_rows_fact(num_bad) | {"at": str(folder)})
+    return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
+
+
+def _nothing_usable(what: str, records: Sequence[SourceRecord], reader: Reader) -> DataError:
+    """What to say where nothing can be gone on with: most often the columns are called otherwise."""
+    num_bad = sum(record.num_refused for record in records)
+    examples = [row for record in records for row in record.examples][:5]
+    shown = "".join(f"\n  {row}" for row in examples)
+    found = f": {counted(num_bad, 'bad row')}, the first:{shown}\n" if examples else ". "
+    columns = ", and columns, which says what they are called" if hasattr(reader, "columns") else ""
+    return DataError(f"the sources hold not one usable {what}{found}Check data.reader: files and splits{columns}.")
+
+
+def _settle(
+    making: Building,
+    records: Sequence[SourceRecord],
+    checks: Sequence[Finished],
+    max_bad_rows: int,
+    corpus: Artifact | None = None,
+) -> int:
+    """Take over the parts that the checks have left, and refuse too many bad rows, the corpus's among them."""
     making.done.clear()
     for check in checks:
         making.done.update(check.parts)
-    num_bad = sum(record.num_bad for record in records) + sum(check.num_bad for check in checks)
-    examples = [row for record in records for row in record.examples]
-    examples += [row for check in checks for row in check.examples]
-    quarantines = [_write_quarantine(folder), corpus.folder.path(QUARANTINE) if corpus.info["num_bad"] else ""]
-    total = num_bad + corpus.info["num_bad"]
-    check_allowed(total, examples, data.max_bad_rows, " and ".join(filter(None, quarantines)))
-    folder.remove(STAGING)
-    counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
-    num_unused = sum(record.num_unused for record in records)
-    _show_splits(counts)
-    show_summary(
-        "data set",
-        {"queries in no split": f"{num_unused:,}", "bad rows left out": _bad_rows_fact(num_bad), "at": str(folder)},
-    )
-    return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
+    found: list[SourceRecord | Finished] = [*records, *checks]
+    num_bad = sum(one.num_bad for one in found)
+    examples = [row for one in found if one.num_bad for row in one.examples]
+    of_corpus = corpus.info["num_bad"] if corpus is not None else 0
+    quarantines = [_write_quarantine(making.folder), corpus.folder.path(QUARANTINE) if corpus and of_corpus else ""]
+    check_allowed(num_bad + of_corpus, examples, max_bad_rows, " and ".join(filter(None, quarantines)))
+    making.folder.remove(STAGING)
+    return num_bad
 
 
 def _write_hashes(folder: Folder, number: int, names: Sequence[str]) -> str:
     """Keep the hashes of some parts beside them, until all are compared; returns the file's name."""
     hashes, name = hash_parts(folder, names), f"{STAGING}/hashes-{number:05d}.npz"
     with folder.publish(name) as path, open(path, "wb") as file:
-        np.savez(file, ids=hashes.ids, contents=hashes.contents)
+        np.savez(file, ids=hashes["ids"], contents=hashes["contents"])
     return name
 
 
 def _finish_corpus(
     folder: Folder, parts: Mapping[str, Part], hashed: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
-) -> CorpusCheck:
+) -> Finished:
     found = []
     for name in hashed:
         with np.load(folder.localize(name), allow_pickle=False) as arrays:
-            found.append(Hashes(arrays["ids"], arrays["contents"]))
+            found.append(dict(arrays))
     return finish_corpus(folder, parts, found, passages_repeat, paths)
 
 
@@ -159,27 +177,18 @@ def _split_plans(
         for name in record.parts:
             _, table, split, _ = name.split("/")
             staged.setdefault(split, {}).setdefault(cast(TableName, table), []).append(name)
-    if not any("queries" in tables for tables in staged.values()):
-        raise DataError("the sources hold no query that belongs to a split. Check data.reader: files and splits.")
+    held_out = [name for split in data.held_out_splits for name in sorted(staged.get(split, {}).get("queries", ()))]
     unknown = sorted(data.max_queries.keys() - staged.keys())
     if unknown:
         raise ConfigError(f"data.max_queries names {unknown[0]!r}; the data has the splits {', '.join(sorted(staged))}")
     return [
         SplitPlan(
-            split=split,
-            staged=tables,
-            queries_repeat=reader.passages_repeat,
-            max_queries=data.max_queries.get(split),
-            seed=seed,
-            part_rows=data.part_rows,
-            paths=sources.paths,
+            split=split, staged=tables, queries_repeat=reader.passages_repeat, max_queries=data.max_queries.get(split),
+            seed=seed, part_rows=data.part_rows, held_out=held_out if split == data.train_split else (),
+            leave_out_leaked=data.leaked_queries == "leave_out", paths=sources.paths,
         )
         for split, tables in sorted(staged.items())
-    ]
-
-
-def _finish_split(plan: SplitPlan, folder: Folder, corpus: Folder) -> tuple[str, SplitCheck]:
-    return plan.split, finish_split(plan, folder, Corpus.open(corpus))
+    ]  # fmt: skip
 
 
 def _write_quarantine(folder: Folder) -> str:
@@ -195,12 +204,40 @@ def _write_quarantine(folder: Folder) -> str:
     return folder.path(QUARANTINE)
 
 
-def _bad_rows_fact(num_bad: int) -> str:
-    return f"{num_bad:,}" + (f" (see {QUARANTINE})" if num_bad else "")
+def _bad_rows_fact(num_bad: int) -> dict[str, str]:
+    return {"bad rows left out": f"{num_bad:,}" + (f" (see {QUARANTINE})" if num_bad else "")}
+
+
+def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
+    """Before a training that nothing chooses the epoch of, and that nothing is measured on."""
+    missing = [split for split in data.held_out_splits if split and split not in there]
+    if missing:
+        warn(
+            f"the data have the splits {', '.join(there)}, and none called {' or '.join(missing)} (data.dev_split, "
+            f"data.test_splits): data.hold_out: {{{', '.join(f'{split}: 0.1' for split in missing)}}} makes such of "
+            f"{data.train_split}"
+        )
+
+
+def _warn_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
+    """Say loudly that what is measured on dev or test would be too good."""
+    for check in checks:
+        if not check.counts["leaked"]:
+            continue
+        shown = "".join(f"\n  {one!r:.100} is held out as {other!r:.100}" for one, other in check.leaked)
+        done = (
+            "they are left out of the training"
+            if data.leaked_queries == "leave_out"
+            else "what is measured there is too good; set data.leaked_queries: leave_out to train without them"
+        )
+        warn(
+            f"LEAKAGE: {check.counts['leaked']:,} queries of {data.train_split} are queries of "
+            f"{', '.join(data.held_out_splits)} too, word for word or nearly: {done}. For example:{shown}"
+        )
 
 
 def _show_splits(splits: Mapping[str, Mapping[str, int]]) -> None:
-    optional = ("negatives", "queries_without_positive", "merged", "left_out")
+    optional = ("negatives", "queries_without_positive", "merged", "left_out", "leaked")
     columns = ["queries", "judgments", "positives"]
     columns += [column for column in optional if any(counts[column] for counts in splits.values())]
     show_table(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import progress_bar
-from raydr.stages.data_context import data_context
 from raydr.stages.encoders import plan_encoders
 from raydr.stages.failures import worker_errors
-from raydr.stages.pool import Feed, Pool
+from raydr.stages.pool import Calls, Feed, Function, Pool
+
+if TYPE_CHECKING:
+    from ray.data import DataContext
+
+#: Actors that may die in a row while they start, before a stage gives up: one bad node must not end it.
+_DEATHS_WHILE_STARTING = 2
 
 
 class RayPool(Pool):
@@ -24,12 +31,7 @@ class RayPool(Pool):
         start_ray()
 
     def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        retried: bool = True,
+        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
     ) -> Any:
         more = {} if retried else {"max_retries": 0}
         task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **more)(function)
@@ -37,28 +39,24 @@ class RayPool(Pool):
             return ray.get(task.remote(*arguments))
 
     def map(
-        self,
-        function: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-    ) -> Iterator[Any]:
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+    ) -> list[Any]:
         task = ray.remote(num_cpus=num_cpus)(function)
-        left = [task.remote(*arguments) for arguments in calls]
-        with progress_bar(description, len(left), unit) as bar:
+        references = [task.remote(*arguments) for arguments in calls]
+        left, results = references, {}
+        with progress_bar(description, len(references), unit) as bar:
             try:
                 while left:
                     (done,), left = ray.wait(left, num_returns=1)
                     with worker_errors():
-                        result = ray.get(done)
-                    yield result
+                        results[done] = ray.get(done)
                     bar.advance()
             finally:
                 for reference in left:
                     ray.cancel(reference)
+        return [results[reference] for reference in references]
 
-    def stream(self, function: Callable[..., Iterator[Any]], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
         task = ray.remote(num_cpus=1, num_returns="streaming")(function)
         left: list[Any] = [task.remote(*arguments) for arguments in calls]
         try:
@@ -104,3 +102,26 @@ class RayPool(Pool):
                 num_gpus=settings.gpus_per_actor,
             )
             yield from rows.iter_rows()
+
+
+def data_context() -> DataContext:
+    """A copy of Ray Data's settings for steps of minutes or hours, on nodes that come and go.
+
+    Use it as ``DataContext.current(...)``.
+    """
+    from ray.data import DataContext
+
+    # Importing Ray Data sets the level of its log anew; failures are raised, so they need not be logged as well.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        # The copy reads settings that Ray itself has deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = DataContext.get_current().copy()
+    context.use_datasource_v2 = False
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    # Waiting for a node is no fault, and a part may take longer than Ray Data's half an hour.
+    context.execution_no_progress_timeout_s = -1
+    context.max_consecutive_actor_init_deaths = _DEATHS_WHILE_STARTING
+    return context

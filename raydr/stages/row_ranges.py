@@ -6,56 +6,68 @@ workers busy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from raydr.data.schema import write_parquet
-from raydr.stages.parts import part_batch
+from raydr.stages.parts import part_batch, write_table
 from raydr.stages.pool import Batch
-from raydr.store.artifact import Artifact, write_and_record
 from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows ``start`` to ``end`` of one part of the input; ``name`` is the part that they become."""
-
-    name: str
-    part: str
-    start: int
-    end: int
-
-    @classmethod
-    def of(cls, batch: Batch) -> RowRange:
-        """The range in a batch of one, as a worker gets it."""
-        return cls(str(batch["name"][0]), str(batch["part"][0]), int(batch["start"][0]), int(batch["end"][0]))
-
-    @property
-    def item(self) -> dict[str, str | int]:
-        """What a worker is told of it."""
-        rows = self.end - self.start
-        return {"name": self.name, "part": self.part, "start": self.start, "end": self.end, "rows": rows}
-
-    def written(self, output: Folder, table: pa.Table) -> Batch:
-        """Write the part, and say so: what a worker returns."""
-        return part_batch(self.name, write_and_record(output, self.name, len(table), partial(write_parquet, table)))
-
-
-def row_ranges(artifact: Artifact, under: str, rows: int, folder: str) -> dict[str, dict[str, str | int]]:
-    """The parts below ``under`` in ranges of at most ``rows`` rows: what workers are told, by the part to make.
+    """Consecutive rows of one part of the input.
 
     Args:
-        artifact: the input.
-        under: which of its parts.
-        rows: of a range, at most.
-        folder: of the parts to make; ``part-PART-RANGE.parquet`` in it.
+        part: the name of that part.
+        at: its place among the parts of the input.
+        number: of the range within the part.
+        start, stop: first row, and the row after the last.
     """
-    items = {}
-    for at, part in enumerate(artifact.parts(under)):
-        num_rows = artifact.manifest.parts[part].rows
-        for number, start in enumerate(range(0, num_rows, rows)):
-            name = f"{folder}/part-{at:05d}-{number:05d}.parquet"
-            items[name] = RowRange(name, part, start, min(start + rows, num_rows)).item
-    return items
+
+    part: str
+    at: int
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """These rows of the part's table."""
+        return table.slice(self.start, self.rows)
+
+
+def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
+    """Parts in ranges of at most ``rows`` rows.
+
+    >>> [(one.part, one.start, one.stop) for one in row_ranges({"a": 3, "b": 1}, 2)]
+    [('a', 0, 2), ('a', 2, 3), ('b', 0, 1)]
+    """
+    return [
+        RowRange(part, at, number, start, min(start + rows, size))
+        for at, (part, size) in enumerate(sizes.items())
+        for number, start in enumerate(range(0, size, rows))
+    ]
+
+
+def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
+    """What workers are told of ranges, by the name of the part that each becomes."""
+    return {name: {"name": name, **vars(one), "rows": one.rows} for name, one in ranges.items()}
+
+
+def range_in(batch: Batch) -> RowRange:
+    """The range that a worker is told of."""
+    place = {column: int(batch[column][0]) for column in ("at", "number", "start", "stop")}
+    return RowRange(str(batch["part"][0]), **place)
+
+
+def written(batch: Batch, output: Folder, table: pa.Table) -> Batch:
+    """Write the part that a worker is told to make, and say so: what it returns."""
+    name = str(batch["name"][0])
+    return part_batch(name, write_table(output, name, table))

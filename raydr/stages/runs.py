@@ -22,11 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.schema import RUNS, read_parquet, write_parquet
+from raydr.data.opened import Opened
+from raydr.data.schema import RUNS, read_parquet
 from raydr.errors import DataError
+from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.verified import verified
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
@@ -62,11 +65,9 @@ def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> p
             f"query {query_ids[at].as_py()!r}, passage {passage_ids[at].as_py()!r}: the score is {values[at]}, "
             "expected a finite number"
         )
-    query_codes = query_ids.dictionary_encode().indices
-    passage_codes = passage_ids.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    codes = query_codes.to_numpy(zero_copy_only=False).astype(np.int64)
-    _check_unique(query_ids, passage_ids, codes, passage_codes)
-    table = pa.table({"query": query_codes, "query_id": query_ids, "passage_id": passage_ids, "score": scores})
+    _check_unique(query_ids, passage_ids)
+    codes = query_ids.dictionary_encode().indices
+    table = pa.table({"query": codes, "query_id": query_ids, "passage_id": passage_ids, "score": scores})
     table = table.sort_by([("query", "ascending"), ("score", "descending"), ("passage_id", "descending")])
     sorted_codes = table["query"].to_numpy().astype(np.int64)
     first = np.searchsorted(sorted_codes, sorted_codes, side="left")
@@ -74,28 +75,17 @@ def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> p
     return pa.Table.from_arrays([table["query_id"], table["passage_id"], ranks, table["score"]], schema=RUNS)
 
 
-def write_run_part(folder: Folder, name: str, ranked: pa.Table) -> Part:
-    """Write and record one part, as from :func:`rank_rows`."""
-    return write_and_record(folder, name, ranked.num_rows, lambda path: write_parquet(ranked, path))
-
-
-class Run:
+class Run(Opened):
     """Read access to a ``run`` artefact, part by part."""
 
+    kind = KIND
+
     def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
+        super().__init__(artifact)
         self.part_names = [name for name in artifact.parts() if name.endswith(".parquet")]
 
-    @classmethod
-    def open(cls, path: str | Folder) -> Run:
-        return cls(Artifact.open(path, KIND))
-
-    @property
-    def fingerprint(self) -> str:
-        return self.artifact.fingerprint
-
     def part(self, name: str) -> pa.Table:
-        return read_parquet(self.artifact.local(name))
+        return read_parquet(verified(self.artifact, name))
 
     def parts(self) -> Iterator[pa.Table]:
         for name in self.part_names:
@@ -167,7 +157,7 @@ def import_trec_run(making: Building, pool: Pool, *, path: str) -> dict[str, Any
         depth = max(depth, pc.max(ranked["rank"]).as_py())
         name = part_name(number)
         if name not in making.done:
-            making.done[name] = write_run_part(making.folder, name, ranked)
+            making.done[name] = write_table(making.folder, name, ranked)
     if not num_queries:
         raise DataError(f"{path} is empty; {_EXPECTED}")
     return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}
@@ -231,17 +221,12 @@ def _ranked(rows: list[tuple[str, str, float]], path: str, line: int) -> pa.Tabl
         raise DataError(f"{path}, within the {len(rows)} lines up to line {line}: {error}") from None
 
 
-def _check_unique(
-    query_ids: pa.Array, passage_ids: pa.Array, query_codes: np.ndarray, passage_codes: np.ndarray
-) -> None:
-    if not len(query_codes):
-        return
-    pairs = query_codes * (passage_codes.max() + 1) + passage_codes
-    order = np.argsort(pairs, kind="stable")
-    repeated = np.flatnonzero(np.diff(pairs[order]) == 0)
+def _check_unique(query_ids: pa.Array, passage_ids: pa.Array) -> None:
+    pairs = pa.table({"query": query_ids, "passage": passage_ids}).group_by(["query", "passage"], use_threads=False)
+    counts = pairs.aggregate([([], "count_all")])
+    repeated = counts.filter(pc.greater(counts["count_all"], 1))
     if len(repeated):
-        at = int(order[repeated[0] + 1])
         raise DataError(
-            f"query {query_ids[at].as_py()!r}: passage {passage_ids[at].as_py()!r} is there twice "
+            f"query {repeated['query'][0].as_py()!r}: passage {repeated['passage'][0].as_py()!r} is there twice "
             f"({len(repeated)} such rows); a run names each passage once"
         )

@@ -6,43 +6,57 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raydr.models.encode_config import EncodeConfig
+from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
     from raydr.models.pair_scoring import PairScorer
 
 
+#: Pairs that are scored together, about: a cross-encoder reads each anew, of which a killed worker loses one range; a
+#: retriever's texts are encoded once a range.
+PAIRS_READ, PAIRS_ENCODED = 2_000, 20_000
+
+
 @dataclass(frozen=True)
 class Scoring:
-    """How pairs are scored; small and picklable."""
+    """How pairs are scored: by a ``model`` or a ``cross_encoder``, in an arithmetic; picklable."""
 
-    model: Folder
-    fingerprint: str
-    is_cross_encoder: bool
+    model: Artifact
     arithmetic: Arithmetic
     num_threads: int
 
-    def open(self) -> PairScorer:
-        """Load the model, in the process that will use it."""
-        from raydr.models.cross_encoder import CrossEncoderScorer
+    @property
+    def is_cross_encoder(self) -> bool:
+        return self.model.kind == "cross_encoder"
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs that are scored together, about."""
+        return PAIRS_READ if self.is_cross_encoder else PAIRS_ENCODED
+
+    def tell(self, what: str) -> None:
+        """Say in which arithmetic something is scored, and why."""
+        how = self.arithmetic
+        say(f"{what}: dtype {how.dtype} on {how.device} ({how.reason})")
+
+    def open(self, probabilities: bool = True) -> PairScorer:
+        """Load the model, in the process that will use it.
+
+        Args:
+            probabilities: of relevance, of a cross-encoder; its log-odds if False. Of a retriever similarities.
+        """
+        from raydr.models.cross_encoder import CrossEncoderScorer, ProbabilityScorer
         from raydr.models.pair_scoring import DualEncoderScorer
 
         how = self.arithmetic
         require_device(how.device)
-        kind = CrossEncoderScorer if self.is_cross_encoder else DualEncoderScorer
-        return kind(self.model.localize_all(), how.dtype, how.device, how.token_budget, self.num_threads)
+        reads = ProbabilityScorer if probabilities else CrossEncoderScorer
+        kind = reads if self.is_cross_encoder else DualEncoderScorer
+        return kind(self.model.folder.localize_all(), how.dtype, how.device, how.token_budget, self.num_threads)
 
 
 def scoring_of(model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:
-    """Scoring with a ``model`` or a ``cross_encoder`` artefact.
-
-    Args:
-        model: the artefact.
-        settings: of the workers.
-        arithmetic: resolved for them.
-    """
-    is_cross_encoder = model.manifest.identity.kind == "cross_encoder"
-    num_threads = max(1, int(settings.cpus_per_actor))
-    return Scoring(model.folder, model.fingerprint, is_cross_encoder, arithmetic, num_threads)
+    """Scoring with a model, by workers of these settings, for which the arithmetic is resolved."""
+    return Scoring(model, arithmetic, max(1, int(settings.cpus_per_actor)))

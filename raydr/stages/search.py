@@ -7,8 +7,9 @@ of batches on the way. In this process one holds all shards, and batches follow 
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,17 @@ from typing import Any
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.factory import make_index, uses
+from raydr.indexing.factory import EXACT, make_index, uses
 from raydr.indexing.merge import Found, merge, rank_found
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.scores.base import ScoreFunction
 from raydr.runtime.console import counted, progress_bar, say
 from raydr.stages.failures import worker_errors
+from raydr.stages.parts import missing_parts, write_table
 from raydr.stages.pool import Pool
-from raydr.stages.runs import part_name, write_run_part
+from raydr.stages.row_ranges import RowRange, row_ranges
+from raydr.stages.runs import part_name
 from raydr.stages.search_layout import Layout, plan_layout
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
@@ -39,41 +43,37 @@ _ANY_DIM = 11_520
 
 
 @dataclass(frozen=True)
-class QueryBatch:
-    """Consecutive queries of one part of the embeddings; becomes one part of the run."""
+class SearchJob:
+    """What everyone knows who takes part in a search; picklable."""
 
-    number: int
-    part: int
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        """Of the part of the run."""
-        return part_name(self.number)
-
-    @property
-    def rows(self) -> int:
-        return self.stop - self.start
+    shards: IndexShards
+    queries: Embeddings
+    settings: SearchConfig
+    top_k: int
+    output: Folder
 
 
-def search_settings(settings: SearchConfig, factory: str | None) -> dict[str, Any]:
+def search_settings(settings: SearchConfig, factory: str | None, score: ScoreFunction) -> dict[str, Any]:
     """The settings that change what is found in an index of a kind.
 
     Args:
         settings: all of them.
         factory: the FAISS factory string; all settings count where it is ``auto``, None, or one that cannot be looked
             at without the vectors' dimension.
+        score: of the model.
 
-    >>> search_settings(SearchConfig(nprobe=8), "Flat")
+    >>> from raydr.models.scores.dual import Dual
+    >>> search_settings(SearchConfig(nprobe=8), "Flat", Dual())
     {'batch_queries': 1024}
-    >>> search_settings(SearchConfig(nprobe=8), "IVF16,Flat")
+    >>> search_settings(SearchConfig(nprobe=8), "IVF16,Flat", Dual())
     {'batch_queries': 1024, 'nprobe': 8}
     """
     names = {"nprobe", "ef_search", "refine_factor"}
     if factory is not None and factory != "auto":
         with suppress(ConfigError):
             names = uses(make_index(factory, _ANY_DIM))
+    if score.is_largest_of_tokens and factory not in EXACT:
+        names = names | {"num_nearest", "num_candidates"}
     return {name: getattr(settings, name) for name in sorted({"batch_queries", *names})}
 
 
@@ -102,117 +102,71 @@ def search(
         ConfigError: the cluster cannot hold one search actor, or has no GPU that is asked for.
     """
     shards, encoded = IndexShards(index), Embeddings(queries)
-    batches = plan_batches(encoded, settings.batch_queries)
-    todo = [batch for batch in batches if batch.name not in making.done]
-    if len(todo) < len(batches):
-        say(f"search: {len(batches) - len(todo)} of {len(batches)} parts are there already, {len(todo)} to do")
+    ranges = row_ranges(queries.sizes(), settings.batch_queries)
+    batches = {part_name(number): batch for number, batch in enumerate(ranges)}
+    todo = missing_parts(making, batches, "search")
     if todo:
-        find = _search_here if pool.here else _search_on_ray
-        with progress_bar("search", total=sum(batch.rows for batch in todo), unit="queries") as bar:
-            for batch, part in find(making.folder, pool, shards, encoded, todo, settings, top_k):
+        job = SearchJob(shards, encoded, settings, top_k, making.folder)
+        found = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
+        with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
+            for name, part in found:
                 # It is recorded on disk already.
-                making.done[batch.name] = part
-                bar.advance(batch.rows)
+                making.done[name] = part
+                bar.advance(todo[name].rows)
     return {
         "system": system,
         "num_queries": len(encoded),
         "top_k": top_k,
         "factory": shards.factory,
         "num_passages": len(shards),
-        "split": encoded.artifact.info["split"],
+        "split": queries.info["split"],
     }
-
-
-def plan_batches(queries: Embeddings, batch_queries: int) -> list[QueryBatch]:
-    """Cut the parts of the queries into batches of at most ``batch_queries``."""
-    batches: list[QueryBatch] = []
-    for part in range(len(queries.part_names)):
-        rows = int(queries.starts[part + 1] - queries.starts[part])
-        for start in range(0, rows, batch_queries):
-            batches.append(QueryBatch(len(batches), part, start, min(start + batch_queries, rows)))
-    return batches
 
 
 class ShardHolder:
     """Holds some shards, loaded and ready."""
 
-    def __init__(
-        self,
-        index: Folder,
-        shards: Sequence[int],
-        queries: Folder,
-        settings: SearchConfig,
-        num_threads: int,
-        device: str,
-    ) -> None:
-        self.searcher = ShardSearcher(IndexShards.open(index), shards, settings, num_threads, device)
-        self.queries = Embeddings.open(queries)
+    def __init__(self, job: SearchJob, shards: Sequence[int], num_threads: int, device: str) -> None:
+        self.job = job
+        self.searcher = ShardSearcher(job.shards, shards, job.settings, num_threads, device)
 
-    def search(self, batch: QueryBatch, top_k: int) -> Found:
+    def search(self, batch: RowRange) -> Found:
         """The best passages of these shards for the queries of one batch."""
-        return self.searcher.search(self.queries.vectors(batch.part)[batch.start : batch.stop], top_k)
+        found = self.job.queries.slice(batch.at, batch.start, batch.stop)
+        return self.searcher.search(found, self.job.top_k)
 
 
 class Merger:
     """Merges what was found for a batch and writes the part of the run."""
 
-    def __init__(self, index: Folder, queries: Folder, output: Folder, niceness: int = 0) -> None:
+    def __init__(self, job: SearchJob, niceness: int = 0) -> None:
         os.nice(niceness)
-        self.shards = IndexShards.open(index)
-        self.queries = Embeddings.open(queries)
-        self.output = output
+        self.job = job
 
-    def write(self, batch: QueryBatch, top_k: int, *parts: Found) -> Part:
+    def write(self, name: str, batch: RowRange, *parts: Found) -> Part:
         """Write and record one part."""
-        found = merge(parts, top_k)
-        query_ids = self.queries.ids(batch.part).slice(batch.start, batch.rows).combine_chunks()
-        ranked = rank_found(query_ids, self.shards.passage_ids(found.rows[found.rows >= 0]), found)
-        return write_run_part(self.output, batch.name, ranked)
+        found = merge(parts, self.job.top_k)
+        query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
+        passage_ids = self.job.shards.passage_ids(found.rows[found.rows >= 0])
+        return write_table(self.job.output, name, rank_found(query_ids, passage_ids, found))
 
 
-def _search_here(
-    output: Folder,
-    pool: Pool,
-    shards: IndexShards,
-    queries: Embeddings,
-    todo: list[QueryBatch],
-    settings: SearchConfig,
-    top_k: int,
-) -> Iterator[tuple[QueryBatch, Part]]:
-    index, vectors = shards.artifact.folder, queries.artifact.folder
+def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
+    settings = job.settings
     num_threads = settings.cpus_per_actor or os.cpu_count() or 1
     device = "cuda" if settings.device == "cuda" else "cpu"
-    holder = ShardHolder(index, range(shards.num_shards), vectors, settings, num_threads, device)
-    merger = Merger(index, vectors, output)
-    for batch in todo:
-        yield batch, merger.write(batch, top_k, holder.search(batch, top_k))
+    holder, merger = ShardHolder(job, range(job.shards.num_shards), num_threads, device), Merger(job)
+    for name, batch in todo.items():
+        yield name, merger.write(name, batch, holder.search(batch))
 
 
-def _search_on_ray(
-    output: Folder,
-    pool: Pool,
-    shards: IndexShards,
-    queries: Embeddings,
-    todo: list[QueryBatch],
-    settings: SearchConfig,
-    top_k: int,
-) -> Iterator[tuple[QueryBatch, Part]]:
-    layout = plan_layout(settings, shards.num_shards, shards.factory, pool)
+def _search_on_ray(job: SearchJob, pool: Pool, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
+    layout = plan_layout(job.settings, job.shards.num_shards, job.shards.factory, pool)
     with worker_errors():
-        yield from _search_by_actors(
-            output, shards.artifact.folder, queries.artifact.folder, todo, layout, settings, top_k
-        )
+        yield from _search_by_actors(job, todo, layout)
 
 
-def _search_by_actors(
-    output: Folder,
-    index: Folder,
-    queries: Folder,
-    todo: list[QueryBatch],
-    layout: Layout,
-    settings: SearchConfig,
-    top_k: int,
-) -> Iterator[tuple[QueryBatch, Part]]:
+def _search_by_actors(job: SearchJob, todo: Mapping[str, RowRange], layout: Layout) -> Iterator[tuple[str, Part]]:
     import ray
 
     # An actor that dies is started again and asked again: what it does depends on its arguments only. A lost node is
@@ -225,22 +179,21 @@ def _search_by_actors(
         "allow_out_of_order_execution": True,
     }
     hold = ray.remote(num_cpus=layout.cpus, num_gpus=layout.gpus, **lasting)(ShardHolder)
-    holders = [hold.remote(index, group, queries, settings, layout.cpus, layout.device) for group in layout.groups]
+    holders = [hold.remote(job, group, layout.cpus, layout.device) for group in layout.groups]
     # Merging is light, and must never wait for CPUs that the searchers hold. All threads of a search wait for its
     # slowest one; merging takes the time that they leave.
     merging = ray.remote(num_cpus=0, **lasting)(Merger)
-    mergers = [
-        merging.remote(index, queries, output, niceness=5) for _ in range(1 + len(holders) // _SEARCHERS_PER_MERGER)
-    ]
-    waiting = list(reversed(todo))
-    pending: dict[Any, QueryBatch] = {}
+    mergers = [merging.remote(job, niceness=5) for _ in range(1 + len(holders) // _SEARCHERS_PER_MERGER)]
+    waiting = list(todo.items())[::-1]
+    turns = itertools.cycle(mergers)
+    pending: dict[Any, str] = {}
     begun = False
     try:
         while waiting or pending:
             while waiting and len(pending) < _BATCHES_IN_FLIGHT:
-                batch = waiting.pop()
-                parts = [holder.search.remote(batch, top_k) for holder in holders]
-                pending[mergers[batch.number % len(mergers)].write.remote(batch, top_k, *parts)] = batch
+                name, batch = waiting.pop()
+                parts = [holder.search.remote(batch) for holder in holders]
+                pending[next(turns).write.remote(name, batch, *parts)] = name
             finished, _ = ray.wait(list(pending), num_returns=1, timeout=None if begun else _FIRST_BATCH_S)
             begun = True
             if not finished:

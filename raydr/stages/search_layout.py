@@ -91,7 +91,7 @@ def _choose_device(settings: SearchConfig, gpus: float, factory: str, pool: Pool
         missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
     if settings.device == "cuda" and missing:
         raise ConfigError(
-            f"search.device is cuda, but {missing}: set search.device=cpu, or use raydr[gpu] on nodes with a GPU"
+            f"search.device is cuda, but {missing}: set search.device=cpu, or install faiss-gpu on nodes with a GPU"
         )
     if settings.device == "cpu":
         return "cpu", "as configured"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from raydr.losses.nce import NCE
-from raydr.stages.states import has_state, keep_state, local_state
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import PROGRESS
 from raydr.training.config import TrainConfig
 
 
@@ -31,16 +31,19 @@ class SharedWarmup:
 
     def num_epochs_there(self) -> int:
         """After how many epochs the furthest state is that this training may begin with; 0 if there is none."""
-        return next((epoch for epoch in range(self.warmup_epochs, 0, -1) if has_state(self._place(epoch))), 0)
+        return next((epoch for epoch in range(self.warmup_epochs, 0, -1) if self._is_there(epoch)), 0)
 
     def state(self, epoch: int) -> Path:
         """The state after an epoch, in a local folder."""
-        return local_state(self._place(epoch))
+        return Path(self._place(epoch).localize_all())
 
     def keep(self, epoch: int, save: Callable[[Path], None]) -> None:
         """Keep the state after an epoch, if it is one to keep and is not there yet."""
-        if epoch in self.kept and not has_state(self._place(epoch)):
-            keep_state(self._place(epoch), save)
+        if epoch in self.kept and not self._is_there(epoch):
+            publish_files(self._place(epoch), save, last=PROGRESS)
 
     def _place(self, epoch: int) -> Folder:
         return self.folder / f"epoch-{epoch}"
+
+    def _is_there(self, epoch: int) -> bool:
+        return self._place(epoch).exists(PROGRESS)

@@ -9,14 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from raydr.data.hold_out import HoldOut
 from raydr.data.inputs import checksum, short_names
 from raydr.data.readers.base import Reader, Source, Target
 from raydr.data.staging import SourceRecord, read_record, stage_source
 from raydr.errors import DataError, RaydrError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Building, fingerprint_of
+from raydr.store.artifact import Building
 from raydr.store.folder import FileDetails, Folder
+from raydr.store.identity import fingerprint_of
 
 #: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.
 _BYTES_PER_ROW = 300
@@ -90,18 +92,22 @@ def source_checksums(pool: Pool, reader: Reader, sources: Sources) -> list[str]:
     Raises:
         DataError: a file cannot be read.
     """
-    calls = [(reader, source, at) for at, source in enumerate(sources.files)]
-    found = dict(pool.map(_checksum, calls, "checksums", "files"))
-    return [found[at] for at in range(len(calls))]
+    return pool.map(_checksum, [(reader, source) for source in sources.files], "checksums", "files")
 
 
-def _checksum(reader: Reader, source: Source, at: int) -> tuple[int, str]:
+def _checksum(reader: Reader, source: Source) -> str:
     own = reader.checksum(source)
-    return at, fingerprint_of([own, *map(checksum, source.also)]) if source.also else own
+    return fingerprint_of([own, *map(checksum, source.also)]) if source.also else own
 
 
 def read_sources(
-    making: Building, pool: Pool, reader: Reader, sources: Sources, target: Target, part_rows: int
+    making: Building,
+    pool: Pool,
+    reader: Reader,
+    sources: Sources,
+    target: Target,
+    part_rows: int,
+    hold_out: HoldOut | None = None,
 ) -> list[SourceRecord]:
     """Read the sources of an artefact that were not yet read to their end.
 
@@ -118,7 +124,9 @@ def read_sources(
     todo = [at for at in wanted if not _is_read(making, at)]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
-    calls = [(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows) for at in todo]
+    calls = [
+        (reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out) for at in todo
+    ]
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
@@ -143,11 +151,18 @@ def _is_read(making: Building, at: int) -> bool:
 
 
 def _read_source(
-    reader: Reader, source: Source, at: int, name: str, folder: Folder, target: Target, part_rows: int
+    reader: Reader,
+    source: Source,
+    at: int,
+    name: str,
+    folder: Folder,
+    target: Target,
+    part_rows: int,
+    hold_out: HoldOut | None,
 ) -> Iterator[int | str | None]:
     """Yields numbers of rows, then None at the end of the source, or what is wrong with it."""
     try:
-        yield from stage_source(reader, source, at, name, folder, target, part_rows)
+        yield from stage_source(reader, source, at, name, folder, target, part_rows, hold_out)
     except RaydrError as error:
         # A result and not an exception: the other sources go on.
         yield str(error)

@@ -12,17 +12,19 @@ import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, DataError
-from raydr.evaluation.metrics import parse_measures
+from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
 from raydr.runtime.console import say, show_table, warn
 from raydr.stages.pool import Pool
-from raydr.stages.train_progress import TrainingView, Watcher, training_here
+from raydr.stages.train_progress import Watcher, training_here, training_on_ray
 from raydr.stages.train_worker import TrainingJob, train_worker
 from raydr.stages.worker_group import run_workers, trains_here
-from raydr.store.artifact import Artifact, Building, Identity, fingerprint_of, flatten
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
+from raydr.store.identity import Identity, fingerprint_of, flatten
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.training import Training
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
     from raydr.runtime.tracking import TrackerHandle
 
 #: Raised when training gives another model for the same config.
-VERSION = 1
+VERSION = 2
 
-#: Settings of training that play no part before a loss's warm-up is over.
-_AFTER_WARMUP = re.compile(r"(^|\.)train\.(loss|teacher|pair_detection)(\.|$)")
+#: What plays no part before a loss's warm-up is over: settings of training, and what pairs are detected by.
+_AFTER_WARMUP = re.compile(r"(^|\.)(train\.(loss|teacher|pair_detection)|inputs\.margins)(\.|$)")
 
 
 def train(
@@ -44,11 +46,13 @@ def train(
     corpus: Artifact,
     negatives: Artifact | None,
     start: Artifact | None,
+    ranker_scores: Artifact | None = None,
     *,
     training: Training,
     tracker: TrackerHandle | None,
     warmups: Folder,
     watcher: Watcher | None = None,
+    margins: Artifact | None = None,
 ) -> dict[str, Any]:
     """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
 
@@ -59,13 +63,14 @@ def train(
         corpus: the corpus it was prepared with.
         negatives: a ``negatives`` artefact with candidate hard negatives; the data set's own if None.
         start: the ``model`` that training goes on from; the checkpoint of the settings if None.
+        ranker_scores: what a ranker says of all that is learnt; None if no ranker teaches.
         training: the settings.
         tracker: where step and epoch metrics are logged.
         warmups: where trainings that begin with the same epochs of plain NCE share the states after them.
         watcher: whom the training tells how far it is; the console if None.
+        margins: a ``margins`` artefact of the pairs, where the detection reads one.
 
     Raises:
-        ConfigError: ``train.dev.measure`` is no measure.
         DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
             of another split.
         ArtifactError: no optimiser state was kept with the start.
@@ -80,39 +85,45 @@ def train(
             f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
             "state: train it again and keep that, or start with a fresh optimiser"
         )
+    if start is None:
+        _say_what_is_replaced(training.model)
     # What goes on from a trained model follows settings that were shown before, or the sieve's own.
     miner = negatives.info.get("miner") if negatives is not None else None
     for advice in training_advice(training, miner) if start is None else []:
         warn(advice)
     settings = training.train
-    view = training_here if trains_here(pool, settings) else TrainingView
+    view = training_here if trains_here(pool, settings) else training_on_ray
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
+        warmup = warmup_folder(warmups, making.identity)
         job = TrainingJob(
-            training=training,
-            dataset=dataset.folder,
-            corpus=corpus.folder,
-            negatives=negatives.folder if negatives is not None else None,
-            start=start.folder if start is not None else None,
-            output=making.folder,
-            warmup=warmup_folder(warmups, making.identity),
-            tracker=tracker,
-            watcher=watching,
+            training,
+            data,
+            Corpus(corpus),
+            negatives,
+            ranker_scores,
+            start,
+            making.folder,
+            warmup,
+            tracker,
+            watching,
+            margins,
         )
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
-    info |= {
-        "dtype": settings.dtype,
-        "world_size": outcome["world_size"],
-        "weights": fingerprint_of(outcome["weights"]),
-    }
+    info |= {"dtype": settings.dtype, "world_size": outcome["world_size"]}
+    info["weights"] = fingerprint_of(outcome["weights"])
     _show(info, making.folder)
     return info
 
 
+def _say_what_is_replaced(model: ModelConfig) -> None:
+    if line := replaced(model.model_dump()):
+        warn(line)
+
+
 def _check_dev(training: Training, data: Dataset) -> None:
     """What would otherwise come to light only when the first epoch is over."""
-    parse_measures([training.train.dev.measure], "train.dev.measure")
     split = training.dev_split
     if split and split not in data.splits:
         warn(
@@ -175,6 +186,7 @@ def save_untrained(making: Building, pool: Pool, *, model: ModelConfig, seed: in
         model: the model.
         seed: draws weights that the checkpoint has not.
     """
+    _say_what_is_replaced(model)
     dim: int = pool.run(_save_untrained, making.folder, model, seed)
     making.record_files()
     return {"dim": dim}

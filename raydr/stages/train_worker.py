@@ -15,7 +15,10 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
 from raydr.runtime.console import counted
+from raydr.runtime.tracking import NullTracker, Tracker, TrackerHandle
+from raydr.stages.measure_folds import load_margins
 from raydr.stages.member import Member
+from raydr.stages.ranker_scores import read_ranker_scores
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
@@ -24,7 +27,6 @@ from raydr.training.training import Training
 if TYPE_CHECKING:
     from raydr.models.config import Side
     from raydr.models.tokens import TextTokenizer
-    from raydr.runtime.tracking import Tracker, TrackerHandle
     from raydr.stages.train_progress import Watcher
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
@@ -33,34 +35,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What every worker of one training knows; small and picklable.
+    """What every worker of one training knows; picklable.
 
     Args:
         training: its settings.
-        dataset, corpus: what is trained on.
+        data, corpus: what is trained on.
         negatives: a ``negatives`` artefact; the data set's own candidates if None.
+        ranker_scores: what a ranker says of all that is learnt; None if no ranker teaches.
         start: the model that is gone on from; the checkpoint of the settings if None.
         output: where the model goes.
         warmup: where trainings with the same first epochs share their states.
         tracker: opened by the first worker.
         watcher: told by the first worker how far training is.
+        margins: a ``margins`` artefact, where pairs are detected by cross-fitted margins.
     """
 
     training: Training
-    dataset: Folder
-    corpus: Folder
-    negatives: Folder | None
-    start: Folder | None
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    ranker_scores: Artifact | None
+    start: Artifact | None
     output: Folder
     warmup: Folder
     tracker: TrackerHandle | None
     watcher: Watcher
+    margins: Artifact | None = None
 
 
 def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
     handle = job.tracker
-    with handle.open() if handle is not None and member.rank == 0 else nullcontext() as tracker:
+    with handle.open() if handle is not None and member.rank == 0 else nullcontext(NullTracker()) as tracker:
         listener = WorkerListener(tracker, job.watcher, member, job.output)
         # Until now it may have waited for its CPUs and GPUs.
         listener.tell(f"training begins with {counted(member.num_ranks, 'worker')}")
@@ -97,20 +103,20 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.training.trainer import Trainer
 
     training, train = job.training, job.training.train
-    origin = _origin(training.model, job.start)
-    data = Dataset.open(job.dataset)
+    origin, data = _origin(training.model, job.start), job.data
     tokenizers = build_tokenizers(origin)
     model = DualEncoder.from_config(origin, training.seed).to(member.device)
     if train.coteaching is not None:
         require_dropout(model)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = training.model
-    mined = Artifact.open(job.negatives, "negatives") if job.negatives is not None else None
     inputs = TrainingInputs(
-        corpus=Corpus.open(job.corpus),
-        train=data.training_tables(training.train_split, mined),
+        corpus=job.corpus,
+        train=data.training_tables(training.train_split, job.negatives),
         # What was mined is of the training split alone.
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
+        margins=load_margins(job.margins) if job.margins is not None else None,
+        ranker_scores=_ranker_scores(job),
     )
     dtype = torch_dtype(train.dtype)
     setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
@@ -123,11 +129,17 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     return trainer, tokenizers
 
 
-def _origin(config: ModelConfig, start: Folder | None) -> ModelConfig:
+def _ranker_scores(job: TrainingJob) -> pa.Table | None:
+    if job.ranker_scores is None:
+        return None
+    return read_ranker_scores(job.ranker_scores, job.training.train_split)
+
+
+def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
     """The model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
     if start is None:
         return config
-    return config.model_copy(update={"checkpoint": start.localize_all(), "passage_checkpoint": ""})
+    return config.model_copy(update={"checkpoint": start.folder.localize_all(), "passage_checkpoint": ""})
 
 
 def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: SharedWarmup) -> None:
@@ -149,7 +161,7 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: S
 class WorkerListener:
     """Keeps the state, sends metrics to MLflow and progress to whoever watches. Rank 0 speaks."""
 
-    def __init__(self, tracker: Tracker | None, watcher: Watcher, member: Member, output: Folder) -> None:
+    def __init__(self, tracker: Tracker, watcher: Watcher, member: Member, output: Folder) -> None:
         self.tracker = tracker
         self.watcher = watcher
         self.member = member
@@ -170,7 +182,7 @@ class WorkerListener:
         if self.rank:
             return
         self.watcher.step(progress, num_steps)
-        if metrics and self.tracker is not None:
+        if metrics:
             self.tracker.log_metrics({f"step/{key}": value for key, value in metrics.items()}, progress.global_step)
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
@@ -181,9 +193,8 @@ class WorkerListener:
         facts = [f"{key} {value:.3f}" for key, value in known.items()] + [found["reason"]] * bool(found["reason"])
         details = f" ({', '.join(facts)})" if facts else ""
         self.tell(f"epoch {progress.epoch + 1}: {found['share_flagged']:.1%} of the pairs flagged{details}")
-        if self.tracker is not None:
-            numbers = {"share_flagged": found["share_flagged"]} | known
-            self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
+        numbers = {"share_flagged": found["share_flagged"]} | known
+        self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
         table = pa.table(
             {
                 "query_id": self.query_ids,
@@ -207,7 +218,5 @@ class WorkerListener:
         for row in progress.history[self.num_told :] if self.rank == 0 and finished_epoch else []:
             history = progress.history[: row.epoch + 1]
             self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
-            if self.tracker is not None:
-                logged = {f"epoch/{key}": value for key, value in row.metrics.items()}
-                self.tracker.log_metrics(logged, row.epoch + 1)
+            self.tracker.log_metrics({f"epoch/{key}": value for key, value in row.metrics.items()}, row.epoch + 1)
             self.num_told = row.epoch + 1

@@ -1,4 +1,8 @@
-"""The processes that train: this one alone, or a group of Ray Train with its retries, and errors in raydr's words."""
+"""The processes that train: this one alone, or a group of Ray Train with its retries, and errors in raydr's words.
+
+The result is the same: the batch is global. A process alone starts at once and leaves nothing behind; its states lie
+beside the artefact as a group's checkpoints do, and the same training goes on from them.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raydr.errors import ConfigError, DataError, TrainingError
+from raydr.errors import ConfigError, DataError, ModelError, TrainingError
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
-from raydr.stages.lone_worker import LoneMember
-from raydr.stages.member import Member, Worker, checkpoint_folder, worker_threads
+from raydr.stages.member import Member, Worker, checkpoint_folder
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Building
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import PROGRESS
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -27,6 +31,39 @@ if TYPE_CHECKING:
 
 #: Ray Train's file beside the checkpoints that says which are whole.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
+
+
+class LoneMember:
+    """The only process of a training; keeps its last state.
+
+    Args:
+        states: the folder of its states.
+        device: it trains on.
+    """
+
+    rank = 0
+    num_ranks = 1
+
+    def __init__(self, states: Folder, device: torch.device) -> None:
+        self.states = states
+        self.device = device
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        return module
+
+    @contextmanager
+    def last_state(self) -> Iterator[Path | None]:
+        whole = [name for name in self._names() if self.states.exists(f"{name}/{PROGRESS}")]
+        yield Path((self.states / whole[-1]).localize_all()) if whole else None
+
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+        publish_files(self.states / f"step-{metrics['global_step']:09d}", save, last=PROGRESS)
+        for old in self._names()[:-1]:
+            self.states.remove(old)
+
+    def _names(self) -> list[str]:
+        """Of the states, whole or not, by step."""
+        return sorted({name.split("/")[0] for name in self.states.files()})
 
 
 class RayTrainMember:
@@ -105,11 +142,13 @@ def run_workers(
 
 
 def _work(worker: Worker, job: Any, member: Member, settings: TrainConfig) -> dict[str, Any]:
-    with worker_threads(settings):
+    from raydr.models.threads import torch_threads
+
+    with torch_threads(None if settings.use_gpu else max(1, int(settings.cpus_per_worker))):
         # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
         try:
             return worker(job, member)
-        except (ConfigError, DataError, TrainingError) as error:
+        except (ConfigError, DataError, ModelError, TrainingError) as error:
             return {"error": str(error)}
 
 

@@ -8,8 +8,6 @@ last, so an artefact without a manifest is never taken for a complete one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,13 +16,13 @@ from typing import Any
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
+from raydr.store.identity import FORMAT_VERSION, Identity, fingerprint_of
 from raydr.store.lock import only_writer
 from raydr.version import __version__
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
 DONE = ".done"
-FORMAT_VERSION = 1
 
 
 class Part(Config):
@@ -35,42 +33,6 @@ class Part(Config):
     checksum: str
     counts: dict[str, int] = {}
     """What was counted while it was made, so that a resumed stage need not make it again to know."""
-
-
-class Identity(Config):
-    """What determines an artefact's content; hashed into its fingerprint.
-
-    Paths, times and worker counts are left out on purpose: they do not change the content.
-    """
-
-    kind: str
-    version: int = FORMAT_VERSION
-    """Raised by a stage whose output changes for the same config."""
-
-    config: dict[str, Any] = {}
-    inputs: dict[str, str] = {}
-    """Fingerprints of the artefacts and files it is made from, by role."""
-
-    @property
-    def fingerprint(self) -> str:
-        """
-        >>> a = Identity(kind="index", config={"factory": "Flat", "k": 1})
-        >>> a.fingerprint == Identity(kind="index", config={"k": 1, "factory": "Flat"}).fingerprint
-        True
-        >>> a.fingerprint == Identity(kind="index", config={"factory": "SQfp16", "k": 1}).fingerprint
-        False
-        """
-        return fingerprint_of(self.model_dump())
-
-    def differences(self, other: Identity) -> list[str]:
-        """The fields that differ, one line each."""
-        mine, theirs = flatten(self.model_dump()), flatten(other.model_dump())
-        absent = "(absent)"
-        return [
-            f"{key}: there {theirs.get(key, absent)!r}, asked {mine.get(key, absent)!r}"
-            for key in sorted(mine.keys() | theirs.keys())
-            if mine.get(key, absent) != theirs.get(key, absent)
-        ]
 
 
 class Manifest(Config):
@@ -96,22 +58,6 @@ class Manifest(Config):
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
 
 
-def fingerprint_of(value: Any) -> str:
-    """BLAKE2b over canonical JSON, 32 hex digits."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one level with dotted keys."""
-    if not isinstance(value, Mapping) or not value:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        flat.update(flatten(inner, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
-
-
 #: What to run when one is missing.
 _COMMANDS = {
     "corpus": "raydr prepare",
@@ -127,11 +73,14 @@ _COMMANDS = {
 
 
 class Artifact:
-    """A complete artefact, opened for reading."""
+    """A complete artefact, opened for reading; goes to another process as its place, and is opened anew there."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Artifact.open, (self.folder, self.kind)
 
     @classmethod
     def open(cls, path: str | Folder, kind: str) -> Artifact:
@@ -143,8 +92,7 @@ class Artifact:
         folder = path if isinstance(path, Folder) else Folder(path)
         if not folder.exists(MANIFEST):
             state = "is not complete (no manifest)" if folder.exists() else "does not exist"
-            command = _COMMANDS.get(kind)
-            what = f"{command} makes it" if command else "run the command that makes it"
+            what = f"{_COMMANDS.get(kind, 'the command that it came from')} makes it"
             raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
             manifest = Manifest.model_validate(folder.read_json(MANIFEST))
@@ -159,9 +107,16 @@ class Artifact:
             raise ArtifactError(f"{folder}/{MANIFEST} was changed by hand: its fingerprint does not fit its content")
         return cls(folder, manifest)
 
+    def __repr__(self) -> str:
+        return f"<{self.manifest.identity.kind} {self.fingerprint[:16]} at {self.folder}>"
+
     @property
     def fingerprint(self) -> str:
         return self.manifest.fingerprint
+
+    @property
+    def kind(self) -> str:
+        return self.manifest.identity.kind
 
     @property
     def info(self) -> dict[str, Any]:
@@ -172,8 +127,12 @@ class Artifact:
         prefix = f"{under.rstrip('/')}/" if under else ""
         return sorted(name for name in self.manifest.parts if name.startswith(prefix))
 
+    def sizes(self, under: str = "") -> dict[str, int]:
+        """Rows of each part below ``under``, by its name."""
+        return {name: self.manifest.parts[name].rows for name in self.parts(under)}
+
     def rows(self, under: str = "") -> int:
-        return sum(self.manifest.parts[name].rows for name in self.parts(under))
+        return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
         """A local path of one part, checked to have the size that the manifest says.
@@ -224,8 +183,7 @@ class Building:
         """Record every file of the folder that is no part yet: for artefacts of few files, such as a model's."""
         for name in self.folder.files():
             if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
-                size, checksum = self.folder.size(name), self.folder.checksum(name)
-                self.record(name, Part(rows=0, bytes=size, checksum=checksum))
+                self.record(name, Part(rows=0, bytes=self.folder.size(name), checksum=self.folder.checksum(name)))
 
     def finish(
         self,
@@ -307,44 +265,42 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
     folder = path if isinstance(path, Folder) else Folder(path)
     with only_writer(folder):
         if folder.exists(MANIFEST):
-            artifact = _open_existing(folder, identity, overwrite)
-            if artifact is not None:
-                yield artifact
+            if not overwrite:
+                there = Artifact.open(folder, identity.kind)
+                _check_same(folder, identity, there.manifest.identity)
+                yield there
                 return
+            _refuse_files_of_others(folder)
+            folder.remove()
         elif folder.exists(PLAN):
             begun = Identity.model_validate(folder.read_json(PLAN))
             if begun.fingerprint != identity.fingerprint:
                 # Where nothing was finished under the old plan, nothing is lost by starting over.
-                _refuse_or_remove(folder, identity, begun, overwrite or not folder.files(DONE))
-        elif folder.exists() and folder.files() and not overwrite:
-            raise ArtifactError(
-                f"{folder} is not empty and holds no raydr artefact ({folder.files()[0]}, ...): "
-                "choose another output, or pass --again to replace it"
-            )
+                if folder.files(DONE) and not overwrite:
+                    _check_same(folder, identity, begun)
+                folder.remove()
+        else:
+            _refuse_files_of_others(folder)
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
         yield Building(folder, identity, finished_parts(folder))
 
 
-def _open_existing(folder: Folder, identity: Identity, overwrite: bool) -> Artifact | None:
-    raw = folder.read_json(MANIFEST)
-    if raw.get("identity", {}).get("kind") != identity.kind and not overwrite:
-        Artifact.open(folder, identity.kind)
-    there = Identity.model_validate(raw["identity"])
-    if there.fingerprint == identity.fingerprint and not overwrite:
-        return Artifact.open(folder, identity.kind)
-    if there.fingerprint == identity.fingerprint:
-        folder.remove()
-    else:
-        _refuse_or_remove(folder, identity, there, overwrite)
-    return None
+def _refuse_files_of_others(folder: Folder) -> None:
+    try:
+        ours = {MANIFEST, *Manifest.model_validate(folder.read_json(MANIFEST)).parts}
+    except (FileNotFoundError, ValueError):
+        ours = set()
+    if others := sorted(set(folder.files()) - ours):
+        raise ArtifactError(
+            f"{folder} holds files that raydr has not written ({others[0]}, ...): choose another output"
+        )
 
 
-def _refuse_or_remove(folder: Folder, asked: Identity, there: Identity, overwrite: bool) -> None:
-    if not overwrite:
+def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
+    if there.fingerprint != asked.fingerprint:
         raise FingerprintError(
             f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
             + "\n  ".join(asked.differences(there))
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )
-    folder.remove()

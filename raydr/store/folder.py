@@ -41,12 +41,15 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         # Listings that are kept would hide what other processes have written since.
         filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        raise ArtifactError(
-            f"{url}: {error}. pip install 'raydr[s3]' has what s3:// needs, pip install 'raydr[gcs]' what gs:// needs"
-        ) from error
+        raise ArtifactError(f"{url}: {error}. pip install s3fs for s3://, pip install gcsfs for gs://") from error
     except ValueError as error:
         raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
     return filesystem, str(path)
+
+
+def node_cache() -> Path:
+    """The folder in which a node keeps what it has fetched and found out; ``RAYDR_CACHE`` says another one."""
+    return Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class FileDetails:
         return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")
 
 
-def _digest(*texts: str) -> str:
+def short_digest(*texts: str) -> str:
+    """A name for some texts: BLAKE2b, 32 hex digits."""
     return hashlib.blake2b("\n".join(texts).encode(), digest_size=16).hexdigest()
 
 
@@ -168,13 +172,21 @@ class Folder:
                 left.unlink(missing_ok=True)
 
     def read_json(self, name: str) -> Any:
-        with self.open(name) as file:
-            return json.load(file)
+        # In one request: a file that is opened first may be another one when it is read.
+        return json.loads(self.filesystem.cat_file(self.path(name)))
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         with self.publish(name) as path:
             Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def create_json(self, name: str, value: Any) -> None:
+        """Write a small file that must not be there yet; of several processes that try, one can.
+
+        Raises:
+            FileExistsError: it is there.
+        """
+        self.filesystem.pipe_file(self.path(name), json.dumps(value).encode(), mode="create")
 
     @contextmanager
     def publish(self, name: str) -> Iterator[str]:
@@ -217,7 +229,7 @@ class Folder:
         if self.is_local:
             return self.path(name)
         details = details or FileDetails.of(self.filesystem.info(self.path(name)))
-        return self._fetch(self.path(name), f"{_digest(self.url, name, details.version)}/{Path(name).name}", False)
+        return self._fetch(self.path(name), f"{short_digest(self.url, name, details.version)}/{Path(name).name}", False)
 
     def localize_all(self) -> str:
         """A local path of the whole folder: itself if local, else a copy in the node's cache."""
@@ -228,10 +240,10 @@ class Folder:
             raise FileNotFoundError(f"there is nothing at {self}")
         # By content: what was made again with the same settings may differ, and is at the same place.
         versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(found.items()))
-        return self._fetch(self.root, _digest(self.url, *versions), True)
+        return self._fetch(self.root, short_digest(self.url, *versions), True)
 
     def _fetch(self, source: str, key: str, recursive: bool) -> str:
-        target = Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache")) / key
+        target = node_cache() / key
         if target.exists():
             return str(target)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One process makes an artefact at a time: a lock beside its folder."""
+"""One process makes an artefact at a time: a lock, or a lease, beside its folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from pathlib import Path
 
 from raydr.errors import ArtifactError, BusyError
 from raydr.store.folder import Folder
+from raydr.store.lease import hold_lease, is_leased
 
 
 @contextmanager
 def only_writer(folder: Folder) -> Iterator[None]:
-    """Refuse a second process on the same local output; object stores have no locks, so there it is not checked."""
+    """Refuse a second process on the same output: by a lock of the file system, or a lease on an object store.
+
+    Raises:
+        BusyError: there is one.
+        ArtifactError: the place cannot be written.
+    """
     if not folder.is_local:
-        yield
+        with hold_lease(folder):
+            yield
         return
     root = Path(folder.root)
     try:
@@ -42,9 +49,11 @@ def only_writer(folder: Folder) -> Iterator[None]:
 
 
 def is_being_written(folder: Folder) -> bool:
-    """Whether another process holds the lock of a local folder now."""
+    """Whether another process holds the lock or the lease of a folder now."""
+    if not folder.is_local:
+        return is_leased(folder)
     lock = _lock_of(folder)
-    if not folder.is_local or not lock.exists():
+    if not lock.exists():
         return False
     with open(lock, "a+") as file:
         try:

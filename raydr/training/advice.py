@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from raydr.models.config import SIDES
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.mixed import Mixed
 from raydr.negatives.samplers.simans import SimANS
 from raydr.negatives.samplers.softmax import Softmax
 from raydr.training.training import Training
 
+#: More than what multiplies a sum of cosines as usual.
+_SUM_SCALE = 4
 #: Miners whose scores are no similarities of a dense model.
 _SPARSE = ("bm25", "source")
 
@@ -27,6 +30,12 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
     """
     train, model = training.train, training.model
     advice = train.loss.check(model.similarity)
+    summed = [side for side in SIDES if model.vectors(side).kind == "tokens"]
+    if len(summed) == 2 and model.similarity == "cosine" and model.scale > _SUM_SCALE:
+        advice.append(
+            f"the score function {model.score.name} sums a cosine for each token, and model.scale is {model.scale:g}: "
+            "the softmax over the candidates is nearly a choice of one; 1 is usual"
+        )
     if train.pair_detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(
             f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read the "

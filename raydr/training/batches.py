@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
+from raydr.data.ranker_scores import RankerScores
 from raydr.errors import ConfigError
 from raydr.models.batching import PaddedGroups, move, pad_in_groups
 from raydr.models.config import Side
@@ -46,6 +47,7 @@ class Batch:
         weighted_hash_QW: int64, content hashes of the passages that a judge has down-weighted for each query, drawn
             or not, padded with 0; None if no query has one.
         weighted_log_QW: float32, their log weights, padded with 0.
+        ranker_score_P: float32, a ranker's score of each passage, NaN where there is none, or None.
     """
 
     query_rows: NDArray[np.int64]
@@ -57,6 +59,7 @@ class Batch:
     num_filled: int
     weighted_hash_QW: Tensor | None = None
     weighted_log_QW: Tensor | None = None
+    ranker_score_P: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
@@ -71,6 +74,7 @@ class Batch:
             self.num_filled,
             None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
             None if self.weighted_log_QW is None else move(self.weighted_log_QW, device),
+            None if self.ranker_score_P is None else move(self.ranker_score_P, device),
         )
 
 
@@ -79,15 +83,20 @@ def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.default_rng(stable_hash64("order", seed, epoch)).permutation(num_examples)
 
 
-def steps_per_epoch(num_examples: int, batch_size: int) -> int:
+def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") -> int:
     """Whole batches in an epoch; the rest of the epoch's order is left out of it.
+
+    Args:
+        num_examples: queries with a positive.
+        batch_size: of the setting ``SECTION.batch_size``.
+        section: where that stands, for messages.
 
     Raises:
         ConfigError: there are fewer examples than one batch holds.
     """
     if num_examples < batch_size:
         raise ConfigError(
-            f"train.batch_size is {batch_size}, but there are only {num_examples} training queries with a positive"
+            f"{section}.batch_size is {batch_size}, but there are only {num_examples} training queries with a positive"
         )
     return num_examples // batch_size
 
@@ -105,6 +114,7 @@ class BatchMaker:
         rank: int,
         num_ranks: int,
         group_overhead: int = GROUP_OVERHEAD["cpu"],
+        ranker_scores: RankerScores | None = None,
     ) -> None:
         self.examples = examples
         self.corpus = corpus
@@ -114,6 +124,7 @@ class BatchMaker:
         self.rank = rank
         self.num_ranks = num_ranks
         self.group_overhead = group_overhead
+        self.ranker_scores = ranker_scores
         self.num_steps = steps_per_epoch(len(examples), config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
@@ -159,7 +170,20 @@ class BatchMaker:
             num_filled=sum(draw.num_missing for draw in drawn),
             weighted_hash_QW=weighted_hash_QW,
             weighted_log_QW=weighted_log_QW,
+            ranker_score_P=self._ranker_scores(query_rows, drawn),
         )
+
+    def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
+        """The ranker's scores of what was drawn for the queries, one after the other."""
+        if self.ranker_scores is None:
+            return None
+        found = []
+        for at, draw in zip(query_rows.tolist(), drawn, strict=True):
+            scores = np.full(len(draw.rows), np.nan, dtype=np.float32)
+            scores[0] = self.ranker_scores.of_positive(self.examples, at, int(draw.rows[0]))
+            scores[1 : 1 + len(draw.places)] = self.ranker_scores.negatives[at][draw.places]
+            found.append(scores)
+        return torch.from_numpy(np.concatenate(found))
 
     def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
         """Content hashes and log weights of all passages that weigh less than others for each query."""
@@ -186,7 +210,7 @@ class BatchMaker:
         absent = np.zeros(1 + num, np.bool_)
         log_probs = np.full(1 + num, np.nan, np.float32)
         if not num:
-            return _Draw(rows, absent, log_probs, has_probs=False, num_missing=0)
+            return _Draw(rows, absent, log_probs, np.zeros(0, np.int64), has_probs=False, num_missing=0)
         rng = query_rng(self.seed, epoch, query_id, "negatives")
         positive_score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
@@ -200,16 +224,19 @@ class BatchMaker:
         log_probs[end:] = -np.log(len(self.corpus))
         if drawn.log_draw_prob is not None:
             log_probs[1:end] = drawn.log_draw_prob
-        return _Draw(rows, absent, log_probs, not np.isnan(log_probs[1:]).any(), drawn.num_missing)
+        has_probs = not np.isnan(log_probs[1:]).any()
+        return _Draw(rows, absent, log_probs, drawn.indices, has_probs, drawn.num_missing)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages: corpus rows (positive first), which places are empty, log draw probabilities."""
+    """One query's passages: corpus rows (positive first), which places are empty, log draw probabilities; and which
+    places of its candidate list the first negatives have."""
 
     rows: NDArray[np.int64]
     absent: NDArray[np.bool_]
     log_probs: NDArray[np.float32]
+    places: NDArray[np.int64]
     has_probs: bool
     num_missing: int
 

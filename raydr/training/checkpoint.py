@@ -46,8 +46,9 @@ class Progress(Config):
     """Which network was better on dev after the last epoch; 1 is co-teaching's second."""
 
     finished: bool = False
-    clean: list[bool] | None = None
-    """Flags of the noise detector for the epoch in progress (True = clean), null before the first detection."""
+    clean: list[float] | None = None
+    """ŷ of each pair for the epoch in progress: 0 where it is flagged and 1 elsewhere, or p(clean); null before the
+    first detection."""
 
     detections: list[dict[str, Any]] = []
     """Fit of the detector before each epoch, for the log."""

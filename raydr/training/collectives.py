@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from raydr.models.padding import widen
+
 
 def num_ranks() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
@@ -42,13 +44,22 @@ class _GatherWithGrad(torch.autograd.Function):
 def gather_with_grad(local_ND: Tensor) -> Tensor:
     """Rows of all ranks (R·N, D), each rank giving N; gradients flow back to every rank.
 
-    With a loss that is the mean over a rank's own queries and DDP's average over ranks, the gradients are those
-    of the mean over the global batch.
+    Several vectors a row, (N, M, D), are padded to the most of any rank. With a loss that is the mean over a rank's own
+    queries and DDP's average over ranks, the gradients are those of the mean over the global batch.
     """
     if num_ranks() == 1:
         return local_ND
-    gathered: Tensor = _GatherWithGrad.apply(local_ND)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _GatherWithGrad.apply(_equally_wide(local_ND))  # type: ignore[no-untyped-call]
     return gathered
+
+
+def _equally_wide(local: Tensor) -> Tensor:
+    """Encodings of several vectors a text padded to the most of any rank; one vector a text as it is."""
+    if local.ndim < 3:
+        return local
+    most = torch.tensor([local.shape[1]], device=local.device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return widen(local, int(most))
 
 
 def gather(local: Tensor) -> Tensor:
@@ -61,9 +72,10 @@ def gather(local: Tensor) -> Tensor:
 
 
 def gather_uneven(local: Tensor) -> list[Tensor]:
-    """One tensor a rank, which may have different numbers of rows."""
+    """One tensor a rank, which may have different numbers of rows; several vectors a row are padded to the most."""
     if num_ranks() == 1:
         return [local]
+    local = _equally_wide(local)
     sizes = gather(torch.tensor([local.shape[0]], device=local.device)).tolist()
     padded = local.new_zeros((max(sizes), *local.shape[1:]))
     padded[: local.shape[0]] = local

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from raydr.component import Config, Pluggable
+from raydr.evaluation.metrics import check_measures
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
@@ -33,6 +34,12 @@ class DevConfig(Config):
     patience: int | None = Field(default=None, ge=1)
     """Epochs without a better dev measure after which training ends; never if null."""
 
+    @field_validator("measure")
+    @classmethod
+    def _is_measure(cls, measure: str) -> str:
+        check_measures([measure])
+        return measure
+
 
 class TeacherConfig(Config):
     """The EMA teacher of losses that need one."""
@@ -56,8 +63,18 @@ class PairDetectionConfig(Config):
     against: Literal["random", "hard"] = "random"
     """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
 
+    margins: Literal["model", "cross_fitted"] = "model"
+    """Who measures the pairs: the model as it is in training, which has partly learnt them; or the short trainings of
+    the section ``cross_fit``, each the pairs that it has not seen, once. Then ``num_random``, ``repeat`` and
+    ``against`` play no part."""
+
+    weights: Literal["flags", "posterior"] = "flags"
+    """ŷ of the loss: 0 for a flagged pair and 1 for others, or every pair's p(clean)."""
+
     @model_validator(mode="after")
     def _check_random_pairs(self) -> PairDetectionConfig:
+        if self.against == "hard" and self.margins == "cross_fitted":
+            raise ValueError("cross-fitted margins are measured against random passages: against must be random")
         if self.against == "hard" and self.detector.reads_random_pairs:
             raise ValueError(
                 f"detector {self.detector.name} compares with random pairs: against must be random, not hard"
@@ -88,6 +105,10 @@ class TrainConfig(Config):
 
     loss: Annotated[Loss, Pluggable()] = NCE()
     """What is minimised (docs/methods.md)."""
+
+    ranker: str = "ranker"
+    """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
+    one's name (``ranker-...``), or a retriever's. Each positive and candidate is scored once, before training."""
 
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | None = None
@@ -184,6 +205,10 @@ class TrainConfig(Config):
             raise ValueError(
                 f"the loss {self.loss.name!r} needs hard negatives with known draw probabilities: set "
                 "num_hard_negatives, and sampler to {name: softmax, with_replacement: true}"
+            )
+        if self.loss.reads_ranker_scores and not self.num_hard_negatives:
+            raise ValueError(
+                f"the loss {self.loss.name!r} learns from a ranker's scores of hard negatives: set num_hard_negatives"
             )
         if self.batch_size // self.accumulation_steps < 2 and not self.num_hard_negatives:
             raise ValueError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,10 @@ class PairFlags:
     def clean(self) -> NDArray[np.bool_]:
         return self.detection.clean
 
+    def trust_N(self, weights: Literal["flags", "posterior"]) -> NDArray[np.float64]:
+        """ŷ of each pair, see :attr:`raydr.training.config.PairDetectionConfig.weights`."""
+        return np.exp(self.detection.log_posterior) if weights == "posterior" else self.clean.astype(np.float64)
+
 
 def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]) -> dict[str, Any]:
     """What one detection came to: share flagged, mixture, and how right it was where noise was injected.
@@ -56,9 +60,7 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     found: dict[str, Any] = {
         "epoch": epoch,
         "share_flagged": float((~flags.clean).mean()),
-        "reason": detection.reason,
-        "threshold": detection.threshold,
-        "fit": asdict(detection.fit) if detection.fit is not None else None,
+        **detection.facts,
     }
     if is_noise.any():
         probability = -np.expm1(detection.log_posterior)
@@ -98,6 +100,11 @@ class PairDetector:
         self.positive_rule = train.positive
         self.seed = seed
 
+    @property
+    def once(self) -> bool:
+        """Whether the first detection is that of all epochs."""
+        return self.config.repeat == "once"
+
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Flags for the coming epoch."""
         measured = self.measure(model, epoch, dtype)
@@ -133,15 +140,14 @@ class PairDetector:
         mine = pool[rank() :: num_ranks()]
         texts = self.corpus.texts(mine)
         tokenizer = self.tokenizers["passage"]
-        vectors = encode_tokens(
-            model.tower("passage"), tokenizer(texts.titles, texts.texts), TOKEN_BUDGET[device.type], tokenizer.pad_id
-        )
+        tokens = tokenizer(texts.titles, texts.texts)
+        vectors = encode_tokens(model.tower("passage"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, "passage")
         return gather_interleaved(torch.from_numpy(vectors).to(device))
 
     def _encode_queries(self, model: DualEncoder, mine: NDArray[np.int64], device: torch.device) -> Tensor:
         tokenizer = self.tokenizers["query"]
         tokens = tokenizer(None, [self.examples.texts[at] for at in mine])
-        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id)
+        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, "query")
         return torch.from_numpy(vectors).to(device)
 
     def _perplexities(

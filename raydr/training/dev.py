@@ -16,8 +16,8 @@ from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
 from raydr.errors import DataError
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
-from raydr.models.config import Side
-from raydr.models.dual_encoder import SIDES, DualEncoder
+from raydr.models.config import SIDES, Side
+from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.tokens import TextTokenizer, Tokens
@@ -131,5 +131,6 @@ class DevRetrieval:
         return model.config.score.all_pairs(vectors["query"], vectors["passage"])
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
-        vectors = encode_tokens(model.tower(side), self.tokens[side], TOKEN_BUDGET[device.type], self.pad_ids[side])
+        budget, pad_id = TOKEN_BUDGET[device.type], self.pad_ids[side]
+        vectors = encode_tokens(model.tower(side), self.tokens[side], budget, pad_id, side)
         return gather_interleaved(torch.from_numpy(vectors).to(device))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from raydr.models.batching import PaddedGroups
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.padding import concatenate, widen
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,11 @@ class Piece:
     def encode(self, wrapped: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
         """The vectors with their activations, with the same dropout as before, and their gradients."""
         self.state.restore(self.device)
-        vectors = wrapped(self.queries, self.passages)
+        # The gradients are of the vectors of the whole batch, whose texts may have more of them.
+        vectors = [
+            widen(found, gradient.shape[1])
+            for found, gradient in zip(wrapped(self.queries, self.passages), self.gradients, strict=True)
+        ]
         has_texts = [bool(texts.groups) for texts in (self.queries, self.passages)]
         return (
             [one for one, there in zip(vectors, has_texts, strict=True) if there],
@@ -81,7 +86,7 @@ class CachedEncoding:
                 for vectors, found in zip(encoded, model(query_piece, passage_piece), strict=True):
                     vectors.append(found.float())
         self._sizes = [[len(one) for one in vectors] for vectors in encoded]
-        self._leaves = [torch.cat(vectors).requires_grad_() for vectors in encoded]
+        self._leaves = [concatenate(vectors).requires_grad_() for vectors in encoded]
         #: Vectors of the queries and passages in the order of the batch; a loss on them gives them gradients.
         self.query_QD = self._leaves[0][queries.places_N]
         self.passage_PD = self._leaves[1][passages.places_N]

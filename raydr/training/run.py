@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
 import torch
 from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
+from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
-from raydr.models.attention import choose_attention
+from raydr.errors import ConfigError
+from raydr.models.backbone import choose_attention, recompute_activations
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.recompute import recompute_activations
 from raydr.models.tokens import TextTokenizer
+from raydr.noise.margins import Margins
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
+from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval
 from raydr.training.trainer import Listener, Setup
@@ -26,11 +30,21 @@ from raydr.training.trainer import Listener, Setup
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """What is trained on."""
+    """What is trained on.
+
+    Args:
+        corpus: the passages.
+        train: what is learnt.
+        dev: what is measured on; None if nothing is.
+        ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches.
+    """
 
     corpus: Corpus
     train: SplitTables
     dev: SplitTables | None
+    ranker_scores: pa.Table | None = None
+    #: Cross-fitted margins of the pairs, where the detection reads them.
+    margins: Margins | None = None
 
 
 def build_setup(
@@ -61,12 +75,18 @@ def build_setup(
         recompute_activations(model)
     examples = load_examples(*inputs.train, corpus)
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
-    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead)
+    taught = inputs.ranker_scores
+    joined = None if taught is None else join_ranker_scores(examples, taught, corpus)
+    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead, joined)
     dev = None
     if inputs.dev is not None:
         dev = DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed)
-    detector = None
-    if config.pair_detection is not None:
+    detector: PairDetector | CrossFittedDetector | None = None
+    if config.pair_detection is not None and config.pair_detection.margins == "cross_fitted":
+        if inputs.margins is None:
+            raise ConfigError("train.pair_detection.margins is cross_fitted, and no cross-fitted margins were given")
+        detector = CrossFittedDetector(examples, corpus, inputs.margins, config.pair_detection, config.positive, seed)
+    elif config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
     return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener)
 

@@ -53,6 +53,11 @@ def score_candidates(
     if batch.log_draw_prob_P is not None:
         log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
         log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, 1:].reshape(-1)
+    ranker_scores_QC = None
+    if batch.ranker_score_P is not None:
+        own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=query_QD.device)
+        known_QG = batch.ranker_score_P.view(num_queries, group)
+        ranker_scores_QC = torch.full_like(scores_QC, math.nan).scatter(1, own_QG, known_QG)
     return Candidates(
         scores_QC=scores_QC,
         positive_Q=first_Q,
@@ -60,6 +65,7 @@ def score_candidates(
         hard_QC=hard_QC,
         log_weight_QC=_log_weights(batch, all_hashes_C, scores_QC),
         log_draw_prob_QC=log_draw_prob_QC,
+        ranker_scores_QC=ranker_scores_QC,
     )
 
 

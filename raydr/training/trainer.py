@@ -25,6 +25,7 @@ from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progr
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
+from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
@@ -62,7 +63,7 @@ class Setup:
     wrap: Callable[[nn.Module], nn.Module]
     batches: BatchMaker
     dev: DevRetrieval | None
-    detector: PairDetector | None
+    detector: PairDetector | CrossFittedDetector | None
     dtype: torch.dtype
     seed: int
     listener: Listener
@@ -91,7 +92,7 @@ class Trainer:
         ]
         self.progress = Progress()
         #: The flags of ``progress`` as they were last used, and as an array.
-        self._clean: tuple[list[bool], NDArray[np.bool_]] | None = None
+        self._clean: tuple[list[float], NDArray[np.float32]] | None = None
         self.best: State | None = None
 
     def resume(self, folder: Path) -> None:
@@ -145,11 +146,12 @@ class Trainer:
         detector = self.setup.detector
         if detector is None or not warm or self.progress.step:
             return
-        if detector.config.repeat == "once" and self.progress.clean is not None:
+        if detector.once and self.progress.clean is not None:
             return
         flags = detector.detect(self.model, epoch, self.setup.dtype)
         found = describe_detection(flags, epoch, self.setup.batches.examples.is_noise)
-        self.progress = self.progress.changed(clean=flags.clean.tolist(), detections=[*self.progress.detections, found])
+        trust = flags.trust_N(detector.config.weights).tolist()
+        self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)
 
     def _step(self, batches: list[Batch]) -> dict[str, float]:
@@ -197,7 +199,7 @@ class Trainer:
         if self.progress.clean is None:
             return candidates
         if self._clean is None or self._clean[0] is not self.progress.clean:
-            self._clean = self.progress.clean, np.asarray(self.progress.clean)
+            self._clean = self.progress.clean, np.asarray(self.progress.clean, dtype=np.float32)
         clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
         return replace(candidates, clean_Q=clean_Q)
 

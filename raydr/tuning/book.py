@@ -18,6 +18,7 @@ from raydr.tuning.objective import Objective
 from raydr.tuning.parameters import as_text
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.resources import describe_booked
+from raydr.tuning.trial_work import RESOURCES
 from raydr.tuning.trials import Row, Status, Trial, best_trial, place_of
 
 #: Folder of the trials' files.
@@ -89,14 +90,21 @@ class Book:
         say(f"trial {number}: {self.unit} {row.epoch}, dev {row.score:.4f}")
         self._log(number, row)
 
-    def wait(self, number: int, seconds: float) -> None:
-        """A trial has no CPUs and GPUs yet.
+    def wait(self, number: int, what: str, seconds: float) -> None:
+        """A trial cannot go on yet.
+
+        Args:
+            number: of the trial.
+            what: it waits for.
+            seconds: that it has waited.
 
         Raises:
-            TuningError: it has waited too long.
+            TuningError: it has waited too long for its CPUs and GPUs.
         """
-        message = f"trial {number} has waited {seconds:,.0f} s for its CPUs and GPUs; {describe_booked()}"
-        if seconds < self.plan.space.settings.trials.max_wait_s:
+        message = f"trial {number} has waited {seconds:,.0f} s for {what}"
+        if what == RESOURCES:
+            message = f"{message}; {describe_booked()}"
+        if what != RESOURCES or seconds < self.plan.space.settings.trials.max_wait_s:
             say(message)
             return
         raise TuningError(

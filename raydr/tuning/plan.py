@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.config.run import RunConfig, apply_override, merged
+from raydr.config.run import RunConfig, apply_override, check_name, merged
 from raydr.errors import ConfigError
 from raydr.graph.refresh_results import check_measure
 from raydr.runtime.console import say, show_table
@@ -76,8 +76,10 @@ def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, over
         overrides: ``key.path=value`` for settings of the space.
 
     Raises:
-        ConfigError: the space is not valid, or cannot be searched with this config.
+        ConfigError: the name is none of a folder, the space is not valid, or cannot be searched with this config.
     """
+    if name:
+        check_name(name, "search")
     changes: dict[str, Any] = {}
     for override in overrides:
         apply_override(changes, override, "--set-space")

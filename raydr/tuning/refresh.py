@@ -17,7 +17,7 @@ from raydr.graph.refresh_results import best_round, dev_measures, dev_value, fin
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
 from raydr.tuning.trial_nodes import declare, make
-from raydr.tuning.trial_work import News, outside, result_of
+from raydr.tuning.trial_work import News, outside, result_of, wait_for
 from raydr.tuning.trials import Row
 
 
@@ -31,7 +31,9 @@ def follow_refresh(config: RunConfig, capacity: Resources) -> Generator[News, No
     rows: list[Row] = []
     over = False
     while not over:
-        with outside(run_round, config, capacity, len(rows) + 1) as work:
+        number = len(rows) + 1
+        with outside(run_round, config, capacity, number) as work:
+            yield from wait_for(work, f"round {number}, which is being made")
             row, over = result_of(work)
         rows.append(row)
         yield News(rows, finished=over)

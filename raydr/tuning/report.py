@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raydr.compare import Compared
-from raydr.pages.evaluation import EvaluationResult, comparison_rows, measure_rows
 from raydr.pages.html import Page
 from raydr.tuning.importance import Importances
 from raydr.tuning.result import StudyResult, trial_rows
@@ -36,15 +35,8 @@ def tuning_page(
         page.note(fact)
     for one in confirmations:
         page.heading(f"Best against default on {one.split}")
-        found = evaluation_of(one)
-        page.table(f"trained anew: means over seeds, with {one.confidence:.0%} intervals", *measure_rows(found))
-        page.table("difference of means, paired randomisation test (two-sided)", *comparison_rows(found))
-        by_seed = [
-            [measure, system, *(f"{mean:.4f}" for mean in means)]
-            for measure, systems in one.by_seed.items()
-            for system, means in systems.items()
-        ]
-        page.table("means over queries, by seed", ["measure", "", *map(str, one.seeds)], by_seed)
+        seeds = ", ".join(map(str, one.seeds))
+        page.table(f"trained anew with the seeds {seeds}; paired randomisation test (two-sided)", *one.rows())
         page.note(
             "Each query's value is its mean over the seeds. Intervals: bootstrap over queries; p is not corrected for "
             "the number of measures. Neither covers the choice of the seeds."
@@ -82,11 +74,6 @@ def outcome_of(result: StudyResult) -> str:
     if default.score is None or best.score is None:
         return f"{found}; the default failed: {default.error}"
     return f"{found}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
-
-
-def evaluation_of(found: Compared) -> EvaluationResult:
-    """A comparison of configs as one of systems."""
-    return EvaluationResult(found.split, found.confidence, list(found.summaries), list(found.comparisons))
 
 
 def importance_rows(found: Importances) -> tuple[list[str], list[list[str]]]:

@@ -11,16 +11,14 @@ from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.graph.node import Node, Work
 from raydr.graph.session import Session
-from raydr.pages.evaluation import comparison_rows
 from raydr.runtime.console import say, show_table
 from raydr.stages.resources import cluster_capacity
-from raydr.store.artifact import Artifact, fingerprint_of
-from raydr.store.folder import Folder
+from raydr.store.artifact import Artifact
+from raydr.store.identity import fingerprint_of
 from raydr.tuning.objective import Objective, trial_config
 from raydr.tuning.outcome import report, show_result, study_result
 from raydr.tuning.plan import TunePlan, show_plan
 from raydr.tuning.refresh import best_model, refresh_model
-from raydr.tuning.report import evaluation_of
 from raydr.tuning.resources import Shares, share_resources
 from raydr.tuning.result import StudyResult
 from raydr.tuning.search import search
@@ -46,13 +44,16 @@ class TuneOutcome:
     confirmations: list[Compared]
 
 
-def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome:
+def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome | None:
     """Run a search, or go on with it; then report it, and confirm its best if the space asks for that.
 
     Args:
         session: the run.
         plan: what is searched.
         name: of the search in the working folder.
+
+    Returns:
+        None in a dry run, which says what is searched and what would be made before the trials.
 
     Raises:
         ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
@@ -62,25 +63,28 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome:
     wanted = space.settings.trials.concurrency
     shares = share_resources(space.config, plan.refreshes, cluster_capacity(), plan.total, wanted)
     show_plan(plan, shares)
-    # The data are what trials start from: only the search is done anew.
-    corpus, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
-    _check_splits(plan, Dataset(dataset))
-    check_sharing(plan, corpus.rows("passages"), shares)
+    if not session.dry_run:
+        # The data are what trials start from: only the search is done anew.
+        corpus, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
+        _check_splits(plan, Dataset(dataset))
+        check_sharing(plan, corpus.rows("passages"), shares)
     dtype = recipe.run.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
     objective = Objective(trial_config(plan, space.config, dtype), plan.refreshes, shares)
     if not plan.refreshes:
         # Most trials train on what the default trains on.
         session.make(*trained(objective.config).inputs.values(), anew=[])
-    node = study(session, plan, name, objective)
-    [made] = session.make(recipe.named(f"tune/{name}", node))
-    result = study_result(plan, made)
+    made = session.make(recipe.named(f"tune/{name}", study(session, plan, name, objective)))
+    if session.dry_run:
+        return None
+    [searched] = made
+    result = study_result(plan, searched)
     model = _name_best(session, plan, result, objective.config)
     show_result(result)
     confirmations = _confirm(session, plan, result)
-    with session.tracker.stage(f"tune-{name}", {"raydr.key": node.key}) as tracker:
-        report(result, confirmations, made, session.places.root / "tune" / name, model, tracker)
-    return TuneOutcome(made, result, confirmations)
+    with session.tracker.stage(f"tune-{name}", {"raydr.key": searched.fingerprint}) as tracker:
+        report(result, confirmations, searched, session.places.root / "tune" / name, model, tracker)
+    return TuneOutcome(searched, result, confirmations)
 
 
 def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> Node:
@@ -145,7 +149,7 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
     )
     for one in found:
         title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
-        show_table(title, *comparison_rows(evaluation_of(one)))
+        show_table(title, *one.rows())
     return found
 
 
@@ -160,20 +164,15 @@ def _check_splits(plan: TunePlan, data: Dataset) -> None:
 
 
 def check_sharing(plan: TunePlan, num_passages: int, shares: Shares) -> None:
-    """Refuse refreshes side by side that could wait for each other, or make the same at a time.
+    """Refuse refreshes side by side that could wait for each other.
 
     Raises:
-        ConfigError: the working folder has no locks, or indexes have several shards.
+        ConfigError: indexes have several shards.
     """
     config, beside = plan.space.config, f"{shares.concurrency} refreshes would run side by side"
     num_shards = -(-num_passages // config.index.shard_rows)
     if shares.concurrency == 1 or not plan.refreshes:
         return
-    if not Folder(config.workdir).is_local:
-        raise ConfigError(
-            f"{beside} and share what they make, which takes locks, and the working folder {config.workdir} has none. "
-            "Use a folder that all nodes see, or set trials.concurrency: 1"
-        )
     if num_shards > 1:
         raise ConfigError(
             f"{beside}, and an index of {num_passages:,} passages has {num_shards} shards: two trials that search at a "

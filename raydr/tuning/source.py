@@ -14,7 +14,7 @@ from raydr.tuning.proposals import propose
 from raydr.tuning.space import Space
 from raydr.tuning.trial import REASON
 from raydr.tuning.trial_config import with_values
-from raydr.tuning.trials import WAITED, Row, place_of
+from raydr.tuning.trials import WAITED, WAITS_FOR, Row, place_of
 
 
 class TrialSource(Searcher):  # type: ignore[misc]  # Ray is not typed
@@ -70,8 +70,8 @@ class Follower(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        if WAITED in result:
-            self.book.wait(_number(trial), result[WAITED])
+        if WAITS_FOR in result:
+            self.book.wait(_number(trial), result[WAITS_FOR], result[WAITED])
             return
         self.book.add(_number(trial), Row.model_validate(result["row"]))
         if result["finished"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from raydr.stages.pool import ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder
 from raydr.tuning.trial_nodes import make, missing, trained
-from raydr.tuning.trial_work import News, outside, result_of
+from raydr.tuning.trial_work import INPUTS, LOOK_S, RESOURCES, News, outside, result_of, wait_for
 from raydr.tuning.trials import rows_of
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 #: The history of the training in its trial's folder; it is there as soon as the training begins.
 HISTORY = "history.json"
-#: Seconds between two looks at a training, and between two words about waiting.
-_LOOK_S, _WORD_S = 0.5, 60.0
 
 
 @dataclass(frozen=True)
@@ -68,21 +65,18 @@ def follow_training(config: RunConfig, place: Folder, inputs: Any) -> Generator[
         inputs: the actor that makes what it trains on.
     """
     if missing(config, trained(config).inputs.values()):
-        result_of(inputs.make.remote(config))
-
+        made = inputs.make.remote(config)
+        yield from wait_for(made, INPUTS)
+        result_of(made)
     # Else it would seem that the training has begun.
     place.remove(HISTORY)
     # A group of Ray Train books its own.
     settings, alone = config.train, config.train.num_workers == 1
     needs = {"num_cpus": settings.cpus_per_worker, "num_gpus": float(settings.use_gpu)} if alone else {}
     with outside(train, config, place, **needs) as training:
-        since = told = time.monotonic()
-        while not ray.wait([training], timeout=_LOOK_S)[0]:
-            if place.exists(HISTORY):
-                yield News(rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep))
-            elif time.monotonic() > told + _WORD_S:
-                told = time.monotonic()
-                yield News([], waited_s=told - since)
+        yield from wait_for(training, RESOURCES, lambda: place.exists(HISTORY))
+        while not ray.wait([training], timeout=LOOK_S)[0]:
+            yield News(rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep))
         yield News(rows_of(result_of(training), settings.dev.measure, settings.keep), finished=True)
 
 

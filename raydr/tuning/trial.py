@@ -13,7 +13,7 @@ from raydr.stages.failures import root_cause
 from raydr.store.folder import Folder
 from raydr.tuning.objective import Objective
 from raydr.tuning.trial_work import News
-from raydr.tuning.trials import WAITED, Row, place_of
+from raydr.tuning.trials import WAITED, WAITS_FOR, Row, place_of
 
 #: Why a trial died, in its folder, if it could say so.
 REASON = "died.json"
@@ -49,9 +49,9 @@ def _results(trial: dict[str, Any], objective: Objective, place: Folder) -> Gene
     try:
         with closing(objective.run(trial["values"], place)) as work:
             for news in chain([before], work):
-                if news.waited_s:
+                if news.waits_for:
                     # No scheduler looks at what has no score.
-                    yield {WAITED: news.waited_s}
+                    yield {WAITS_FOR: news.waits_for, WAITED: news.waited_s}
                 for row in news.rows:
                     done = news.finished and row is news.rows[-1]
                     # An interrupted search may have written the last row and not that it was the last.

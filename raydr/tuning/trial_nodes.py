@@ -90,8 +90,7 @@ def remove_nodes(places: Places, ended: Iterable[Node], kept: Iterable[Node], ki
         kept: nodes that other trials need.
         kinds: of what is removed.
     """
-    needed = {pointer.key for name in places.names() if (pointer := places.pointer(name)) is not None}
-    needed |= {node.key for node in kept}
+    needed = places.named_keys() | {node.key for node in kept}
     for node in ended:
         if node.kind in kinds and node.key not in needed:
             folder = places.folder(node.kind, node.key)

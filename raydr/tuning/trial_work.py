@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,10 @@ import ray
 from raydr.stages.failures import worker_errors
 from raydr.tuning.trials import Row
 
+#: What a trial waits for: its share of the cluster, or its inputs.
+RESOURCES, INPUTS = "its CPUs and GPUs", "what it trains on, which is being made for it or another trial"
+#: Seconds between two looks at work, and between two words about waiting for it.
+LOOK_S, _WORD_S = 0.5, 60.0
 #: Seconds until work that was ended is gone.
 _GONE_S = 120.0
 
@@ -23,11 +28,13 @@ class News:
     Args:
         rows: all so far.
         finished: the last row is there, and the model.
-        waited_s: seconds that it has waited for its CPUs and GPUs; 0 if it does not wait.
+        waits_for: what it needs before it can go on; empty if it does not wait.
+        waited_s: seconds that it has waited for that.
     """
 
     rows: list[Row]
     finished: bool = False
+    waits_for: str = ""
     waited_s: float = 0.0
 
 
@@ -56,6 +63,21 @@ def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_
         # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
         ray.cancel(reference, recursive=False)
         ray.wait([reference], timeout=_GONE_S)
+
+
+def wait_for(work: Any, what: str, begun: Callable[[], bool] = lambda: False) -> Generator[News, None, None]:
+    """A word every minute until some work is over, or has begun.
+
+    Args:
+        work: is waited for.
+        what: it is, for people.
+        begun: whether it is no longer waited for.
+    """
+    since = told = time.monotonic()
+    while not begun() and not ray.wait([work], timeout=LOOK_S)[0]:
+        if time.monotonic() > told + _WORD_S:
+            told = time.monotonic()
+            yield News([], waits_for=what, waited_s=told - since)
 
 
 def result_of(work: Any) -> Any:

@@ -12,8 +12,8 @@ from raydr.component import Config
 from raydr.store.folder import Folder
 from raydr.tuning.parameters import as_text, is_number
 
-#: Says in a result that the trial has no CPUs and GPUs yet, and for how many seconds it has waited for them.
-WAITED = "waited_s"
+#: Say in a result for what the trial waits, and for how many seconds it has waited.
+WAITS_FOR, WAITED = "waits_for", "waited_s"
 #: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
 Status = Literal["running", "finished", "stopped", "failed"]
 

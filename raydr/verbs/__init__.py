@@ -31,6 +31,7 @@ VERBS = (
     "encode",
     "index",
     "search",
+    "rerank",
     "import-run",
     "evaluate",
     "refresh",

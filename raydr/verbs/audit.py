@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from raydr.graph.session import Session
     from raydr.store.artifact import Artifact
 
-#: Judges of a run whose config has none: those that need no model but the one that is audited with.
+#: Judges of a run whose config has none: ``npc``, which trains short models of its own once (``cross_fit``), and those
+#: that need no model but the one that is audited with.
 JUDGES = ("npc", "consistency", "margin")
 
 

@@ -20,6 +20,9 @@ Again = Annotated[
         "--again", help="Make it anew; with other settings than before the names move, and the old artefacts stay."
     ),
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Make it although the forecast of raydr plan is above plan.confirm_above.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and why; make nothing.")]
 Model = Annotated[
     str, typer.Option("--model", help="Name of the model in the working folder; untrained is the checkpoint as it is.")
@@ -39,10 +42,11 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
     annotations = _resolved(function, options)
 
     @functools.wraps(function)
-    def run(config: str, set_: list[str] | None = None, **options: Any) -> None:
+    def run(config: str, set_: list[str] | None = None, yes: bool = False, **options: Any) -> None:
         from raydr.config.run import RunConfig
 
-        result = function(RunConfig.load(config, set_), **options)
+        overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
+        result = function(RunConfig.load(config, overrides), **options)
         if show is not None:
             show(result)
 
@@ -52,6 +56,8 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
             inspect.Parameter("config", keyword, annotation=ConfigFile),
             *(one.replace(kind=keyword, annotation=annotations[name]) for name, one in options.items()),
             inspect.Parameter("set_", keyword, default=None, annotation=Overrides),
+            # Only what makes something asks.
+            *([inspect.Parameter("yes", keyword, default=False, annotation=Yes)] if "dry_run" in options else []),
         ]
     )
     # Typer reads both.

@@ -10,9 +10,32 @@ from raydr.errors import ConfigError
 from raydr.verbs.command import Again, DryRun
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from raydr.config.run import RunConfig
     from raydr.graph.session import Session
     from raydr.store.artifact import Artifact
+
+
+class Evaluations(list["Artifact"]):
+    """Evaluations, one a split; shown as the table of their measures."""
+
+    def to_pandas(self) -> DataFrame:
+        """A row for each split, system and measure: mean, the ends of its interval, and the number of queries."""
+        import pandas as pd
+
+        from raydr.stages.evaluate import load_result
+
+        rows = [(result.split, one) for result in map(load_result, self) for one in result.summaries]
+        table = pd.DataFrame([vars(one) for _, one in rows])
+        table.insert(0, "split", [split for split, _ in rows])
+        return table
+
+    def __repr__(self) -> str:
+        if not self:
+            return "Evaluations([])"
+        means = self.to_pandas().pivot_table("mean", ["split", "system"], "measure", sort=False)
+        return str(means.to_string(float_format="{:.4f}".format))
 
 
 def evaluate(
@@ -24,7 +47,7 @@ def evaluate(
     split: Annotated[str, typer.Option("--split", help="Split of the data set; all test splits if left out.")] = "",
     again: Again = False,
     dry_run: DryRun = False,
-) -> list[Artifact]:
+) -> Evaluations:
     """Run all that is missing, and evaluate the systems side by side, with intervals and paired tests.
 
     Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
@@ -35,7 +58,7 @@ def evaluate(
         return evaluate_in(session, [split] if split else config.data.test_splits, system)
 
 
-def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> list[Artifact]:
+def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> Evaluations:
     """Make the evaluations of some splits, and show them.
 
     Raises:
@@ -51,4 +74,4 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
     for one in made:
         show(one)
-    return made
+    return Evaluations(made)

@@ -18,6 +18,9 @@ def export(
     negatives: Annotated[
         str, typer.Option("--negatives", help="Folder of a negatives artefact; the data set's own if left out.")
     ] = "",
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="Folder of a dataset artefact in place of the run's, e.g. a judged one.")
+    ] = "",
     fold_whitespace: Annotated[
         bool, typer.Option("--fold-whitespace", help="Turn line breaks and tabs in texts into spaces (dpr, triples).")
     ] = False,
@@ -31,16 +34,19 @@ def export(
     from raydr.runtime.console import say
     from raydr.stages.choose_pool import choose_pool
     from raydr.stages.export import export as write
-    from raydr.store.artifact import Artifact, Building, Identity, begin
+    from raydr.store.artifact import Artifact, Building, begin
     from raydr.store.folder import Folder
+    from raydr.store.identity import Identity
 
     places = Places.of(config.workdir)
     noisy = config.inject_noise is not None
-    dataset, corpus = places.open("dataset-noisy" if noisy else "dataset", "dataset"), places.open("corpus", "corpus")
+    corpus = places.open("corpus", "corpus")
+    own = "dataset-noisy" if noisy else "dataset"
+    data = Artifact.open(Folder(dataset).absolute(), "dataset") if dataset else places.open(own, "dataset")
     mined = Artifact.open(Folder(negatives).absolute(), "negatives") if negatives else None
     settings: dict[str, object] = {"name": format} | ({"fold_whitespace": True} if fold_whitespace else {})
     writer = build(Writer, settings)
-    inputs = {"corpus": corpus.fingerprint, "dataset": dataset.fingerprint}
+    inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
     inputs |= {"negatives": mined.fingerprint} if mined is not None else {}
     identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)
     target = Folder(output).absolute()
@@ -48,5 +54,5 @@ def export(
         if not isinstance(making, Building):
             say(f"export {target}: already there")
             return making
-        pool = choose_pool(dataset.rows() + corpus.rows("passages"))
-        return making.finish(write(making, pool, corpus, dataset, mined, writer=writer), config.model_dump(mode="json"))
+        pool = choose_pool(data.rows() + corpus.rows("passages"))
+        return making.finish(write(making, pool, corpus, data, mined, writer=writer), config.model_dump(mode="json"))

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
-    from raydr.ops.plan.plan import RunPlan
+    from raydr.graph.forecast import Forecast
 
 
 def plan(
@@ -16,7 +16,7 @@ def plan(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Plan the refresh rounds instead of one training and its evaluation.")
     ] = False,
-) -> RunPlan:
+) -> Forecast:
     """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money."""
     from raydr.graph.session import open_session
     from raydr.ops.plan.run import run_plan

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +91,12 @@ def _show_next_steps(session: Session) -> None:
     )
     say("look further:")
     if config.tracking.enabled:
-        say(f"  mlflow ui --backend-store-uri {tracking_uri(config.tracking, root)}")
+        say(f"  {_command('mlflow')} ui --backend-store-uri {tracking_uri(config.tracking, root)}")
     data = Dataset(session.places.open("dataset", "dataset"))
     example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
-    say(f"  raydr search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")
+    say(f"  {_command('raydr')} search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")
+
+
+def _command(name: str) -> str:
+    """How a program of this environment is called from any shell."""
+    return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"

@@ -6,64 +6,116 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.errors import ConfigError
+from raydr.errors import ArtifactError, ConfigError
 from raydr.verbs.command import Again, DryRun, TestSplit
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
+    from raydr.graph.places import Places
     from raydr.indexing.searcher import Hit
+    from raydr.models.pair_scoring import PairScorer
     from raydr.store.artifact import Artifact
 
 
 def search(
     config: RunConfig,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")] = "",
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")
+    ] = None,
     model: Annotated[
         str, typer.Option("--model", help="Name of the model in the working folder; bm25 searches a split without one.")
     ] = "trained",
     split: TestSplit = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Order what is found for TEXT by rerank.model, as raydr rerank does runs.")
+    ] = False,
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Search the queries of a split, or a text given on the command line."""
-    if text:
+    """Search the queries of a split, or a text given on the command line.
+
+    Raises:
+        ConfigError: a text and a split were given, the text is empty, or BM25 is to search a text.
+    """
+    if text is not None:
+        if split or trec:
+            raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
         from raydr.verbs.hits import show_hits
 
-        show_hits(text, search_text(config, text, model, top_k))
+        show_hits(text, search_text(config, text, model, top_k, rerank))
         return []
+    if rerank:
+        raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
     from raydr.graph.session import open_session
 
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         made = session.make(session.recipe.search(split, model))
         if trec and made:
-            from raydr.stages.runs import Run, export_trec
-            from raydr.store.folder import Folder
-
-            folder, _, name = trec.rpartition("/")
-            export_trec(Run(made[0]), Folder(folder or ".").absolute(), name, tag=model)
+            write_trec(made[0], trec, tag=model)
         return made
 
 
-def search_text(config: RunConfig, text: str, model: str = "trained", top_k: int = 10) -> list[Hit]:
+def write_trec(run: Artifact, file: str, tag: str) -> None:
+    """Write a run as a TREC file."""
+    from raydr.stages.runs import Run, export_trec
+    from raydr.store.folder import Folder
+
+    folder, _, name = file.rpartition("/")
+    export_trec(Run(run), Folder(folder or ".").absolute(), name, tag=tag)
+
+
+def search_text(
+    config: RunConfig, text: str, model: str = "trained", top_k: int = 10, rerank: bool = False
+) -> list[Hit]:
     """The passages that a model finds for one text; opens what is there, and needs no Ray.
 
+    Args:
+        config: the run.
+        text: the query.
+        model: the retriever.
+        top_k: passages.
+        rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
+
     Raises:
-        ArtifactError: there is no index of that model.
+        ConfigError: the text is none, or is empty, or BM25 is to search it.
+        ArtifactError: there is no model of that name, no index of it, or no model that reranks.
     """
-    from raydr.graph.places import Places
+    from raydr.graph.places import BM25, Places
     from raydr.indexing.searcher import Searcher
 
+    if not isinstance(text, str):
+        raise ConfigError(f"search_text takes one text, got a {type(text).__name__}: call it for each of them")
+    if model == BM25:
+        raise ConfigError("bm25 searches the queries of a split, and no text: give --split, or another --model")
     places = Places.of(config.workdir)
+    saved = places.open(f"models/{model}", "model")
+    if places.pointer(f"index/{model}") is None:
+        raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")
     searcher = Searcher.open(
-        places.open(f"index/{model}", "index").folder,
-        places.open("corpus", "corpus").folder,
-        places.open(f"models/{model}", "model").folder,
+        places.open(f"index/{model}", "index"),
+        places.open("corpus", "corpus"),
+        saved,
         config.search,
     )
-    return searcher.search([text], top_k)[0]
+    if not rerank:
+        return searcher.search([text], top_k)[0]
+    from raydr.indexing.rerank import rerank_hits
+
+    scorer = _open_scorer(places, config.rerank.model)
+    return rerank_hits(text, searcher.search([text], config.rerank.depth)[0], scorer)[:top_k]
+
+
+def _open_scorer(places: Places, name: str) -> PairScorer:
+    from raydr.config.run import is_ranker
+    from raydr.models.cross_encoder import CrossEncoderScorer
+    from raydr.models.encode_config import TOKEN_BUDGET
+    from raydr.models.pair_scoring import DualEncoderScorer
+
+    opened, kind = (CrossEncoderScorer, "cross_encoder") if is_ranker(name) else (DualEncoderScorer, "model")
+    return opened(places.open(f"models/{name}", kind).folder.localize_all(), "float32", "cpu", TOKEN_BUDGET["cpu"])
 
 
 def first_test_split(config: RunConfig) -> str:

@@ -11,6 +11,7 @@ from raydr.verbs.command import Again, ConfigFile, Overrides
 
 if TYPE_CHECKING:
     from raydr.ops.submit.client import SubmittedJob
+    from raydr.ops.submit.request import Sent
 
 
 def submit(
@@ -18,12 +19,8 @@ def submit(
     verb: str,
     arguments: Sequence[str] = (),
     overrides: list[str] | None = None,
+    sent: Sent | None = None,
     address: str = "",
-    working_dir: str = ".",
-    runtime_env: str = "",
-    env: Mapping[str, str] | None = None,
-    require_env: Sequence[str] = (),
-    python: str = "python",
     submission_id: str = "",
     resources: Mapping[str, float] | None = None,
     wait: bool = True,
@@ -35,12 +32,8 @@ def submit(
         verb: of the command line.
         arguments: of the verb, as on the command line.
         overrides: ``key.path=value``, as for ``--set``.
+        sent: the files and variables that go with the job.
         address: Ray's dashboard; that of ``RAY_API_SERVER_ADDRESS``, else of this machine, if empty.
-        working_dir: folder whose files are sent; the job runs in a copy of it.
-        runtime_env: YAML file with more of Ray's runtime environment.
-        env: variables for the job; none may be a secret, since Ray shows them.
-        require_env: names of variables that the cluster's machines must have, secrets for example.
-        python: the interpreter on the cluster that has Ray and raydr's dependencies.
         submission_id: name of the job.
         resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
         wait: write the job's log to standard output until it is over.
@@ -50,16 +43,9 @@ def submit(
         ClusterError: the cluster cannot be reached or refuses the job.
     """
     from raydr.ops.submit.client import follow, send
-    from raydr.ops.submit.request import Sent, build_request
+    from raydr.ops.submit.request import build_request
 
-    request = build_request(
-        config,
-        verb,
-        arguments,
-        overrides or [],
-        Sent(working_dir, env or {}, require_env, runtime_env, python),
-        submission_id,
-    )
+    request = build_request(config, verb, arguments, overrides or [], sent, submission_id)
     job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
     return follow(job) if wait else job
 
@@ -111,24 +97,13 @@ def run(
     raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
     """
     from raydr.ops.submit.client import exit_status, follow
+    from raydr.ops.submit.request import Sent
 
     arguments = [*(options or []), *(["--again"] if again else [])]
     _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
-    job = submit(
-        config,
-        verb,
-        arguments,
-        overrides=set_,
-        address=address,
-        working_dir=working_dir,
-        runtime_env=runtime_env,
-        env=_variables(env or []),
-        require_env=require_env or [],
-        python=python,
-        submission_id=submission_id,
-        resources={"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory},
-        wait=False,
-    )
+    sent = Sent(working_dir, _variables(env or []), require_env or [], runtime_env, python)
+    resources = {"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory}
+    job = submit(config, verb, arguments, set_, sent, address, submission_id, resources, wait=False)
     if wait:
         try:
             job = follow(job)

@@ -1,4 +1,4 @@
-"""``raydr train``: a dual encoder on Ray Train."""
+"""``raydr train``: a dual encoder, or the run's ranker, on Ray Train."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raydr.errors import ConfigError
 from raydr.verbs.command import Again, DryRun
 
 if TYPE_CHECKING:
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 def train(
     config: RunConfig,
     name: Annotated[
-        str, typer.Option("--name", help="Name of the model; the name of a variant trains that variant.")
+        str,
+        typer.Option(
+            "--name",
+            help="Name of the model; that of a variant trains that variant, ranker or ranker-X the cross-encoder.",
+        ),
     ] = "trained",
     negatives: Annotated[
         str, typer.Option("--negatives", help="Folder of a negatives artefact in place of what is mined and judged.")
@@ -27,14 +32,23 @@ def train(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Train the dual encoder; what it needs is made first, and an interrupted training goes on."""
-    from raydr.graph.recipe import artifact_node
+    """Train the dual encoder, or the ranker; what it needs is made first, and an interrupted training goes on.
+
+    Raises:
+        ConfigError: the name is no name of a folder, or one that raydr gives to something else.
+    """
+    from raydr.config.run import is_ranker
+    from raydr.graph.node import Existing
+    from raydr.graph.places import BM25, UNTRAINED
+    from raydr.graph.recipe import SOURCE
     from raydr.graph.session import open_session
 
+    if name in (BM25, UNTRAINED, SOURCE):
+        raise ConfigError(f"--name {name}: raydr calls something else so; give the model another name")
     with open_session(config, again, dry_run) as session:
-        model = session.recipe.trained(
-            name,
-            artifact_node(negatives, "negatives") if negatives else None,
-            artifact_node(dataset, "dataset") if dataset else None,
+        recipe = session.recipe
+        given = (
+            Existing.at(negatives, "negatives") if negatives else None,
+            Existing.at(dataset, "dataset") if dataset else None,
         )
-        return session.make(model)
+        return session.make(recipe.ranker(name, *given) if is_ranker(name) else recipe.trained(name, *given))

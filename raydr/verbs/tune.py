@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raydr.verbs.command import Again, Overrides
+from raydr.verbs.command import Again, DryRun, Overrides
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
@@ -20,7 +20,8 @@ def tune(
     name: str = "",
     space_overrides: list[str] | None = None,
     again: bool = False,
-) -> TuneOutcome:
+    dry_run: bool = False,
+) -> TuneOutcome | None:
     """Search over settings of the training with Ray Tune; a search that was killed goes on.
 
     Args:
@@ -29,16 +30,17 @@ def tune(
         name: of the search in the working folder; that of the file if empty.
         space_overrides: ``key.path=value`` for settings of the space file.
         again: replace a search that was done differently.
+        dry_run: only say what would be searched and made.
 
     Returns:
-        The ``search`` artefact, its trials, and how the best compares with the default.
+        The ``search`` artefact, its trials, and how the best compares with the default; None in a dry run.
     """
     from raydr.graph.session import open_session
     from raydr.tuning.plan import open_plan
     from raydr.tuning.run import run_tune
 
     plan = open_plan(config, space, name, space_overrides or [])
-    with open_session(config, again, dashboard=plan.nested) as session:
+    with open_session(config, again, dry_run, dashboard=plan.nested) as session:
         return run_tune(session, plan, name or plan.space.name)
 
 
@@ -58,8 +60,9 @@ def run(
     ] = None,
     set_: Overrides = None,
     again: Again = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Search over settings of the training; a search that was killed goes on with the same command."""
     from raydr.config.run import RunConfig
 
-    tune(RunConfig.load(config, set_), space, name, set_space, again)
+    tune(RunConfig.load(config, set_), space, name, set_space, again, dry_run)

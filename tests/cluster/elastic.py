@@ -23,7 +23,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected, quiet_ray_logs
 from raydr.stages.arithmetic import Arithmetic
-from raydr.stages.encode import encode_passages
+from raydr.stages.encode import encode_texts
 from raydr.stages.index import build_index
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.search import search
@@ -63,7 +63,7 @@ def encode(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[s
             Path(model.folder.path(order.replace("_", "-"))).write_text(value)
         stubs = {"tokenizer": stub.TOKENIZER, "encoder": ENCODER}
         made = thread.submit(
-            make, folder / name / "out", "embeddings", encode_passages, model, corpus, pool=RayPool(), settings=ENCODE,
+            make, folder / name / "out", "embeddings", encode_texts, model, corpus, pool=RayPool(), settings=ENCODE,
             arithmetic=Arithmetic("float32", "cpu", 4096), **stubs,
         )  # fmt: skip
         return Path(model.folder.root), made

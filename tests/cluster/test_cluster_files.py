@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from cluster.node_keys import problems
+from raydr.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
 FILES = {"aws": ROOT / "cluster.yaml", "gcp": ROOT / "cluster" / "gcp.yaml"}
@@ -161,9 +163,27 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
         assert set(container["resources"]) == {"requests", "limits"}
         mounted, volumes = ({one["name"] for one in pods_of} for pods_of in (container["volumeMounts"], pod["volumes"]))
         assert mounted == volumes
+        # Ray's object store, 30 % of the memory, lies on disk where /dev/shm is smaller: KubeRay's own is large enough.
+        assert "/dev/shm" not in {one["mountPath"] for one in container["volumeMounts"]}
+    for group in groups.values():
+        annotations = group["template"]["metadata"]["annotations"]
+        assert annotations["karpenter.sh/do-not-disrupt"] == "true"
+        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
     gpu = groups["gpu"]["template"]["spec"]["containers"][0]
     assert gpu["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert gpu["image"].endswith("-gpu")
+
+
+def test_the_job_runs_a_verb_on_the_clusters_pods() -> None:
+    job = yaml.safe_load((ROOT / "cluster" / "rayjob.yaml").read_text())
+    cluster = documents()["RayCluster/raydr"]
+    assert (job["apiVersion"], job["kind"]) == (cluster["apiVersion"], "RayJob")
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    program, verb, config, *overrides = shlex.split(job["spec"]["entrypoint"])
+    assert (program, verb in VERBS) == ("raydr", True)
+    mounts = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert any(config.startswith(one["mountPath"]) for one in mounts)
+    assert {word.partition("=")[0] for word in overrides} == {"--set", "workdir", "tracking.uri"}
 
 
 def test_what_the_manifest_names_is_in_it() -> None:

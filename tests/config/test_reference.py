@@ -68,7 +68,7 @@ def test_keys_types_defaults_and_meanings() -> None:
     assert [group for group in found if not group.startswith("loss ")] == ["the run", "depth"]
     name, loss = found["the run"].settings
     assert (name.key, name.type, name.default, name.meaning) == ("name", "text", "required", "Of it.")
-    assert loss.type.startswith("loss: `corrected_nce`")
+    assert loss.type.startswith("loss: `ar2`, `bce`, `corrected_nce`")
     assert loss.default == "nce"
     depth, top_k, kind = found["depth"].settings
     assert (depth.key, depth.type, depth.default) == ("depth", "section or null", "null")

@@ -40,13 +40,23 @@ def test_overrides(file):
     [
         ("train.num_epoch=3", r"train\.num_epoch: unknown key \(value 3\)"),
         ("train.num_epochs=0", r"train\.num_epochs: Input should be greater than or equal to 1 \(got 0\)"),
-        ("train.loss=nces", r"unknown loss 'nces'; allowed: corrected_nce, distillation, nce, npc, rcl"),
+        (
+            "train.loss=nces",
+            r"unknown loss 'nces'; allowed: ar2, bce, corrected_nce, distillation, margin_mse",
+        ),
         ("train.loss={name: nce, beta: 1}", r"beta"),
         ("model.similarity=euclid", r"model\.similarity: Input should be 'cosine' or 'dot' \(got 'euclid'\)"),
         ("data.reader={name: excel}", r"unknown reader 'excel'; allowed: beir"),
         ("train.batch_size=7", r"batch_size 7 is not divisible by 2 workers x 1"),
         ("train.loss=corrected_nce", r"needs hard negatives with known draw probabilities"),
         ("encode.dtype=int8", r"encode\.dtype"),
+        (
+            "evaluate.measures=[R@5, nDGC@10]",
+            r"evaluate\.measures: 'nDGC@10' is not a measure",
+        ),
+        ("evaluate.answer_cutoffs=[0]", r"evaluate\.answer_cutoffs\.0: Input should be greater than or equal to 1"),
+        ("train.dev.measure=accuracy", r"train\.dev\.measure: 'accuracy' is not a measure"),
+        ("variants.a={dev: {measure: Recall}}", r"variants\.a: dev\.measure: 'Recall' is not a measure"),
         ("workdir", r"--set takes key=value, got 'workdir'"),
         ("data.test_splits=[dev", r"--set data\.test_splits=\[dev: '\[dev' is not YAML"),
     ],
@@ -96,3 +106,32 @@ def test_a_variant_may_draw_candidates_where_the_run_does_not():
     assert config.some_training_draws_candidates
     assert not RunConfig.parse(raw).some_training_draws_candidates
     assert not RunConfig.parse({"data": raw["data"], "variants": variants}).some_training_draws_candidates
+
+
+def test_only_what_differs_from_the_defaults_is_a_parameter_of_the_run(file):
+    config = RunConfig.load(file, ["train.loss={name: rcl, beta: 0.3}", "seed=5", "evaluate.confidence=0.95"])
+    changed = config.changed_settings()
+    assert changed["data.reader.path"] == "somewhere"
+    assert changed["data.reader.splits"] == []
+    assert {key for key in changed if not key.startswith(("data.reader.", "train.loss."))} == {
+        "seed",
+        "train.num_epochs",
+    }
+    assert (changed["train.loss.name"], changed["train.loss.beta.final"]) == ("rcl", 0.3)
+
+
+def test_the_same_run_can_be_asked_for_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in", "checkpoint"):
+        (tmp_path / name).mkdir()
+    judge = {"guide": {"checkpoint": "checkpoint"}, "classifier": {"model": {"checkpoint": "./checkpoint"}}}
+    raw = {"workdir": "work", "data": {"reader": {"name": "beir", "path": "in"}}, "model": {"checkpoint": "some/name"}}
+    config = RunConfig.parse(raw | {"judge": judge}).from_anywhere()
+    assert (config.workdir, config.data.reader.model_dump()["path"]) == (f"{tmp_path}/work", f"{tmp_path}/in")
+    assert config.model.checkpoint == "some/name"
+    assert config.judge.guide.checkpoint == config.judge.classifier.model.checkpoint == f"{tmp_path}/checkpoint"
+    assert RunConfig.parse(config.model_dump()) == config
+    pairs = {"name": "pairs", "files": {"train": "a.csv"}}
+    assert RunConfig.parse({"data": {"reader": pairs}}).from_anywhere().data.reader.path == str(tmp_path)
+    there = {"workdir": "s3://bucket/work", "data": {"reader": {"name": "beir", "path": "s3://bucket/in"}}}
+    assert RunConfig.parse(there).from_anywhere() == RunConfig.parse(there)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
+import pyarrow as pa
 from artefacts import make_corpus
 from copied import copy_artifact
 
-from raydr.data.corpus import Corpus
+from raydr.data.corpus import Corpus, hash_content
 from raydr.store.folder import Folder
 
 
@@ -20,3 +23,21 @@ def test_a_corpus_of_an_object_store_stays_open_until_it_is_made_again(tmp_path,
     away.remove()
     copy_artifact(make_corpus(tmp_path / "second", rows[:2]).artifact, away)
     assert len(Corpus.open(away)) == 2
+
+
+def test_copies_have_one_content_whatever_their_case_and_white_space() -> None:
+    titles = pa.array(["Aaron", "aaron", "", "Aaron"])
+    texts = pa.array(["is a\tprophet", " is  A prophet\n", "aaron is a prophet", "is no prophet"])
+    first, second, third, other = hash_content(titles, texts).tolist()
+    assert first == second == third != other
+
+
+def test_a_corpus_goes_to_another_process_as_its_place(tmp_path):
+    """And what is mapped of it stays: 1,000 texts would be in it otherwise."""
+    corpus = make_corpus(
+        tmp_path / "corpus", [{"passage_id": f"p{at}", "title": "", "text": "long"} for at in range(1000)]
+    )
+    assert corpus.part(0).num_rows
+    sent = pickle.dumps(corpus)
+    assert len(sent) < 1000
+    assert pickle.loads(sent).ids(corpus.rows_of(["p7"])) == ["p7"]

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
+from artefacts import make_corpus
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -42,3 +46,36 @@ def test_random_passages_come_after_hard_ones_and_each_candidate_once(tiny_data:
     examples = load_examples(data.queries("train"), data.qrels("train"), to_table("negatives", rows), corpus)
     assert corpus.ids(examples.negatives[0]) == ["p111", "p102", "p113", "p101", "p103"]
     assert examples.scores[0].tolist() == [1.0, 2.0, 3.0, 1.0, 3.0]
+
+
+def test_only_what_was_judged_relevant_is_a_positive(tiny_data: tuple[str, str]) -> None:
+    corpus, data = Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])
+    qrels = to_table(
+        "qrels",
+        [
+            {"query_id": "q00", "passage_id": "p000", "relevance": 1},
+            {"query_id": "q00", "passage_id": "p001", "relevance": 0},
+            {"query_id": "q01", "passage_id": "p001", "relevance": 0},
+        ],
+    )
+    examples = load_examples(data.queries("train"), qrels, to_table("negatives", []), corpus)
+    assert examples.query_ids == ["q00"]
+    assert corpus.ids(examples.positives[0]) == ["p000"]
+
+
+@pytest.mark.invariant
+def test_neither_positives_nor_what_was_dropped_nor_copies_of_them_are_candidates(tmp_path: Path) -> None:
+    texts = {"right": "the answer", "copy": "The  Answer", "dropped": "wrong", "same": "WRONG", "other": "else"}
+    corpus = make_corpus(tmp_path, [{"passage_id": one, "title": "", "text": text} for one, text in texts.items()])
+    queries = to_table("queries", [{"query_id": "q", "text": "what"}])
+    qrels = to_table("qrels", [{"query_id": "q", "passage_id": "right"}])
+    rows = [
+        {"query_id": "q", "passage_id": one, "miner": "bm25", "rank": rank, "action": "drop"}
+        if one == "dropped"
+        else {"query_id": "q", "passage_id": one, "miner": "bm25", "rank": rank}
+        for rank, one in enumerate(texts, start=1)
+    ]
+    examples = load_examples(queries, qrels, to_table("negatives", rows), corpus)
+    assert corpus.ids(examples.negatives[0]) == ["other"]
+    contents = corpus.content_hashes(corpus.rows_of(["right", "dropped"])).view(np.int64)
+    assert sorted(examples.forbidden[0].tolist()) == sorted(contents.tolist())

@@ -122,6 +122,7 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
         dataset_fingerprint="d",
         corpus=CorpusReport(num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=lengths),
         splits={"train": split.report(count_words, 3, "string", [], sample=100)},
+        num_leaked=0,
         examples=[],
     )
     findings = "\n".join(report.findings())

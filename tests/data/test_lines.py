@@ -117,3 +117,46 @@ def test_a_quoted_passage_may_be_long(tmp_path: Path) -> None:
     bad = BadRows("a.csv")
     assert list(read_csv(str(tmp_path / "a.csv"), ",", bad)) == [(2, {"q": "a", "p": text})]
     assert not bad.count
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("query,positive\n".encode("utf-16"), r"is UTF-16 and not text in UTF-8: iconv -f UTF-16 -t UTF-8 .*a\.csv"),
+        ("query,positive\n".encode("utf-16-be"), r"looks like UTF-16 without a byte order mark"),
+        ("query,positive\n".encode("utf-32"), r"is UTF-32"),
+        (gzip.compress(b"query,positive\n"), r"is compressed by gzip and not text in UTF-8: name it .*a\.csv\.gz"),
+        (b"PK\x03\x04 rest", r"is a ZIP archive \(as Excel's files are\)"),
+        (b"query;positive\nhow;so\n", r"a\.csv:1: the header 'query;positive' is one column between ',', and has ';'"),
+        (b"query\tpositive\nhow\tso\n", r"has '\\t' in it"),
+    ],
+)
+def test_what_is_taken_for_csv_in_utf8_by_mistake_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        list(read_csv(str(tmp_path / "a.csv"), ",", BadRows("a")))
+    with pytest.raises(DataError, match=r"a\.csv\.gz is not compressed, as its name says: name it .*a\.csv\."):
+        (tmp_path / "a.csv.gz").write_bytes(b"query,positive\n")
+        list(read_csv(str(tmp_path / "a.csv.gz"), ",", BadRows("a")))
+
+
+@pytest.mark.parametrize("text", ['[\n{"a": 1},\n{"a": 2}\n]\n', '\n[{"a": 1}, {"a": 2}]\n'])
+def test_an_array_where_lines_are_expected_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(DataError, match=r"a\.jsonl:[12]: a JSON array begins, where each line is to hold one object"):
+        list(read_json_lines(str(tmp_path / "a.jsonl"), BadRows("a")))
+
+
+def test_a_list_among_objects_is_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('["how", "so"]\n{"a": 1}\n[1,\n')
+    bad = BadRows("a")
+    assert list(read_json_lines(str(tmp_path / "a.jsonl"), bad)) == [(2, {"a": 1})]
+    assert [line for line, _ in bad_of(bad)] == [1, 3]
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_first_line_of_column_names_is_no_row(tmp_path: Path, quoted: bool) -> None:
+    path, bad_rows = tmp_path / "a.tsv", BadRows("a.tsv")
+    path.write_text("id\ttext\n1\tone\nid\ttext\n")
+    assert list(read_tsv(str(path), ("id", "text"), bad_rows, quoted)) == [(2, ["1", "one"]), (3, ["id", "text"])]
+    assert bad_rows.count == 0

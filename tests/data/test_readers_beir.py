@@ -29,7 +29,11 @@ def values_of(rows: list[Row], table: str, split: str | None = None) -> list[dic
 def test_reads_passages_queries_and_judgments(beir_folder: Path) -> None:
     rows, bad = read_all(BeirReader(path=str(beir_folder)))
     assert not bad
-    assert len(values_of(rows, "passages")) == 120
+    passages = values_of(rows, "passages")
+    assert len(passages) == 120
+    written = json.loads((beir_folder / "corpus.jsonl").read_text().splitlines()[7])
+    assert passages[7] == {"passage_id": "p007", "title": written["title"], "text": written["text"]}
+    assert written["title"]
     assert len(values_of(rows, "queries", "train")) == 40
     assert values_of(rows, "qrels", "dev")[0] == {"query_id": "q40", "passage_id": "p040", "relevance": 1}
     first = values_of(rows, "queries", "train")[0]
@@ -58,6 +62,22 @@ def test_a_query_goes_to_each_split_that_names_it_and_others_to_none(tmp_path: P
     assert values_of(rows, "qrels", "a")[1]["relevance"] == 0
 
 
+def test_judgments_as_trec_eval_reads_them_are_read(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": "t"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n{"_id": "q2", "text": "t"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("q1 0 p 2\nq2\t0\tp\t0\nq2 0 p high\nq2 0 p\n")
+    rows, bad = read_all(BeirReader(path=str(tmp_path)))
+    assert values_of(rows, "qrels", "test") == [
+        {"query_id": "q1", "passage_id": "p", "relevance": 2}, {"query_id": "q2", "passage_id": "p", "relevance": 0},
+    ]  # fmt: skip
+    assert [row.values["query_id"] for row in rows if row.table == "queries"] == ["q1", "q2"]
+    assert bad == [
+        "test.tsv:3: the relevance must be an integer, found 'high'",
+        "test.tsv:4: expected 3 columns (query-id, corpus-id, score), found 1",
+    ]
+
+
 def test_answers_come_from_a_file_of_their_own(beir_folder: Path, tmp_path: Path) -> None:
     answers = tmp_path / "answers.jsonl"
     answers.write_text('{"_id": "q00", "answers": ["x", "y"]}\n')
@@ -70,14 +90,17 @@ def test_answers_come_from_a_file_of_their_own(beir_folder: Path, tmp_path: Path
 
 def test_malformed_rows_are_named_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "p", "text": 3}\n{"title": "x", "text": "y"}\n{"_id": "p2"}\n')
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "p", "text": 3}\n{"title": "x", "text": "y"}\n{"_id": "p2"}\n{"_id": "p3", "text": null}\n'
+    )
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "t", "metadata": {"answers": "x"}}\n')
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq\tp\nq\tp\thigh\n")
     _, bad = read_all(BeirReader(path=str(tmp_path)))
     assert bad == [
         "corpus.jsonl:1: 'text' must be a string, found 3",
-        "corpus.jsonl:2: '_id' must be a string that is not empty, or an integer; found None",
+        "corpus.jsonl:2: no '_id' (it has title, text)",
         "corpus.jsonl:3: no 'text' (it has _id)",
+        "corpus.jsonl:4: 'text' is null",
         "queries.jsonl:1: answers must be a list of strings, found 'x'",
         "train.tsv:2: expected 3 columns (query-id, corpus-id, score), found 2",
         "train.tsv:3: the relevance must be an integer, found 'high'",

@@ -42,5 +42,5 @@ def test_an_unknown_split_is_an_error(saved: str) -> None:
 def test_says_what_to_install(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     reader = HuggingFaceReader(path=saved)
-    with pytest.raises(DataError, match=r"pip install 'raydr\[hf\]'"):
-        list(reader.read(reader.sources()[0], BadRows(saved)))
+    with pytest.raises(DataError, match=r"which is not installed: pip install datasets"):
+        reader.sources()

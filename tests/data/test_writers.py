@@ -15,8 +15,9 @@ from raydr.component import build
 from raydr.data.schema import to_table, write_arrow
 from raydr.data.writers.base import Exported, Writer, one_line
 from raydr.errors import ConfigError, DataError
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
+from raydr.store.identity import Identity
 
 TEXTS = {"a": "alpha", "b": 'beta "quoted"', "c": "gamma", "d": "delta", "e": "epsilon", "f": "phi"}
 
@@ -69,7 +70,7 @@ def write_all(writer: Writer, exported: Exported) -> tuple[dict[str, str], Count
     texts, counts = {}, Counter[str]()
     for file in writer.files(exported):
         out = io.StringIO()
-        counts += writer.write(file, exported, out)
+        writer.write(file, exported, out, counts)
         texts[file.name] = out.getvalue()
     return texts, counts
 

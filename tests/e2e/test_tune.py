@@ -132,7 +132,7 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     assert {point.step for point in history} == {1, 2, 3, 4}
     logged = {file.path for file in client.list_artifacts(sweep.info.run_id)}
     assert {"best.yaml", "trials.json", "trials.parquet", "report.html", "plots", "best-model"} <= logged
-    assert "gain/test/RR/10" in sweep.data.metrics
+    assert "gain/test/RR_10" in sweep.data.metrics
 
     again = finish(tune)
     assert again.returncode == 0, again.stderr

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from raydr.errors import DataError
-from raydr.evaluation.comparison import Settings, compare, summarize
+from raydr.evaluation.comparison import compare, summarize
+from raydr.evaluation.config import EvaluateConfig
 
-SETTINGS = Settings(confidence=0.95, bootstrap_samples=500, permutations=1000, seed=0)
+SETTINGS = (EvaluateConfig(confidence=0.95, bootstrap_samples=500, permutations=1000), 0)
 
 
 def values(seed: int, shift: float, num: int = 60) -> dict[str, float]:
@@ -20,7 +21,7 @@ def test_difference_wins_losses_ties_and_holm() -> None:
     base = values(0, 0.1)
     better = {query_id: value + (0.2 if at % 2 else 0.0) for at, (query_id, value) in enumerate(base.items())}
     per_query = {"base": {"AP": base}, "better": {"AP": better}, "same": {"AP": dict(base)}}
-    first, second = compare(per_query, SETTINGS)
+    first, second = compare(per_query, *SETTINGS)
     assert (first.system, first.baseline, first.wins, first.losses, first.ties) == ("better", "base", 30, 0, 30)
     assert first.difference == pytest.approx(0.1)
     assert first.low < 0.1 < first.high
@@ -32,7 +33,7 @@ def test_difference_wins_losses_ties_and_holm() -> None:
 def test_measures_over_different_queries_are_kept_apart() -> None:
     all_queries, few = values(1, 0.3), values(2, 0.3, num=10)
     per_query = {name: {"AP": all_queries, "accuracy@1 (answer)": few} for name in ("a", "b")}
-    found = {(one.system, one.measure): one for one in summarize(per_query, SETTINGS)}
+    found = {(one.system, one.measure): one for one in summarize(per_query, *SETTINGS)}
     assert found["a", "AP"].num_queries == 60
     assert found["b", "accuracy@1 (answer)"].num_queries == 10
     assert found["a", "AP"].mean == pytest.approx(np.mean(list(all_queries.values())))
@@ -42,9 +43,18 @@ def test_measures_over_different_queries_are_kept_apart() -> None:
 def test_query_order_does_not_matter() -> None:
     base = values(4, 0.2)
     turned = dict(reversed(base.items()))
-    assert summarize({"a": {"AP": base}}, SETTINGS) == summarize({"a": {"AP": turned}}, SETTINGS)
+    assert summarize({"a": {"AP": base}}, *SETTINGS) == summarize({"a": {"AP": turned}}, *SETTINGS)
 
 
 def test_systems_scored_on_other_queries_are_refused() -> None:
     with pytest.raises(DataError, match="'b' was scored on other queries"):
-        summarize({"a": {"AP": values(0, 0.1)}, "b": {"AP": values(0, 0.1, num=10)}}, SETTINGS)
+        summarize({"a": {"AP": values(0, 0.1)}, "b": {"AP": values(0, 0.1, num=10)}}, *SETTINGS)
+
+
+@pytest.mark.invariant
+def test_systems_are_compared_query_by_query_in_whatever_order_they_come() -> None:
+    base = values(4, 0.2)
+    better = {query_id: value + 0.01 for query_id, value in reversed(base.items())}
+    [found] = compare({"base": {"AP": base}, "better": {"AP": better}}, *SETTINGS)
+    assert (found.wins, found.losses, found.ties) == (60, 0, 0)
+    assert found.low == pytest.approx(found.high) == pytest.approx(0.01)

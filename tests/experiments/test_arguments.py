@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.arguments import load_config, numbers, run_parser
+from experiments.arguments import command, load_config, numbers, run_parser
 
 
 @pytest.mark.parametrize("text", ["half", "0,1.5", "", "0.1;0.2"])
@@ -19,7 +19,7 @@ def test_a_list_of_numbers_is_checked(text: str) -> None:
 def test_a_wrong_config_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = run_parser("What it does.", "results", seeds=2)
     with pytest.raises(SystemExit, match="2"):
-        load_config(parser, parser.parse_args([str(tmp_path / "none.yaml")]))
+        command(lambda: Path(load_config(parser, parser.parse_args([str(tmp_path / "none.yaml")]))[1]).touch())
     assert "there is no config file" in capsys.readouterr().err
     file = tmp_path / "run.yaml"
     file.write_text(f"workdir: {tmp_path}/work\ndata: {{reader: {{name: beir, path: x}}}}\n")

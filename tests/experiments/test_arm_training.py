@@ -10,14 +10,15 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from conftest import WORDS, make_sentence
 
-from experiments.arms import ArmData, ArmOptions, EpochListener, prepare_arm, run_arm
+from experiments.arm_training import MODEL, PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
 from experiments.candidate_scores import score_split
 from experiments.redrawn import redraw_candidates
-from raydr.config.run import RunConfig
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.store.artifact import Building, Identity, begin
+from raydr.store.artifact import Building, begin
 from raydr.store.folder import Folder, write_part
+from raydr.store.identity import Identity
+from raydr.training.training import Training
 
 NUM = 16
 
@@ -65,47 +66,52 @@ def data(tmp_path: Path) -> ArmData:
     return ArmData(dataset.artifact.folder, corpus.artifact.folder, negatives)
 
 
-def config_with(checkpoint: str, **train: Any) -> RunConfig:
+def training_with(checkpoint: str, **train: Any) -> Training:
     sides = {"query": {"max_length": 24}, "passage": {"max_length": 24}}
     training = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2, "dtype": "float32", "sampler": "top"}
-    return RunConfig.parse(
+    return Training.model_validate(
         {
-            "data": {"reader": {"name": "beir", "path": "unused"}},
             "model": {"checkpoint": checkpoint, "similarity": "cosine", "scale": 5, **sides},
             "train": training | {"optimizer": {"learning_rate": 1e-3}, "dev": {"random_passages": 5}} | train,
-            "evaluate": {"measures": ["RR@10"]},
+            "train_split": "train",
+            "dev_split": "dev",
+            "seed": 0,
         }
     )
 
 
-class Silent(EpochListener):
-    def after_epoch(self, progress: Any) -> None:
-        """Nothing to do."""
+TEST: dict[str, Any] = {"split": "test", "measures": ["RR@10"], "top_k": 100}
+
+
+def begin_arm(training: Training, data: ArmData, clean_only: bool = False) -> PreparedArm:
+    return prepare_arm(training, data, lambda progress: None, clean_only)
 
 
 def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str, tmp_path: Path) -> None:
-    config = config_with(tiny_checkpoint)
-    options = ArmOptions(redraw_depth=4, model_folder=str(tmp_path / "model"))
-    result = run_arm(config, "hard", 0, data, options=options)
+    training, place = training_with(tiny_checkpoint), Folder(str(tmp_path / "arm"))
+    options = ArmOptions(redraw_depth=4, keep_model=True, keep_perplexities=True)
+    result = run_arm(training, data, options, TEST, place)
     assert len(result.history) == len(result.detections) == 2
     assert result.values["last"].keys() == result.values["best"].keys() == {"RR@10"}
     assert len(result.values["last"]["RR@10"]) == NUM
     # The model that was kept is another than the one it started from.
-    kept = score_split(data, "train", DualEncoderScorer(tmp_path / "model", "float32", "cpu", 4096))
-    start = prepare_arm(config, 0, data, clean_only=False, threads=1, listener=Silent())
-    begun = score_split(data, "train", start.encoder)
+    kept = score_split(data, "train", DualEncoderScorer(place.path(MODEL), "float32", "cpu", 4096))
+    begun = score_split(data, "train", begin_arm(training, data).encoder)
     assert kept.query_ids == begun.query_ids
     assert np.abs(kept.candidates.scores_M - begun.candidates.scores_M).max() > 1e-3
-    again = run_arm(config, "hard", 0, data, options=ArmOptions(redraw_depth=4))
+    with np.load(place.path(PERPLEXITIES)) as arrays:
+        assert arrays["values_EN"].shape == arrays["random_EN"].shape == (3, NUM)
+        assert np.abs(np.diff(arrays["values_EN"], axis=0)).max() > 1e-3
+    again = run_arm(training, data, ArmOptions(redraw_depth=4), TEST)
     assert again.values == result.values
-    mined = run_arm(config, "hard", 0, data)
+    mined = run_arm(training, data, ArmOptions(), TEST)
     assert mined.history[-1]["loss"] != result.history[-1]["loss"]
 
 
 def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint: str) -> None:
-    config = config_with(tiny_checkpoint)
+    training = training_with(tiny_checkpoint)
     for clean in (False, True):
-        arm = prepare_arm(config, 0, data, clean, threads=1, listener=Silent())
+        arm = begin_arm(training, data, clean)
         examples = arm.trainer.setup.batches.examples
         planted = arm.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
         has_it = [int(planted[at]) in examples.negatives[at] for at in range(NUM)]
@@ -117,7 +123,7 @@ def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint:
 
 
 def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny_checkpoint: str) -> None:
-    arm = prepare_arm(config_with(tiny_checkpoint), 0, data, clean_only=False, threads=1, listener=Silent())
+    arm = begin_arm(training_with(tiny_checkpoint), data)
     before = arm.trainer.setup.batches.examples
     redrawn = redraw_candidates(arm.encoder, before, arm.corpus, depth=5)
     every = np.arange(len(arm.corpus))
@@ -134,7 +140,7 @@ def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny
 
 
 def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> None:
-    arm = prepare_arm(config_with(tiny_checkpoint), 0, data, clean_only=False, threads=1, listener=Silent())
+    arm = begin_arm(training_with(tiny_checkpoint), data)
     scored = score_split(data, "train", arm.encoder)
     assert scored.query_ids == [f"q{at:02d}" for at in range(NUM)]
     assert scored.false_M.tolist() == [rank == 1 and at % 2 == 0 for at in range(NUM) for rank in range(3)]
@@ -143,8 +149,3 @@ def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> No
     positive, second = arm.encoder.score([make_sentence(0, 10)], texts, each, np.arange(2))
     assert scored.candidates.positives("test")[0] == pytest.approx(positive, abs=1e-5)
     assert scored.candidates.scores_M[1] == pytest.approx(second, abs=1e-5)
-
-
-def test_both_states_are_measured_whichever_the_config_keeps(data: ArmData, tiny_checkpoint: str) -> None:
-    results = [run_arm(config_with(tiny_checkpoint, keep=keep), "hard", 0, data) for keep in ("best", "last")]
-    assert results[0].values == results[1].values

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from graph.things import thing
 
-from experiments.arm_report import mean_over_seeds, report_arms
-from experiments.arm_runs import Arm, model_folder, read_result
-from experiments.arms import ArmData, ArmOptions, ArmResult
-from experiments.ccr_beta import with_beta
+from experiments.arm_report import report_arms
+from experiments.arm_training import ArmResult
+from experiments.arms import Arm, States, plain_arm
+from experiments.ccr_beta import beta_arm
 from experiments.noise_shares import report as report_shares
 from experiments.noise_shares import with_share
 from experiments.noisy_pairs import arm_names
 from experiments.passage_kinds import kinds_picture, kinds_table
-from experiments.perplexity_panels import States, panels, table
+from experiments.perplexity_panels import panels, table
 from experiments.sieve_arms import filtered_arms
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.store.artifact import Artifact, Identity, begin
-from raydr.store.folder import Folder
+from raydr.graph.declaring import Declaring
+from raydr.graph.facts import Facts
+from raydr.graph.judging import Judged
+from raydr.graph.nodes.noise import clean_only
+from raydr.graph.places import Places
+from raydr.graph.recipe import Recipe
+from raydr.runtime.cluster import RayConfig, ray_session
 
-DATA = ArmData(Folder("dataset"), Folder("corpus"), None)
+
+def recipe_of(run: RunConfig) -> Recipe:
+    return Recipe(Declaring(run, Facts(Places.of(run.workdir)), run))
+
+
+@pytest.fixture
+def session() -> Iterator[None]:
+    """Where facts are found."""
+    with ray_session(RayConfig()):
+        yield
+
+
+def no_data(run: RunConfig) -> Recipe:
+    """A recipe of a run whose files are not there."""
+    recipe: Any = recipe_of(run)
+    recipe.dataset, recipe.candidates = (lambda: thing("dataset")), (lambda split: thing("candidates"))
+    return recipe
 
 
 def config(**sections: Any) -> RunConfig:
@@ -33,18 +56,35 @@ def config(**sections: Any) -> RunConfig:
     return RunConfig.parse(raw | sections)
 
 
-def test_an_arms_key_depends_on_what_changes_its_result() -> None:
-    plain = Arm("nce", config(), DATA)
-    assert plain.key(0) != plain.key(1)
-    assert plain.key(0) == Arm("nce", config(workdir="elsewhere", judge={"judges": ["npc"]}), DATA).key(0)
+def test_an_arms_key_depends_on_what_changes_its_result(
+    session: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    def arm(run: RunConfig, **options: Any) -> Arm:
+        return plain_arm(recipe_of(run), "nce", **options)
+
+    def real(**sections: Any) -> RunConfig:
+        return config(
+            data={"reader": {"name": "beir", "path": str(beir_folder)}},
+            workdir=str(tmp_path / "w"),
+            model={"checkpoint": tiny_checkpoint},
+            **sections,
+        )
+
+    plain = arm(real())
+    assert plain.node(0).key != plain.node(1).key
+    # Where it lies, who judges, and which state the config would keep play no part.
+    other = real(judge={"judges": ["npc"]}, train={"keep": "last", "num_workers": 2})
+    assert plain.node(0).key == arm(other.model_copy(update={"workdir": str(tmp_path / "v")})).node(0).key
     different = [
-        Arm("nce", config(train={"num_epochs": 7}), DATA),
-        Arm("nce", config(), DATA, inputs=("judged",)),
-        Arm("nce", config(), DATA, ArmOptions(redraw_depth=5)),
-        Arm("nce", config(search={"top_k": 500}), DATA),
+        arm(real(train={"num_epochs": 7})),
+        replace(plain, pairs=clean_only(plain.run, "train")),
+        arm(real(), redraw_depth=5),
+        arm(real(), clean_only=True),
+        arm(real(search={"top_k": 500})),
+        arm(real(negatives={"miner": "bm25"}, train={"num_hard_negatives": 1})),
+        arm(real(negatives={"miner": "bm25", "depth": 7}, train={"num_hard_negatives": 1})),
     ]
-    assert len({arm.key(0) for arm in [plain, *different]}) == 5
-    assert model_folder(plain, 3, Path("out")) == (Path("out") / "models" / f"nce-3-{plain.key(3)}").absolute()
+    assert len({one.node(0).key for one in [plain, *different]}) == 8
 
 
 def test_arms_of_noisy_pairs() -> None:
@@ -55,12 +95,12 @@ def test_arms_of_noisy_pairs() -> None:
         arm_names(run, "nce,npx")
 
 
-def test_shares_have_their_own_folders() -> None:
+def test_only_the_share_changes() -> None:
     run = config(inject_noise={"kind": "mismatched", "share": 0.5})
     assert with_share(run, 0.5) == run
     changed = with_share(run, 0.2)
     assert changed.inject_noise is not None
-    assert (changed.inject_noise.share, changed.workdir) == (0.2, "w/share-0.2")
+    assert (changed.inject_noise.share, changed.workdir) == (0.2, "w")
 
 
 def test_co_teaching_is_told_the_share() -> None:
@@ -73,17 +113,6 @@ def test_co_teaching_is_told_the_share() -> None:
     assert run.variants == variants
 
 
-def test_an_earlier_result_is_taken_if_it_has_the_measures(tmp_path: Path) -> None:
-    file = tmp_path / "made.json"
-    made = result("nce", 1, 0.5)
-    made.values = {state: {"RR@10": {"q0": 1.0}} for state in ("last", "best")}
-    file.write_text(json.dumps(asdict(made)))
-    asked = {measure: config(evaluate={"measures": [measure]}) for measure in ("RR@10", "AP")}
-    assert read_result(file, Arm("nce", asked["RR@10"], DATA)) is not None
-    assert read_result(file, Arm("nce", asked["AP"], DATA)) is None
-    assert read_result(tmp_path / "none.json", Arm("nce", asked["RR@10"], DATA)) is None
-
-
 def test_a_seed_that_ended_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> None:
     results = [result("a", 1, 0.2), result("a", 2, 0.2), result("b", 1, 0.5)]
     results[1].history = results[1].history[:1]
@@ -94,12 +123,12 @@ def test_a_seed_that_ended_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> N
 
 
 def test_beta_and_batch_size_alone_change() -> None:
-    run = config(train={"loss": {"name": "rcl", "beta": {"final": 0.0, "start_epoch": 2}}, "batch_size": 64})
-    changed = with_beta(run, 0.25, 16)
+    train = {"loss": {"name": "rcl", "beta": {"final": 0.0, "start_epoch": 2}}, "batch_size": 64}
+    changed = beta_arm(no_data(config(train=train)), 0.25, 16).run.config
     assert changed.train.loss.beta.value(1) == 0  # type: ignore[attr-defined]
     assert changed.train.loss.beta.value(2) == 0.25  # type: ignore[attr-defined]
     assert changed.train.batch_size == 16
-    assert with_beta(changed, 0.0, 64) == run
+    assert beta_arm(no_data(changed), 0.0, 64).run.config == config(train=train)
 
 
 def result(arm: str, seed: int, right: float) -> ArmResult:
@@ -111,7 +140,6 @@ def result(arm: str, seed: int, right: float) -> ArmResult:
 
 def test_a_report_compares_within_groups(tmp_path: Path) -> None:
     results = [result(arm, seed, right) for seed in (1, 2) for arm, right in (("a", 0.2), ("b", 0.8), ("c", 0.9))]
-    assert mean_over_seeds(results, ["a"], "last")["a"]["R@1"]["q0"] in (0.0, 0.5, 1.0)
     report_arms(config(), {"one": ["a", "b", "c"], "two": ["b", "c"]}, results, tmp_path, references={"c"})
     written = (tmp_path / "results.md").read_text()
     first, second = written.split("**")[2], written.split("**")[4]
@@ -119,6 +147,10 @@ def test_a_report_compares_within_groups(tmp_path: Path) -> None:
     assert "minus b" in second
     gap = (0.8 - 0.2) / (0.9 - 0.2)
     closed = next(line for line in first.splitlines() if line.startswith("| R@1 | b")).split("|")[-2]
+    means = [row["mean"] for row in json.loads((tmp_path / "results.json").read_text())["last"]["one"]["summaries"]]
+    assert means[0] == pytest.approx(
+        np.mean([one.values["last"]["R@1"][f"q{at}"] for one in results[::3] for at in range(50)])
+    )
     assert float(closed.strip().rstrip("%")) / 100 == pytest.approx(gap, abs=0.25)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -141,30 +173,15 @@ def test_shares_are_reported_one_by_one(tmp_path: Path) -> None:
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
 
 
-def negatives_artifact(folder: Path, source: str) -> Artifact:
-    with begin(str(folder), Identity(kind="negatives", config={"source": source})) as making:
-        assert not isinstance(making, Artifact)
-        return making.finish()
-
-
-def test_an_arms_key_depends_on_its_candidates(tmp_path: Path) -> None:
-    keys = {Arm("nce", config(), DATA).key(0)}
-    for name, source in (("a", "bm25"), ("b", "bm25"), ("c", "dense")):
-        mined = negatives_artifact(tmp_path / name, source)
-        keys.add(Arm("nce", config(), replace(DATA, negatives=mined.folder)).key(0))
-    assert len(keys) == 3
-
-
-def test_filtered_arms_lie_between_all_and_clean(tmp_path: Path) -> None:
-    run = config(train={"num_hard_negatives": 1})
-    artifact = negatives_artifact(tmp_path / "judged", "sieve")
-    judged = artifact.folder
-    arms = filtered_arms(run, DATA, {"sieve": artifact}, 5)
+def test_filtered_arms_lie_between_all_and_clean() -> None:
+    judged = thing("judged")
+    recipe: Any = no_data(config(negatives={"miner": "bm25"}, train={"num_hard_negatives": 1}))
+    recipe.judged = lambda judges, split: Judged(judged, None)
+    arms = filtered_arms(recipe, ["sieve"], 5)
     assert [arm.name for arm in arms] == ["hn5-all", "hn5-sieve", "hn5-clean"]
-    assert {arm.config.train.num_hard_negatives for arm in arms} == {5}
-    assert [arm.data.negatives for arm in arms] == [None, judged, None]
+    assert {arm.run.config.train.num_hard_negatives for arm in arms} == {5}
+    assert [arm.negatives is judged for arm in arms] == [False, True, False]
     assert [arm.options.clean_only for arm in arms] == [False, False, True]
-    assert arms[0].key(0) != arms[1].key(0)
 
 
 def test_panels_are_four_states_split_by_truth() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.arms import DETECTORS
+from experiments.arm_training import DETECTORS
+from experiments.arms import States
 from experiments.detector_shares import findings, table, thin_out
-from experiments.perplexity_panels import States
 
 SHARES = [0.0, 0.2, 0.5, 0.8, 1.0]
 

@@ -72,5 +72,5 @@ def test_a_run_is_reproducible_and_drawn() -> None:
     assert curves == run(1, SMALL)
     assert set(curves) == {FULL, *KINDS}
     assert curves["random"]["loss"][0] < curves[FULL]["loss"][0]
-    assert len(table([curves], [1, 2])) == len(curves)
+    assert len(table([curves], [1, 2]).rows) == len(curves)
     assert picture([curves], SMALL).startswith(b"\x89PNG")

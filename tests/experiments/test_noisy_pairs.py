@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.arm_runs import run_arms
-from experiments.noisy_pairs import make_arms
+from experiments.arms import RESULT, make_arms, run_arms
+from experiments.noisy_pairs import declare_arms
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
@@ -39,22 +39,22 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
     ray_local: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
 ) -> None:
     config = config_for(tmp_path / "work", beir_folder, tiny_checkpoint, top_k=5)
-    out = tmp_path / "out"
     with open_session(config) as session:
-        arms = {arm.name: arm for arm in make_arms(session, ["nce", "consistency-filtered", "clean"])}
-        results = run_arms(list(arms.values()), [0], out)
-    left = {name: len(Dataset.open(arm.data.dataset).qrels("train")) for name, arm in arms.items()}
+        arms = declare_arms(session, session.recipe, ["nce", "consistency-filtered", "clean"])
+        results = run_arms(session, arms, 1)
+        made = make_arms(session, arms, [0])
+    assert {result.arm for result in results} == {"nce", "consistency-filtered", "clean"}
+    left = {arm.name: len(Dataset(session.inventory.open(arm.pairs)).qrels("train")) for arm in arms}
     assert config.train.batch_size <= left["consistency-filtered"] < left["nce"] == left["clean"]
-    assert arms["consistency-filtered"].key(0) != arms["nce"].key(0) == arms["clean"].key(0)
-    assert {result.arm for result in results} == set(arms)
-    stamps = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    stamps = {one.folder: Path(one.local(RESULT)).stat().st_mtime_ns for one in made.values()}
     assert len(stamps) == 3
-    again = run_arms(list(arms.values()), [0], out)
-    assert {result.arm: result.values for result in again} == {result.arm: result.values for result in results}
-    assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == stamps
+    with open_session(config) as session:
+        again = run_arms(session, declare_arms(session, session.recipe, [arm.name for arm in arms]), 1)
+    assert again == results
+    assert {one.folder: Path(one.local(RESULT)).stat().st_mtime_ns for one in made.values()} == stamps
     # Nothing is trained if a judge leaves too little.
     strict = config_for(tmp_path / "strict", beir_folder, tiny_checkpoint, top_k=1)
     too_large = strict.model_copy(update={"train": strict.train.model_copy(update={"batch_size": 1000})})
     told = r"leaves \d+ of \d+ pairs, fewer than .* 1000"
     with open_session(too_large) as session, pytest.raises(DataError, match=told):
-        make_arms(session, ["consistency-filtered"])
+        declare_arms(session, session.recipe, ["consistency-filtered"])

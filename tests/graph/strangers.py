@@ -1,22 +1,19 @@
-"""A reader, a loss, a sampler, a detector and judges of somebody else, and a run with them: ``strangers.py CONFIG``."""
+"""A reader, a loss, a sampler, a detector and judges of somebody else, as the module of another distribution."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 
-import raydr
-from raydr.config.run import RunConfig
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.losses.base import Candidates, Loss, LossOutput
 from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Drawn, Sampler
-from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit
+from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
 from raydr.noise.judges.asked import Asked, AskedModels, Copy, Embedder
 from raydr.noise.judges.base import Judge, ScoredCandidates, Verdicts
 
@@ -63,7 +60,7 @@ class LastSampler(Sampler):
         return Drawn(found.astype(np.int64), num_missing=num - len(found))
 
 
-class MedianDetector(Detector):
+class MedianDetector(MixtureDetector):
     """Two Gaussians, one around each half of the perplexities."""
 
     name: Literal["median"] = "median"
@@ -104,9 +101,3 @@ class Stranger(BestCandidate):
 
     def asks(self, models: AskedModels) -> Asked:
         return Embedder(models.guide, "stranger")
-
-
-if __name__ == "__main__":
-    own = RunConfig.load(sys.argv[1])
-    raydr.evaluate(own)
-    raydr.audit(own, judges="pupil,best_candidate", model="untrained")

@@ -1,10 +1,12 @@
 """A loss, a reader, a detector, a sampler and judges of somebody else: one class each is all that a run needs.
 
-They are declared by ``strangers.py``, which runs in a process of its own: here nobody shall know them.
+They are in ``strangers.py``, which is installed as a distribution of its own: only its entry point tells of it.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,9 +47,39 @@ def config(tiny_checkpoint: str, tmp_path: Path) -> Path:
     return written
 
 
-def test_a_run_uses_what_somebody_else_declares(config: Path) -> None:
-    strangers = Path(__file__).with_name("strangers.py")
-    subprocess.run([sys.executable, str(strangers), str(config)], check=True)
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of installed packages that holds the strangers."""
+    packages = tmp_path / "packages"
+    facts = packages / "strangers-1.0.dist-info"
+    facts.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("strangers.py"), packages)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[raydr.components]\nown = strangers\n")
+    return packages
+
+
+def raydr(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "raydr", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_plugin_that_cannot_be_imported_is_named(config: Path, installed: Path) -> None:
+    (installed / "strangers.py").write_text("import nothing_of_this_name\n")
+    ended = raydr(installed, "prepare", str(config))
+    assert ended.returncode == 2
+    assert "the components of strangers cannot be imported: its entry point 'own'" in ended.stderr.replace("\n", " ")
+
+
+def test_a_run_uses_what_somebody_else_declares(config: Path, installed: Path) -> None:
+    for command in (
+        ["evaluate", str(config)],
+        ["audit", str(config), "--judges", "pupil,best_candidate", "--model", "untrained"],
+        ["judge", str(config), "--judge", "best_candidate", "--again", "--set", "ray.in_process_rows=0"],
+    ):
+        ended = raydr(installed, *command)
+        assert ended.returncode == 0, ended.stderr
     places = Places.of(str(config.parent / "w"))
     evaluation = places.open("evaluation/test", "evaluation")
     assert evaluation.folder.read_json("summary.json")["measures"]

@@ -13,6 +13,7 @@ from small_runs import recipe_of, small_run
 
 import raydr
 from raydr.config.run import RunConfig
+from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
@@ -20,10 +21,9 @@ from raydr.errors import ConfigError, DataError
 from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
-from raydr.models.cross_encoder import CrossEncoderScorer
+from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.pages.query_story import print_story
-from raydr.stages.judge_negatives import query_texts
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40
@@ -88,15 +88,15 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     data = Dataset(places.open("dataset-noisy", "dataset"))
     row = next(row for row in data.qrels("train").to_pylist() if row["noise"] == "mismatched")
     story = raydr.why(config, row["query_id"])
-    assert (story.split, [one.noise for one in story.positives]) == ("train", ["mismatched"])
-    assert [verdict.judge for verdict in story.positives[0].verdicts] == ["npc"]
+    assert (story.split, [one.judgment["noise"] for one in story.positives]) == ("train", ["mismatched"])
+    assert [verdict["judge"] for verdict in story.positives[0].verdicts] == ["npc"]
     # Candidates hold the positive that the query has lost: the truth is known of it.
     lost = next(one for one in story.negatives if one.passage_id == row["original_passage_id"])
-    assert {verdict.judge for verdict in lost.verdicts} == {"sieve", "classifier"}
-    assert {verdict.truth for verdict in lost.verdicts} == {True}
-    found = {one.artifact: one for one in lost.provenance}
-    assert found["negatives/bm25-train"].miner == "bm25"
-    assert found["negatives/judged-sieve+classifier-bm25-train"].action == "relabel"
+    assert {verdict["judge"] for verdict in lost.verdicts} == {"sieve", "classifier"}
+    assert {verdict["truth"] for verdict in lost.verdicts} == {True}
+    found = {one["artifact"]: one for one in lost.provenance}
+    assert found["negatives/bm25-train"]["miner"] == "bm25"
+    assert found["negatives/judged-sieve+classifier-bm25-train"]["action"] == "relabel"
     console = Console(width=200, record=True)
     print_story(story, console)
     shown = console.export_text()
@@ -135,7 +135,7 @@ def test_a_cross_encoder_that_read_the_pairs_judges_them(configure: Any) -> None
     assert sum(row["truth"] for row in rows) == NUM_QUERIES // 4
     assert all(row["action"] == ("drop" if row["score"] > 0.5 else "keep") for row in rows)
     assert dataset.info["judgments_after"] == sum(row["action"] == "keep" for row in rows)
-    scorer = CrossEncoderScorer(classifier.folder.root, "float32", "cpu", 4096)
+    scorer = ProbabilityScorer(classifier.folder.root, "float32", "cpu", 4096)
     data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
     texts = query_texts(data, "train", [rows[0]["query_id"]])
     each = np.zeros(1, dtype=np.int64)

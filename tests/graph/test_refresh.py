@@ -203,9 +203,9 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     check_the_record(first.folder, first.rounds)
     places = Places.of(str(tmp_path))
     story = raydr.why(config, Dataset(places.open("dataset", "dataset")).queries("train")["query_id"][0].as_py())
-    found_in = {one.artifact.split("/")[2] for negative in story.negatives for one in negative.provenance}
+    found_in = {one["artifact"].split("/")[2] for negative in story.negatives for one in negative.provenance}
     assert found_in == {"round-1", "round-2"}
-    assert {one.judge for passage in story.negatives for one in passage.verdicts} == {"margin"}
+    assert {one["judge"] for passage in story.negatives for one in passage.verdicts} == {"margin"}
     assert story.of_other_data == ()
     assert raydr.report(config)
     assert "refresh/report.html" in (tmp_path / "report.html").read_text()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from graph.things import make_all, thing
 from raydr.errors import DataError
 from raydr.graph.garbage import find_garbage
 from raydr.graph.node import Existing, Node, Work
+from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
-from raydr.graph.running import read_by, repair
+from raydr.graph.running import Runner, read_by, repair
 from raydr.graph.scheduling import run_nodes
 from raydr.runtime.capacity import ON_DEMAND
+from raydr.runtime.tracking import NullTracker, Tracker
 from raydr.store.artifact import DONE, begin
 from raydr.store.folder import Folder
 
@@ -58,7 +62,8 @@ def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
 
 
 def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
-    from raydr.store.artifact import Building, Identity
+    from raydr.store.artifact import Building
+    from raydr.store.identity import Identity
 
     with begin(Folder(url), Identity.model_validate_json(identity)) as making:
         ready.set()
@@ -179,3 +184,34 @@ def test_a_failure_ends_the_run_after_its_neighbours() -> None:
     with pytest.raises(ValueError, match="broken"):
         run_nodes([a, b, thing("c", a)], {"CPU": 2}, do)
     assert finished == ["b"]
+
+
+class Noting(NullTracker):
+    """Keeps what is logged, by the run that it is logged to."""
+
+    def __init__(self, name: str = "parent", logged: dict[str, dict[str, float]] | None = None) -> None:
+        super().__init__()
+        self.name = name
+        self.logged: dict[str, dict[str, float]] = {} if logged is None else logged
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        self.logged.setdefault(self.name, {}).update(metrics)
+
+    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
+        return nullcontext(Noting(name, self.logged))
+
+
+@pytest.mark.usefixtures("here")
+def test_measures_of_an_evaluation_reach_its_own_run_and_that_of_the_command(tmp_path: Path) -> None:
+    def make(work: Work) -> dict[str, Any]:
+        return {"split": "test", "means": {"bm25": {"RR@10": 0.5}, "trained": {"RR@10": 0.75}}, "num_queries": 3}
+
+    node = replace(thing("evaluate-test"), kind="evaluation", make=make)
+    of_round = replace(thing("round-2/evaluate-dev"), kind="evaluation", make=make)
+    tracker = Noting()
+    Runner(Inventory(Places(Folder(str(tmp_path)))), tracker, {}, {"CPU": 2.0}, {}).make([node, of_round])
+    means = {"test/bm25/RR@10": 0.5, "test/trained/RR@10": 0.75}
+    counts = {"evaluation/num_queries": 3.0}
+    assert tracker.logged == {
+        "evaluate-test": means | counts, "round-2/evaluate-dev": means | counts, "parent": means,
+    }  # fmt: skip

@@ -36,7 +36,9 @@ def test_settings_reach_the_index_inside() -> None:
     assert uses(make_index("IVF8,SQ8,RFlat", 8)) == {"nprobe", "refine_factor"}
 
 
-@pytest.mark.parametrize(("found", "words"), [([], r"raydr\[cpu\]"), (["faiss-cpu", "faiss-gpu"], "uninstall")])
+@pytest.mark.parametrize(
+    ("found", "words"), [([], r"pip install faiss-cpu"), (["faiss-cpu", "faiss-gpu"], "uninstall")]
+)
 def test_none_or_two_faiss_say_what_to_do(monkeypatch: pytest.MonkeyPatch, found: list[str], words: str) -> None:
     monkeypatch.setattr(backend, "installed", lambda: found)
     with pytest.raises(backend.FaissError, match=words):

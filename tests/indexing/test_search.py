@@ -60,6 +60,7 @@ class MadeShards:
     """Two shards of 150 passages with many equal scores."""
 
     score = Dual()
+    several = False
 
     def __init__(self, factory: str) -> None:
         self.factory = factory

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
 STAGES = ("prepare", "train", "encode", "index", "evaluate", "refresh", "tune")
 RECIPES = sorted(path for path in (JOBS / "recipes").glob("*.yaml") if path.name != "published.yaml")
-REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve")
+REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve", "-ar2")
 
 
 @pytest.fixture
@@ -143,8 +143,8 @@ def test_a_job_makes_what_it_lacks_and_is_done_when_it_is_there(
 def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:
     """A job that fails ends its process with 1, and the message is the last line."""
     command = [sys.executable, "jobs/encode.py", "--config", "jobs/run.yaml"]
-    overrides = ["workdir=s3://bucket/none", "tracking.enabled=false"]
+    overrides = ["workdir=gs://bucket/none", "tracking.enabled=false"]
     arguments = [part for one in overrides for part in ("--set", one)]
     ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.strip().splitlines()[-1].startswith("error: s3://bucket/none")
+    assert ended.stderr.strip().splitlines()[-1].startswith("error: gs://bucket/none")

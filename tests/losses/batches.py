@@ -17,6 +17,8 @@ def random_candidates(
     hard_QC = torch.rand(shape, generator=generator) < 0.4
     for mask_QC in (excluded_QC, hard_QC):
         mask_QC[torch.arange(num_queries), positive_Q] = False
+    unknown_QC = torch.rand(shape, generator=generator) < 0.3
+    unknown_QC[torch.arange(num_queries), positive_Q] = False
     return Candidates(
         scores_QC=(3 * torch.randn(shape, generator=generator)).requires_grad_(),
         positive_Q=positive_Q,
@@ -25,6 +27,7 @@ def random_candidates(
         log_draw_prob_QC=torch.where(hard_QC, -torch.rand(shape, generator=generator) * 4, float("nan")),
         teacher_scores_QC=3 * torch.randn(shape, generator=generator),
         clean_Q=torch.rand(num_queries, generator=generator) < 0.5,
+        ranker_scores_QC=(3 * torch.randn(shape, generator=generator)).masked_fill(unknown_QC, float("nan")),
     )
 
 
@@ -39,3 +42,23 @@ def gradient(candidates: Candidates, per_query_Q: torch.Tensor) -> torch.Tensor:
     """The gradient of the batch's mean loss at the scores."""
     (gradient_QC,) = torch.autograd.grad(per_query_Q.mean(), candidates.scores_QC)
     return gradient_QC
+
+
+def scored(candidates: Candidates, query: int) -> list[int]:
+    """The columns of a query's candidates that a ranker has scored and that count."""
+    unknown_C = candidates.ranker_scores_QC[query].isnan() | candidates.excluded_QC[query]
+    return torch.nonzero(~unknown_C).squeeze(1).tolist()
+
+
+def numeric_gradient(candidates: Candidates, loss, epoch: int = 0, step: float = 1e-4) -> torch.Tensor:
+    """The gradient of the batch's mean loss at the scores by differences, in float64."""
+    scores_QC = candidates.scores_QC.detach().double()
+    found_QC = torch.zeros_like(scores_QC)
+    for place in range(scores_QC.numel()):
+        values = []
+        for sign in (1, -1):
+            moved_QC = scores_QC.clone()
+            moved_QC.view(-1)[place] += sign * step
+            values.append(sum(loss(replace(candidates, scores_QC=moved_QC))) / len(scores_QC))
+        found_QC.view(-1)[place] = (values[0] - values[1]) / (2 * step)
+    return found_QC

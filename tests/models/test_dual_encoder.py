@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, read_config, tower_folder
 from raydr.models.inference import InferenceEncoder, encode_tokens
+from raydr.models.scores.poly import Poly
 
 TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]
 TITLES = ["river", "", "castle", "letters"]
@@ -30,6 +33,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "query": SideConfig(prefix="query: ", max_length=24),
         "passage": SideConfig(prefix="p: ", max_length=24),
     },
+}
+
+#: Those whose vectors are no sentence's.
+SEVERAL: dict[str, dict[str, Any]] = {
+    "multi, codes": {"score": {"name": "multi", "vectors": "codes"}},
+    "poly": {"score": "poly", "projection": 8},
+    "poly, two towers": {"score": "poly", "towers": "two"},
+    "genpoly": {"score": {"name": "genpoly", "num_passage_vectors": 4}},
+}
+TOKENS: dict[str, dict[str, Any]] = {
+    "sum of max": {"score": "sum_of_max"},
+    "sum of max, dot": {"score": "sum_of_max", "similarity": "dot"},
+    "sum of max, prefixes": {"score": "sum_of_max", **VARIANTS["prefixes"]},
+    "sum of max, not projected": {"score": "sum_of_max", "projection": None},
+    "sum of max, two towers": {"score": "sum_of_max", "towers": "two", "projection": 16},
 }
 
 
@@ -53,16 +71,84 @@ def test_sentence_transformers_gives_the_same_vectors(variant, tmp_path, tiny_ch
     model, folder = saved(tmp_path, tiny_checkpoint, **VARIANTS[variant])
     for side in ("query", "passage"):
         encoder = InferenceEncoder(folder, side, "float32", "cpu", token_budget=64)
-        mine = encode_tokens(encoder.tower, load_tokenizer(folder, side)(None, TEXTS), 64, encoder.pad_id)
+        mine = encode_tokens(encoder.tower, load_tokenizer(folder, side)(None, TEXTS), 64, encoder.pad_id, side)
         other = SentenceTransformer(str(tower_folder(folder, side)), device="cpu")
         theirs = other.encode(TEXTS, prompt_name=side)
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
+        of_side = other.encode_query if side == "query" else other.encode_document
+        np.testing.assert_allclose(mine, of_side(TEXTS), atol=1e-5)
     assert model.dim == mine.shape[1]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", TOKENS)
+def test_a_program_of_late_interaction_gives_the_same_vectors(variant, tmp_path, tiny_checkpoint):
+    """sentence-transformers reads the folders that PyLate writes, and its own."""
+    from sentence_transformers import MultiVectorEncoder
+
+    model, folder = saved(tmp_path, tiny_checkpoint, **TOKENS[variant])
+    encoded = {}
+    for side in ("query", "passage"):
+        encoder = InferenceEncoder(folder, side, "float32", "cpu", token_budget=64)
+        tokens = load_tokenizer(folder, side)(None, TEXTS)
+        encoded[side] = encode_tokens(encoder.tower, tokens, 64, encoder.pad_id, side)
+        other = MultiVectorEncoder(str(tower_folder(folder, side)), device="cpu")
+        theirs = (other.encode_query if side == "query" else other.encode_document)(TEXTS, convert_to_numpy=True)
+        for mine, length, them in zip(encoded[side], tokens.lengths, theirs, strict=True):
+            np.testing.assert_allclose(mine[:length], them, atol=1e-5)
+            assert not mine[length:].any()
+    mine = model.config.score.all_pairs(torch.from_numpy(encoded["query"]), torch.from_numpy(encoded["passage"]))
+    if model.config.towers == "shared":
+        theirs = other.similarity(other.encode_query(TEXTS), other.encode_document(TEXTS))
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_late_interaction_is_saved_as_pylate_does(tmp_path, tiny_checkpoint):
+    saved(tmp_path, tiny_checkpoint, score="sum_of_max", projection=16)
+    folder = tmp_path / "model"
+    modules = json.loads((folder / "modules.json").read_text())
+    assert [(one["path"], one["type"].rsplit(".", 1)[1]) for one in modules] == [
+        ("", "Transformer"),
+        ("1_Dense", "Dense"),
+    ]
+    assert modules[1]["type"] == "pylate.models.Dense.Dense"
+    assert json.loads((folder / "1_Dense" / "config.json").read_text())["out_features"] == 16
+    settings = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert (settings["query_length"], settings["document_length"]) == (24, 24)
+    assert settings["do_query_expansion"] is False
+
+
+def test_sentence_transformers_cuts_each_side_at_its_own_length(tmp_path, tiny_checkpoint):
+    from sentence_transformers import SentenceTransformer
+
+    lengths = {"query": SideConfig(max_length=8), "passage": SideConfig(prefix="the ", max_length=24)}
+    _, folder = saved(tmp_path, tiny_checkpoint, **lengths)
+    other = SentenceTransformer(folder, device="cpu")
+    for side, encode in (("query", other.encode_query), ("passage", other.encode_document)):
+        encoder = InferenceEncoder(folder, side, "float32", "cpu", token_budget=64)
+        mine = encode_tokens(encoder.tower, load_tokenizer(folder, side)(None, TEXTS), 64, encoder.pad_id, side)
+        np.testing.assert_allclose(mine, encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["shared, mean, cosine", "two towers", "one layer"])
+def test_transformers_finds_all_weights_of_the_architecture(variant, tmp_path, tiny_checkpoint):
+    from transformers import AutoModel
+
+    _, folder = saved(tmp_path, tiny_checkpoint, **VARIANTS[variant])
+    # Also of a model that started from a saved one.
+    again, second = read_config(folder).model_copy(update={"checkpoint": folder}), tmp_path / "again"
+    DualEncoder.from_config(again).save(second, build_tokenizers(again))
+    for place in (folder, str(second)):
+        for side in ("query", "passage"):
+            model, report = AutoModel.from_pretrained(tower_folder(place, side), output_loading_info=True)
+            assert {key: found for key, found in report.items() if found} == {}
+            original = AutoModel.from_pretrained(tiny_checkpoint)
+            assert torch.equal(model.pooler.dense.weight, original.pooler.dense.weight)
+
+
+@pytest.mark.parametrize("variant", VARIANTS | SEVERAL | TOKENS)
 def test_a_saved_model_loads_unchanged(variant, tmp_path, tiny_checkpoint):
-    model, folder = saved(tmp_path, tiny_checkpoint, **VARIANTS[variant])
+    model, folder = saved(tmp_path, tiny_checkpoint, **(VARIANTS | SEVERAL | TOKENS)[variant])
     again = DualEncoder.load(folder)
     assert again.config == model.config
     for name, tensor in model.state_dict().items():
@@ -77,6 +163,8 @@ def test_training_can_start_from_a_saved_model(tmp_path, tiny_checkpoint):
         assert torch.equal(again.state_dict()[name], tensor), name
     with pytest.raises(ModelError, match="saved with projection=8, the config asks for None"):
         DualEncoder.from_config(model.config.model_copy(update={"checkpoint": folder, "projection": None}))
+    with pytest.raises(ModelError, match="saved with codes={}, the config asks for {'query': 16}"):
+        DualEncoder.from_config(model.config.model_copy(update={"checkpoint": folder, "score": Poly()}))
 
 
 def test_a_start_from_a_saved_model_obeys_the_asked_similarity_and_dropout(tmp_path, tiny_checkpoint):
@@ -92,9 +180,13 @@ def test_a_start_from_a_saved_model_obeys_the_asked_similarity_and_dropout(tmp_p
 def test_vectors_do_not_depend_on_the_batch(token_budget, tmp_path, tiny_checkpoint):
     model, folder = saved(tmp_path, tiny_checkpoint)
     tokenizer = load_tokenizer(folder, "passage")
-    together = encode_tokens(model.tower("passage"), tokenizer(TITLES, TEXTS), token_budget, tokenizer.pad_id)
+    together = encode_tokens(
+        model.tower("passage"), tokenizer(TITLES, TEXTS), token_budget, tokenizer.pad_id, "passage"
+    )
     for at in range(len(TEXTS)):
-        alone = encode_tokens(model.tower("passage"), tokenizer([TITLES[at]], [TEXTS[at]]), 512, tokenizer.pad_id)
+        alone = encode_tokens(
+            model.tower("passage"), tokenizer([TITLES[at]], [TEXTS[at]]), 512, tokenizer.pad_id, "passage"
+        )
         np.testing.assert_allclose(together[at], alone[0], atol=1e-5)
 
 
@@ -167,6 +259,24 @@ def test_wrong_checkpoints_are_named(tmp_path, tiny_checkpoint):
         DualEncoder.load(tiny_checkpoint)
 
 
+@pytest.mark.parametrize("size", [0, 4, 2000])
+def test_weights_that_were_cut_off_are_named(size: int, tmp_path, tiny_checkpoint):
+    _, folder = saved(tmp_path, tiny_checkpoint)
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:size])
+    with pytest.raises(ModelError, match=r"cannot read .*/model/model\.safetensors .*--again"):
+        DualEncoder.load(folder)
+    other = Path(shutil.copytree(tiny_checkpoint, tmp_path / "other"))
+    (other / "model.safetensors").write_bytes(weights.read_bytes())
+    side = SideConfig(max_length=24)
+    config = ModelConfig(checkpoint=str(other), query=side, passage=side)
+    with pytest.raises(ModelError, match=r"cannot load model\.checkpoint '.*/other'"):
+        DualEncoder.from_config(config)
+    (other / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match=r"cannot load the tokenizer of .*/other"):
+        build_tokenizers(config)
+
+
 def test_a_passage_checkpoint_that_would_not_be_used_is_refused(tmp_path, tiny_checkpoint):
     with pytest.raises(ValidationError, match="passage_checkpoint needs towers: two"):
         ModelConfig(checkpoint=tiny_checkpoint, passage_checkpoint=tiny_checkpoint)
@@ -188,7 +298,7 @@ def test_dropout_is_set_everywhere(tiny_checkpoint):
     batch = {"input_ids": torch.ones((2, 8), dtype=torch.long), "attention_mask": torch.ones((2, 8), dtype=torch.long)}
     batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
     tower = model.tower("query")
-    assert not torch.equal(tower(**batch), tower(**batch))
+    assert not torch.equal(tower(**batch, side="query"), tower(**batch, side="query"))
 
 
 @pytest.mark.invariant

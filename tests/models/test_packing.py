@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from raydr.data.vector_sets import VectorSets
 from raydr.errors import ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
@@ -23,6 +24,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cls, dot": {"pooling": "cls", "similarity": "dot", "scale": 1},
     "projection": {"projection": 8, "similarity": "dot"},
     "title as first segment": {"title": "pair"},
+}
+SEVERAL: dict[str, dict[str, Any]] = {
+    "multi": {"score": {"name": "multi", "num_vectors": 5}},
+    "multi, codes": {"score": {"name": "multi", "vectors": "codes"}},
+    "sum of max": {"score": "sum_of_max"},
 }
 
 
@@ -65,6 +71,23 @@ def test_the_same_vectors_as_with_padding(variant, budget, tmp_path, tiny_checkp
     # The last digit of half precision.
     np.testing.assert_allclose(packed, padded, atol=2e-3)
     assert np.abs(padded).sum(axis=1).min() > 0.1
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", SEVERAL)
+def test_the_same_several_vectors_as_with_padding(variant, tmp_path, tiny_checkpoint):
+    folder = saved(tmp_path / "model", tiny_checkpoint, **SEVERAL[variant])
+    tokens = load_tokenizer(folder, "passage")(TITLES, TEXTS)
+    padded, packed = (
+        InferenceEncoder(folder, "passage", "float32", "cpu", 64, 1, batching).encode(tokens)
+        for batching in ("padded", "packed")
+    )
+    assert isinstance(padded, VectorSets)
+    assert isinstance(packed, VectorSets)
+    assert packed.lengths.tolist() == padded.lengths.tolist()
+    most = {"multi": 5, "multi, codes": 8, "sum of max": int(tokens.lengths.max())}[variant]
+    assert padded.lengths.max() == most
+    np.testing.assert_allclose(packed.vectors_TD, padded.vectors_TD, atol=2e-3)
 
 
 @pytest.mark.invariant

@@ -25,7 +25,7 @@ def vectors(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_all_pairs_are_the_pairs_one_by_one(
     score: ScoreFunction, block_floats: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "_BLOCK_FLOATS", block_floats)
+    monkeypatch.setattr(base, "BLOCK_FLOATS", block_floats)
     query_QD, passage_PD = vectors(5), vectors(7, seed=1)
     scores_QP = score.all_pairs(query_QD, passage_PD)
     assert scores_QP.shape == (5, 7)
@@ -66,5 +66,8 @@ def test_a_score_function_is_found_by_its_name() -> None:
     config = ModelConfig.model_validate({"score": {"name": "halves"}})
     assert config.score == Halves()
     assert ModelConfig.model_validate_json(config.model_dump_json()) == config
-    with pytest.raises(ValidationError, match="unknown score function 'cosine'; allowed: dual, halves"):
+    with pytest.raises(
+        ValidationError,
+        match="unknown score function 'cosine'; allowed: dual, genpoly, halves, multi, poly, sum_of_max",
+    ):
         ModelConfig.model_validate({"score": "cosine"})

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from raydr.models.backbone import shape_backbone
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.tokens import Tokens
-from raydr.models.tower import Tower, shape_backbone
+from raydr.models.tower import Tower
 
 SIZE: dict[str, Any] = {
     "vocab_size": 40,
@@ -53,7 +54,7 @@ def vectors_and_gradients(tower: Tower, overhead: int) -> list[Tensor]:
     batch = pad_in_groups(make_tokens([3, 9, 4, 9, 12]), tower.backbone.config.pad_token_id or 0, overhead)
     assert len(batch.groups) == (4 if overhead == 0 else 1)
     tower.zero_grad()
-    vectors_ND = tower.encode_groups(batch)
+    vectors_ND = tower.encode_groups(batch, "passage")
     vectors_ND[:, :4].square().sum().backward()
     return [vectors_ND.detach(), *(one.grad.clone() for one in tower.parameters() if one.grad is not None)]
 
@@ -89,5 +90,5 @@ def test_the_words_of_all_groups_are_looked_up_at_once() -> None:
     vectors_and_gradients(tower, 0)
     assert len(lookups) == 1
     with torch.no_grad():
-        tower.encode_groups(pad_in_groups(make_tokens([3, 9]), 0, 0))
+        tower.encode_groups(pad_in_groups(make_tokens([3, 9]), 0, 0), "passage")
     assert len(lookups) == 3

@@ -23,7 +23,7 @@ def build(texts: list[str], config: BM25Config, folder: Path, part_size: int = 7
     analyzer = Analyzer(config)
     parts = (analyzer.tokenize(texts[start : start + part_size]) for start in range(0, len(texts), part_size))
     build_index(parts, config, folder)
-    return BM25Index.load(folder, config)
+    return BM25Index({name: str(folder / name) for name in INDEX_FILES}, config)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.calibrated import CalibratedDetector
@@ -33,13 +35,28 @@ def test_the_boundary_lies_on_the_axis_of_the_fit_between_the_means(pairs: Detec
     assert pairs.fit is not None
     assert pairs.axis == "margin"
     assert pairs.fit.means[0] < pairs.boundary < pairs.fit.means[1]
-    assert [name for name, _ in pairs.components] == ["clean", "mismatched"]
     assert parse_fit(asdict(pairs.fit) | {"means": list(pairs.fit.means)}) == pairs.fit
 
 
-def test_a_detection_without_a_mixture_has_no_components_and_no_boundary() -> None:
+def drawn(pairs: DetectedPairs) -> Axes:
+    axes = Figure().add_subplot()
+    pairs.draw(axes)
+    return axes
+
+
+def test_bars_and_densities_share_one_area_and_the_threshold_is_named(pairs: DetectedPairs) -> None:
+    axes = drawn(pairs)
+    clean, mismatched, threshold = axes.lines
+    assert [clean.get_label(), mismatched.get_label()] == ["clean", "mismatched"]
+    assert threshold.get_label() == f"threshold {pairs.boundary:.3g}"
+    total = sum(np.trapezoid(line.get_ydata(), line.get_xdata()) for line in (clean, mismatched))
+    assert total == pytest.approx(1.0, abs=0.02)
+    assert sum(bar.get_width() * bar.get_height() for bar in axes.patches) == pytest.approx(1.0)
+
+
+def test_a_detection_without_a_mixture_is_drawn_without_densities_and_threshold() -> None:
     kept = DetectedPairs(np.arange(5.0), np.ones(5, dtype=bool), None)
-    assert (kept.components, kept.boundary, kept.axis) == ([], None, "perplexity")
+    assert (kept.boundary, kept.axis, len(drawn(kept).lines)) == (None, "perplexity", 0)
 
 
 def test_pictures_are_drawn(pairs: DetectedPairs) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
 from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, measure_rows
 from raydr.pages.html import Page
-from raydr.pages.plots import Gaussian, curves, distributions, metric_bars, mixture_histogram
+from raydr.pages.plots import curves, distributions, metric_bars
 
 RESULT = EvaluationResult(
     split="dev",
@@ -37,8 +36,6 @@ def test_pictures_have_a_size_that_fits_a_page() -> None:
     pictures = [
         bar_plot(RESULT),
         curves({"loss": [(0, 2.0), (1, 1.0)], "dev": [(0, 0.1), (1, 0.3)]}, "t", "epoch", "y", mark_best=True),
-        mixture_histogram(rng.normal(size=200), [("clean", Gaussian(1.0, 0.0, 1.0))], 0.5, "t", "perplexity"),
-        mixture_histogram(rng.normal(size=200), [], None, "t", "perplexity", truth=[True, False] * 100),
         distributions({"positives": rng.normal(size=50), "false negatives": []}, "t", "score"),
         distributions({"none": []}, "t", "score"),
     ]
@@ -57,9 +54,9 @@ def test_equal_data_give_equal_bytes_and_other_data_others() -> None:
 
 
 def test_many_bars_stay_readable_in_width() -> None:
-    from raydr.pages.plots import Bar
-
-    bars = [Bar(f"measure {at} (qrels)", f"s{one}", 0.5, 0.4, 0.6) for at in range(12) for one in range(6)]
+    bars = [
+        MeasureSummary(f"s{one}", f"measure {at} (qrels)", 0.5, 0.4, 0.6, 7) for at in range(12) for one in range(6)
+    ]
     assert size_of(metric_bars(bars, "t", 0.95))[0] <= 1800
 
 
@@ -83,9 +80,3 @@ def test_rows_of_the_tables() -> None:
     assert columns == ["measure", "queries", "bm25", "<trained>"]
     assert rows[0] == ["recall@20 (qrels)", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650]"]
     assert comparison_rows(RESULT)[1][0][2:5] == ["+0.200 [+0.100, +0.300]", "<0.001", "<0.001"]
-
-
-def test_mixture_components_are_densities() -> None:
-    x = np.linspace(-10, 10, 20001)
-    total = np.trapezoid(Gaussian(0.3, 1.0, 0.7).density(x), x)
-    assert total == pytest.approx(0.3, abs=1e-6)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
@@ -38,3 +41,28 @@ def test_connecting_to_nothing_ends_soon(monkeypatch: pytest.MonkeyPatch) -> Non
         connected(RayConfig(address="127.0.0.1:9")),
     ):
         pytest.fail("connected")
+
+
+#: Starts Ray as a step does, and uses it when that is over.
+STARTED_BY_A_STEP = """
+import sys, threading
+from raydr.runtime.cluster import RayConfig, ray_session, start_ray
+
+with ray_session(RayConfig(num_cpus=1, object_store_gib=0.1, temp_dir=sys.argv[1])):
+    step = threading.Thread(target=start_ray)
+    step.start()
+    step.join()
+    import ray
+
+    for _ in range(2):
+        print(ray.get(ray.remote(lambda: "alive").remote(), timeout=60))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_a_ray_that_a_step_has_started_outlives_it() -> None:
+    with tempfile.TemporaryDirectory(prefix="rc-", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-c", STARTED_BY_A_STEP, folder]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert found.stdout.split() == ["alive", "alive"], found.stderr

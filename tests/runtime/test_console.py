@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raydr.pages.query_story import ExplainedPassage, GivenVerdict, Provenance, QueryStory, print_story
+from raydr.pages.query_story import ExplainedPassage, QueryStory, print_story
 from raydr.runtime.console import output
 
 WORDS = " ".join(f"word{at}" for at in range(40))
@@ -12,8 +12,11 @@ HOSTILE = f"before\x1b[2J\x07after {WORDS}"
 
 
 def story() -> QueryStory:
-    place = Provenance("negatives/bm25-train", "bm25", 0, 3, 19.5, 14.5, "drop", 0.0, None)
-    verdict = GivenVerdict("margin", "similarity above the limit", 0.2, "drop", 0.0, True, "verdicts/margin-bm25-train")
+    actions = {"action": "drop", "weight": 0.0}
+    place = {"artifact": "negatives/bm25-train", "miner": "bm25", "round": 0, "rank": 3, "noise": None, **actions}
+    place |= {"score": 19.5, "positive_score": 14.5}
+    verdict = {"artifact": "verdicts/margin-bm25-train", "judge": "margin", "score": 0.2, "truth": True, **actions}
+    verdict |= {"score_name": "similarity above the limit"}
     passage = ExplainedPassage("p1", "A title", HOSTILE, (verdict,), (place,))
     return QueryStory("q1", "train", "the query", (), (), (passage,), ("verdicts/old",))
 

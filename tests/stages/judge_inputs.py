@@ -17,8 +17,9 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.scoring import Scoring, scoring_of
 from raydr.stages.train import save_untrained
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
+from raydr.store.identity import Identity
 
 NUM_QUERIES = 30
 DEPTH = 6

@@ -16,8 +16,9 @@ from raydr.data.schema import VERDICTS, write_parquet
 from raydr.errors import DataError
 from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Identity, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
+from raydr.store.identity import Identity
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 

@@ -14,6 +14,7 @@ from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import AuditResult
+from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.consistency import Consistency
@@ -27,13 +28,14 @@ from raydr.stages.audit_parts import AuditInputs, audit_pairs
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import Artifact, Building, Identity, begin
-from raydr.store.folder import Folder, write_part
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.folder import write_part
+from raydr.store.identity import Identity
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 #: The tiny encoder has not learned anything: a wide margin flags some, and not all.
 JUDGES: list[Judge] = [
-    NPC(num_random=20),
+    NPC(detector=AnchoredDetector(), margins="model", num_random=20),
     Consistency(num_random=40),
     Margin(mode="absolute", margin=0.02),
     Guide(),
@@ -79,7 +81,6 @@ def audited(
         audit,
         inputs.dataset,
         inputs.corpus,
-        inputs.model,
         verdicts,
         negatives,
         pool=pool,
@@ -217,10 +218,9 @@ def test_judges_that_cut_what_they_judge_differently_are_put_side_by_side(tmp_pa
                 table = to_table("verdicts", [row | {"judge": name} for row in piece])
                 part = f"verdicts/train/part-00000-{at:05d}.parquet"
                 making.record(part, write_part(making.folder, part, len(table), lambda p, t=table: write_parquet(t, p)))
-            folders[name] = making.finish().folder
-    place = Folder(str(tmp_path))
-    inputs = AuditInputs("train", place, place, None, folders)
-    found = audit_pairs(inputs, ["margin", "classifier"], "verdicts/train/part-00000-", 3)
+            folders[name] = making.finish()
+    inputs = AuditInputs("train", None, None, None, folders)
+    found = audit_pairs(inputs, ["margin", "classifier"], "verdicts/train/part-00000-")
     assert found.agreement.both_JJ.tolist() == [[6, 6], [6, 6]]
     assert found.agreement.both_flagged_JJ.tolist() == [[6, 6], [6, 6]]
 

@@ -12,7 +12,7 @@ from made_evaluation import read_beir
 from made_stage import make
 
 from raydr.errors import DataError
-from raydr.negatives.bm25 import BM25Index, join_passage
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index, join_passage
 from raydr.negatives.config import BM25Config
 from raydr.stages import bm25 as stage
 from raydr.stages.bm25 import build_bm25, search_bm25
@@ -46,7 +46,7 @@ def test_run_equals_a_search_without_stages(data: Data, pool: Pool, beir_folder:
     made = find(data, tmp_path / "run", pool, "dev", top_k=10)
     table = pa.concat_tables(Run(made).parts())
     passages, tables = read_beir(beir_folder)
-    index = BM25Index.load(Path(data[2].folder.root) / "index", BM25Config())
+    index = BM25Index({name: data[2].local(f"index/{name}") for name in INDEX_FILES}, BM25Config())
     queries = tables["queries"]["dev"]
     for query, hits in zip(queries, index.search([one["text"] for one in queries], 10), strict=True):
         mine = [row for row in table.to_pylist() if row["query_id"] == query["query_id"]]
@@ -95,7 +95,7 @@ def test_resumed_search_equals_an_uninterrupted_one(
     monkeypatch.setattr(stage, "QUERIES_PER_PART", 7)
     whole = Run(find(data, tmp_path / "whole"))
     assert len(whole.part_names) == 6
-    write, calls = stage.write_run_part, []
+    write, calls = stage.write_table, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -103,7 +103,7 @@ def test_resumed_search_equals_an_uninterrupted_one(
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(stage, "write_run_part", interrupted)
+    monkeypatch.setattr(stage, "write_table", interrupted)
     cut = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         find(data, cut)

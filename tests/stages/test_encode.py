@@ -14,7 +14,7 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic
-from raydr.stages.encode import encode_passages, encode_queries
+from raydr.stages.encode import encode_texts
 from raydr.stages.encoders import plan_encoders
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
@@ -46,7 +46,7 @@ def encode(
     pool: Pool, model: Artifact, corpus: Artifact, output: Path, encoder: str = "StubEncoder", **settings: Any
 ) -> Artifact:
     return make(
-        output, "embeddings", encode_passages, model, corpus, pool=pool, settings=EncodeConfig(**settings),
+        output, "embeddings", encode_texts, model, corpus, pool=pool, settings=EncodeConfig(**settings),
         arithmetic=ARITHMETIC, tokenizer=stub.TOKENIZER, encoder=f"tests.stages.stub:{encoder}",
     )  # fmt: skip
 
@@ -77,9 +77,9 @@ def test_each_part_has_the_ids_and_vectors_of_its_passages(
     artifact = encode(pool, model, corpus, tmp_path / "out", max_actors=2, cpus_per_actor=0.5)
     embeddings = Embeddings(artifact)
     assert embeddings.starts.tolist() == [0, 10, 20, 30, 40, 47]
-    assert (embeddings.dim, embeddings.side) == (stub.DIM, "passage")
+    assert (embeddings.dim, embeddings.artifact.info["side"]) == (stub.DIM, "passage")
     assert (embeddings.model_fingerprint, embeddings.source_fingerprint) == (model.fingerprint, corpus.fingerprint)
-    ids = [one for part in range(5) for one in embeddings.part(part)[0]]
+    ids = [one for part in range(5) for one in embeddings.ids(part).to_pylist()]
     assert ids == [f"p{at}" for at in range(47)]
     np.testing.assert_array_equal(embeddings.take(np.arange(47)), expected_vectors())
     assert artifact.manifest.parts == undisturbed.manifest.parts
@@ -104,9 +104,7 @@ def test_a_real_model_gives_the_same_bytes_in_both_pools(
     for pool in (ThisProcess(), RayPool()):
         settings = EncodeConfig(dtype="float32")
         how = {"settings": settings, "arithmetic": resolve_arithmetic(settings, pool)}
-        made.append(
-            make(tmp_path / type(pool).__name__, "embeddings", encode_passages, model, corpus, pool=pool, **how)
-        )
+        made.append(make(tmp_path / type(pool).__name__, "embeddings", encode_texts, model, corpus, pool=pool, **how))
     here, there = made
     assert here.manifest.parts == there.manifest.parts
     assert here.info == there.info
@@ -128,7 +126,7 @@ def test_queries_of_a_split(pool: Pool, model: Artifact, tmp_path: Path, capsys:
 
     def encode_split(split: str) -> Artifact:
         return make(
-            tmp_path / split, "embeddings", encode_queries, model, dataset, pool=pool, split=split,
+            tmp_path / split, "embeddings", encode_texts, model, dataset, pool=pool, split=split,
             settings=EncodeConfig(), arithmetic=ARITHMETIC, tokenizer=stub.TOKENIZER, encoder=stub.ENCODER,
         )  # fmt: skip
 
@@ -136,8 +134,8 @@ def test_queries_of_a_split(pool: Pool, model: Artifact, tmp_path: Path, capsys:
     shares = re.findall(r"(\d+) %", " ".join(capsys.readouterr().err.split()))
     # What the encoders did with their time: encoded, read and wrote, waited.
     assert 99 <= sum(map(int, shares)) <= 101
-    assert (embeddings.side, embeddings.artifact.info["split"]) == ("query", "test")
-    assert embeddings.part(2)[0] == [f"q{at}" for at in range(40, 47)]
+    assert (embeddings.artifact.info["side"], embeddings.artifact.info["split"]) == ("query", "test")
+    assert embeddings.ids(2).to_pylist() == [f"q{at}" for at in range(40, 47)]
     with pytest.raises(ConfigError, match=r"the dataset at .* has no queries/dev; it has queries/test"):
         encode_split("dev")
 

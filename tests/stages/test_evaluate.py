@@ -20,6 +20,7 @@ from raydr.stages.evaluate import evaluate, load_result, show
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact
+from raydr.verbs.evaluate import Evaluations
 
 Data = tuple[Artifact, Artifact]
 
@@ -86,6 +87,7 @@ def test_figures_and_files(data: Data, pool: Pool, tmp_path: Path, capsys: pytes
     assert means["a/1", "accuracy@1 (answer)"] == (1 / 4, 4)
     assert means["a/1", "accuracy@5 (answer)"] == (1.0, 4)
     assert means["b", "recall@1 (qrels)"] == (1.0, 8)
+    assert made.info["means"]["a/1"]["RR@10"] == means["a/1", "RR@10"][0]
     assert result.counts["a/1"] == {"judged": 8, "without_results": 1, "with_answers": 4, "in_run_but_not_in_split": 1}
     best = next(one for one in result.comparisons if one.measure == "recall@1 (qrels)")
     assert (best.baseline, best.system, best.wins, best.losses, best.ties) == ("a/1", "b", 6, 0, 2)
@@ -164,8 +166,6 @@ def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:
         evaluation_of(data, {"s": unknown}, tmp_path / "bad2", pool)
     with pytest.raises(ConfigError, match="at least one run"):
         evaluation_of(data, {}, tmp_path / "bad3", pool)
-    with pytest.raises(ConfigError, match="'Q@5' is not a measure"):
-        evaluation_of(data, {"s": unknown}, tmp_path / "bad4", pool, measures=["Q@5"])
 
 
 def test_questions_without_judgments_are_missed_too(
@@ -180,3 +180,16 @@ def test_questions_without_judgments_are_missed_too(
     assert (counts["judged"], counts["with_answers"], counts["without_results"]) == (0, 8, 2)
     show(made)
     assert "2 queries of the split have no result" in " ".join(capsys.readouterr().err.split())
+
+
+def test_evaluations_are_shown_as_their_table(data: Data, tmp_path: Path) -> None:
+    made = evaluation_of(data, {"b": run_with_positive_at(tmp_path / "b", [1, 2] * 4)}, tmp_path / "out")
+    assert repr(made).startswith("<evaluation ")
+    assert str(tmp_path / "out") in repr(made)
+    table = Evaluations([made]).to_pandas()
+    assert list(table.columns) == ["split", "system", "measure", "mean", "low", "high", "num_queries"]
+    assert table[table.measure == "RR@10"]["mean"].tolist() == [0.75]
+    head, _, row = repr(Evaluations([made])).splitlines()
+    assert head.split() == ["measure", *table.measure.str.split().explode()]
+    assert row.split()[:4] == ["dev", "b", "0.5000", "1.0000"]
+    assert repr(Evaluations([])) == "Evaluations([])"

@@ -22,7 +22,8 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.prepare import prepare_corpus, prepare_dataset
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.sources import find_sources
-from raydr.store.artifact import Artifact, Identity
+from raydr.store.artifact import Artifact
+from raydr.store.identity import Identity
 
 #: A corpus and a data set.
 Source = tuple[Artifact, Artifact]
@@ -159,6 +160,11 @@ def test_inputs_that_were_not_made_for_each_other(source: Source, tmp_path: Path
     mined = make(tmp_path / "negatives", "negatives", lambda making, pool: {}, identity=identity)
     with pytest.raises(DataError, match="were not made for the data set"):
         make(tmp_path / "out", "export", export, *source, mined, writer=build(Writer, "beir"))
+    # What judges have left of a data set goes with what was mined for the whole.
+    left = Identity(kind="dataset", inputs={"corpus": source[0].fingerprint, "dataset": "another"})
+    judged = make(tmp_path / "judged", "dataset", lambda making, pool: {}, identity=left)
+    made = make(tmp_path / "out", "export", export, source[0], judged, mined, writer=build(Writer, "beir"))
+    assert made.info["passages"] == 40
 
 
 def test_a_text_that_does_not_fit_is_named(pool: Pool, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from artefacts import make_corpus
+from artefacts import make_corpus, make_dataset
 
+from raydr.data.corpus import Corpus
 from raydr.data.inspection_report import InspectionReport
 from raydr.errors import DataError
 from raydr.evaluation.config import EvaluateConfig
@@ -52,3 +53,15 @@ def test_another_corpus_is_refused(tiny_data: tuple[str, str], tiny_checkpoint: 
     other = make_corpus(tmp_path / "other", [{"passage_id": "p", "title": "", "text": "one"}])
     with pytest.raises(DataError, match="was prepared with corpus"):
         look(other.artifact, tiny_data[1], tiny_checkpoint, 16)
+
+
+def test_leakage_is_the_first_finding(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> None:
+    corpus = Corpus.open(tiny_data[0])
+    queries = {
+        split: [{"query_id": f"{split}{at}", "text": f"{text} {at}"} for at, text in enumerate(texts)]
+        for split, texts in {"train": ["red river", "old king"], "test": ["Red river", "blue king"]}.items()
+    }
+    dataset = make_dataset(tmp_path / "data", corpus, {"queries": queries}).artifact
+    report = look(corpus.artifact, str(dataset.folder), tiny_checkpoint, 16)
+    assert report.num_leaked == 1
+    assert report.findings()[0].startswith("LEAKAGE: 1 queries of the training split")

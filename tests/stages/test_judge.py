@@ -18,6 +18,7 @@ from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.candidates import candidates_of
+from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
@@ -102,7 +103,7 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
     # All second positives, and the positive that q10 lost to a mismatched one.
     assert made.info["detection"]["num_noisy"] == NUM_QUERIES + 1
     # The same in small ranges.
-    monkeypatch.setattr("raydr.stages.judge._RANGE_CANDIDATES", 14)
+    monkeypatch.setattr("raydr.stages.judge.PAIRS_ENCODED", 14)
     other = run(inputs, rule, tmp_path / "many")
     assert other.fingerprint == made.fingerprint
     assert len(other.parts()) == 6 + 8
@@ -163,7 +164,7 @@ def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
 
 @pytest.mark.invariant
 def test_both_pools_give_the_same_bytes(inputs: JudgeInputs, ray_local: None, tmp_path: Path) -> None:
-    for rule in (Margin(mode="absolute", margin=0.0), NPC(num_random=20)):
+    for rule in (Margin(mode="absolute", margin=0.0), NPC(detector=AnchoredDetector(), margins="model", num_random=20)):
         here = run(inputs, rule, tmp_path / f"here-{rule.name}", pool=ThisProcess())
         there = run(inputs, rule, tmp_path / f"there-{rule.name}", pool=RayPool())
         assert here.manifest.parts == there.manifest.parts
@@ -182,7 +183,7 @@ def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path:
     assert all(by_query[f"q{at:02d}"]["truth"] is (at % 5 == 0) for at in range(NUM_QUERIES))
     assert by_query["q00"]["action"] == "drop"
 
-    npc = run(inputs, NPC(num_random=20), tmp_path / "npc")
+    npc = run(inputs, NPC(detector=AnchoredDetector(), margins="model", num_random=20), tmp_path / "npc")
     assert npc.parts("measures/train")
     assert len(verdicts_of(npc)) == NUM_QUERIES
     assert npc.info["detection"]["auroc"] > 0.8

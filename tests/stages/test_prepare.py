@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_stage import make
+from pydantic import ValidationError
 
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
@@ -22,7 +23,8 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.prepare import QUARANTINE, prepare_corpus, prepare_dataset
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.sources import find_sources, source_checksums
-from raydr.store.artifact import Artifact, Identity
+from raydr.store.artifact import Artifact
+from raydr.store.identity import Identity
 
 
 def config_of(reader: dict[str, Any], **data: Any) -> DataConfig:
@@ -209,3 +211,94 @@ def test_pairs_with_repeated_passages_become_one_corpus(tmp_path: Path) -> None:
 def test_a_subset_of_an_unknown_split_is_refused(beir_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="max_queries names 'tain'; the data has the splits dev, test, train"):
         run(beir(beir_folder, max_queries={"tain": 3}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "question,answer\nhow,so\n", r"a\.csv:2: no 'query' \(it has question, answer\)"),
+        ("a.jsonl", '["how", "so"]\n', r"a\.jsonl:1: expected a JSON object, found list"),
+        ("a.json", '[{"query": "how", "positive": null}]', r"a\.json:1: 'positive' is null"),
+    ],
+)
+def test_rows_that_say_it_otherwise_are_named_with_column_line_and_path(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    data = config_of({"name": "pairs", "path": str(tmp_path), "files": {"train": name}})
+    told = rf"(?s)not one usable passage: 1 bad row, the first:\n  {tmp_path}/{message}.*data\.reader: .*columns"
+    with pytest.raises(DataError, match=told):
+        run(data, tmp_path / "out")
+
+
+def test_judgments_that_cannot_be_read_leave_no_query_in_a_split(copied: Path, tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        (copied / "qrels" / f"{split}.tsv").write_text("q00,p000,1\n")
+    told = r"(?s)not one usable query that belongs to a split: 3 bad rows.*expected 3 columns \(query-id"
+    with pytest.raises(DataError, match=told):
+        run(beir(copied), tmp_path / "out")
+
+
+def test_sources_without_passages_are_refused(copied: Path, tmp_path: Path) -> None:
+    (copied / "corpus.jsonl").write_text("\n")
+    with pytest.raises(
+        DataError, match=r"^the sources hold not one usable passage\. Check data\.reader: files and splits"
+    ):
+        run(beir(copied), tmp_path / "out")
+
+
+@pytest.mark.parametrize("leaked_queries", ["keep", "leave_out"])
+def test_training_queries_that_are_held_out_too_are_told_loudly_and_left_out_if_asked(
+    leaked_queries: str, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.loads(line) for line in (copied / "queries.jsonl").read_text().splitlines()]
+    texts = {row["_id"]: row["text"] for row in rows}
+    # q00 and q01 are of train, q45 of dev, q55 of test.
+    for ours, theirs in {"q00": "q45", "q01": "q55"}.items():
+        rows[int(ours[1:])]["text"] = f"{texts[theirs].upper()}?"
+    (copied / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, made = run(beir(copied, leaked_queries=leaked_queries), tmp_path / "out")
+    said = capsys.readouterr().err
+    assert "LEAKAGE: 2 queries of train are queries of dev, test too, word for word or nearly" in said
+    assert f"{rows[0]['text']!r} is held out as {texts['q45']!r}" in said
+    assert made.info["splits"]["train"]["leaked"] == 2
+    left = Dataset(made).queries("train")["query_id"].to_pylist()
+    leaves_out = leaked_queries == "leave_out"
+    assert ("leave_out to train without them" in said) != leaves_out
+    assert {"q00", "q01"} - set(left) == ({"q00", "q01"} if leaves_out else set())
+    assert set(Dataset(made).qrels("train")["query_id"].to_pylist()) == set(left)
+    assert Dataset(made).queries("test").num_rows == 10
+    assert made.info["splits"]["test"]["leaked"] == 0
+
+
+def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"what is {at},it is the number {at}" for at in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["query,positive", *lines, lines[7]]))
+    reader = {"name": "pairs", "path": str(tmp_path), "files": {"train": "a.csv"}}
+    run(config_of(reader), tmp_path / "without")
+    told = (
+        "the data have the splits train, and none called dev or test (data.dev_split, data.test_splits): data.hold_out"
+    )
+    assert told in capsys.readouterr().err
+    _, made = run(config_of(reader, hold_out={"dev": 0.1, "test": 0.2}), tmp_path / "with")
+    assert "none called" not in capsys.readouterr().err
+    data = Dataset(made)
+    queries = {split: set(data.queries(split)["query_id"].to_pylist()) for split in data.splits}
+    assert {split: len(ids) for split, ids in queries.items()} == {"dev": 27, "test": 33, "train": 140}
+    for split, ids in queries.items():
+        # The judgments go with their queries.
+        assert set(data.qrels(split)["query_id"].to_pylist()) == ids
+    with pytest.raises(DataError, match=r"the data have a split 'train', which data\.hold_out is to make of 'other'"):
+        run(config_of(reader, train_split="other", hold_out={"train": 0.1}), tmp_path / "there")
+
+
+def test_shares_that_leave_nothing_are_refused() -> None:
+    reader = {"name": "beir", "path": "x"}
+    for wrong, message in (
+        ({"dev": 0.5, "test": 0.5}, "add up to 1, and leave nothing"),
+        ({"train": 0.1}, "taken from"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            config_of(reader, hold_out=wrong)

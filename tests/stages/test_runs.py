@@ -16,8 +16,9 @@ from raydr.errors import DataError, FingerprintError
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.stages import runs
 from raydr.stages.runs import Run, by_query, export_trec, import_trec_run, rank_rows, trec_checksum
-from raydr.store.artifact import Artifact, Identity
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 
 def imported_from(path: Path, output: Path) -> Artifact:

@@ -167,10 +167,10 @@ def test_only_what_a_kind_of_index_uses_is_among_its_settings() -> None:
     everything = {"batch_queries": 7, "nprobe": 8, "ef_search": 9, "refine_factor": 2}
     # The last one fits no width that is known before the vectors are.
     for factory in ("auto", None, "PCA50,PQ49"):
-        assert search_settings(settings, factory) == everything
-    assert search_settings(settings, "Flat") == {"batch_queries": 7}
-    assert search_settings(settings, "IVF4096,PQ48") == {"batch_queries": 7, "nprobe": 8}
-    assert search_settings(settings, "HNSW32,RFlat") == {"batch_queries": 7, "ef_search": 9, "refine_factor": 2}
+        assert search_settings(settings, factory, Dual()) == everything
+    assert search_settings(settings, "Flat", Dual()) == {"batch_queries": 7}
+    assert search_settings(settings, "IVF4096,PQ48", Dual()) == {"batch_queries": 7, "nprobe": 8}
+    assert search_settings(settings, "HNSW32,RFlat", Dual()) == {"batch_queries": 7, "ef_search": 9, "refine_factor": 2}
 
 
 def test_nprobe_matters_for_ivf(passages: Artifact, queries: Artifact, tmp_path: Path) -> None:
@@ -288,9 +288,11 @@ def test_interactive_search_finds_the_same(
     corpus = Corpus(make_corpus(tmp_path / "corpus", [f"text {at}" for at in range(700)], 100))
     index = IndexShards(flat)
     with pytest.raises(FingerprintError, match="corpus-0"):
-        Searcher(index, corpus, lambda texts: QUERIES[: len(texts)])
+        Searcher(index, corpus, lambda texts: QUERIES[: len(texts)], SearchConfig())
     made_of_it = index.artifact.manifest.model_copy(update={"info": {**flat.info, "corpus": corpus.fingerprint}})
-    searcher = Searcher(IndexShards(Artifact(flat.folder, made_of_it)), corpus, lambda texts: QUERIES[: len(texts)])
+    searcher = Searcher(
+        IndexShards(Artifact(flat.folder, made_of_it)), corpus, lambda texts: QUERIES[: len(texts)], SearchConfig()
+    )
     hits = searcher.search(["first", "second"], top_k=20)
     for number, found in enumerate(hits):
         expected = {row["passage_id"]: row["score"] for row in rows_of(flat_run) if row["query_id"] == f"q{number}"}

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from raydr.errors import ArtifactError, FingerprintError
-from raydr.store.artifact import MANIFEST, Artifact, Building, Identity, begin, finished_parts, record_part
+from raydr.store.artifact import MANIFEST, Artifact, Building, begin, finished_parts, record_part
 from raydr.store.folder import Folder, write_part
+from raydr.store.identity import Identity
 
 IDENTITY = Identity(kind="run", config={"top_k": 10, "model": {"scale": 20}}, inputs={"index": "abc"})
 
@@ -104,14 +105,6 @@ def test_an_unfinished_artefact_of_another_config_is_refused_once_it_has_parts(f
         make(folder)
 
 
-def test_foreign_files_are_not_overwritten(folder, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match=r"holds no raydr artefact \(thesis.txt"):
-        make(folder)
-    assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
-
-
 def test_checking_an_artefact_of_an_object_store_copies_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
     made = make(Folder(f"memory://verified-{tmp_path.name}"))
@@ -174,3 +167,52 @@ def test_unwritable_places_are_named(tmp_path):
 def test_what_is_missing_is_said_with_the_command_that_makes_it(kind: str, command: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=f"the {kind} at .*here does not exist: .*{command}"):
         Artifact.open(str(tmp_path / "here"), kind)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_files_of_others_is_left_alone(folder, overwrite):
+    root = Path(folder.root)
+    root.mkdir()
+    for name, text in (("thesis.tex", "years"), (MANIFEST, '{"name": "an extension of a browser"}')):
+        (root / name).write_text(text)
+        with pytest.raises(ArtifactError, match=rf"not written \({name}|is not a manifest that raydr .* can read"):
+            make(folder, overwrite=overwrite)
+        assert (root / name).read_text() == text
+        (root / name).unlink()
+    make(folder)
+    (root / "notes.txt").write_text("mine")
+    other = Identity(kind="run", config={"top_k": 20})
+    with pytest.raises(ArtifactError, match=r"\(notes\.txt, \.\.\.\): choose another output"):
+        make(folder, other, overwrite=True)
+    assert sorted(folder.files()) == ["a.txt", "b.txt", MANIFEST, "notes.txt"]
+
+
+def test_a_part_that_was_cut_off_on_an_object_store_is_made_again(tmp_path):
+    """Its bytes are not read again there, but its size is looked at."""
+    folder = Folder(f"memory://cut-{tmp_path.name}")
+    with begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+        write(making.folder, "b.txt", "b.txt")
+    with folder.publish("a.txt") as path:
+        Path(path).write_text("a.t")
+    with begin(folder, IDENTITY) as making:
+        assert isinstance(making, Building)
+        assert list(making.done) == ["b.txt"]
+
+
+def test_a_kill_before_the_manifest_costs_no_part(folder, monkeypatch):
+    """What a resume needs goes only when the manifest is there."""
+
+    def killed(self, name, value):
+        raise RuntimeError("power cut")
+
+    with begin(folder, IDENTITY) as making:
+        for name in ("a.txt", "b.txt"):
+            write(making.folder, name, name)
+        making.done.update(finished_parts(making.folder))
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="power cut"):
+            patched.setattr(Folder, "write_json", killed)
+            making.finish()
+    with begin(folder, IDENTITY) as making:
+        assert isinstance(making, Building)
+        assert sorted(making.done) == ["a.txt", "b.txt"]

@@ -15,7 +15,7 @@ from copied import copy_artifact
 
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, publish_files
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -136,3 +136,17 @@ def test_a_part_of_an_object_store_is_asked_for_once(tmp_path, monkeypatch):
 def test_listings_are_never_kept(folder):
     """Another process may have written since."""
     assert not folder.filesystem.dircache.use_listings_cache
+
+
+def test_the_last_of_several_files_comes_when_the_others_are_there(folder):
+    def save(place: Path) -> None:
+        for name in ("a.txt", "m.txt", "z.txt"):
+            (place / name).write_text(name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        published: list[str] = []
+        publish = Folder.publish
+        patched.setattr(Folder, "publish", lambda self, name: published.append(name) or publish(self, name))
+        publish_files(folder, save, last="m.txt")
+    assert published == ["a.txt", "z.txt", "m.txt"]
+    assert folder.files() == ["a.txt", "m.txt", "z.txt"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import traceback
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -20,14 +22,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.examples import load_examples
+from raydr.data.schema import SplitTables
 from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
-from raydr.noise.detectors.base import Detection, Detector, FloatArray, MixtureFit
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
+from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
+from raydr.training.ranker_config import RankerConfig
+from raydr.training.ranker_detection import RankerPairDetector
 from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Trainer
 
@@ -37,10 +45,9 @@ class AboveMedian(Detector):
 
     name: Literal["above_median"] = "above_median"
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
-        raise AssertionError("there is nothing to fit")
-
-    def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
+    def detect(
+        self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
+    ) -> Detection:
         # Both are read, so that what differs between workers would show.
         assert random_N is not None
         above_N = perplexities_N - random_N
@@ -91,7 +98,8 @@ def make_trainer(
     tables = {
         split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits
     }
-    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"])
+    taught = some_ranker_scores(tables["train"]) if config.loss.reads_ranker_scores else None
+    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught)
     student = DualEncoder.from_config(model, seed=0)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     setup = build_setup(
@@ -106,6 +114,33 @@ def make_trainer(
     return trainer
 
 
+def make_ranker_trainer(
+    data: tuple[str, str],
+    config: RankerConfig,
+    on_epoch: Callable[[Progress, Callable[[Path], None]], None] = lambda progress, save: None,
+) -> CrossEncoderTrainer:
+    """Of a cross-encoder without dropout: ranks would draw their own."""
+    dataset, corpus = Dataset.open(data[1]), Corpus.open(data[0])
+    examples = load_examples(dataset.queries("train"), dataset.qrels("train"), dataset.negatives("train"), corpus)
+    model, tokenizer = CrossEncoder.from_config(config.model, seed=1), PairTokenizer(config.model)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    found = config.pair_detection
+    detector = None if found is None else RankerPairDetector(examples, corpus, tokenizer, found, 0)
+    wrap = DistributedDataParallel if dist.is_initialized() else None
+    return CrossEncoderTrainer(
+        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, detector=detector
+    )
+
+
+def some_ranker_scores(tables: SplitTables) -> pa.Table:
+    """A score of every positive and candidate, by a fixed rule."""
+    pairs = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables[1:]])
+    scores = [zlib.crc32(str(row).encode()) % 1000 / 100 for row in pairs.to_pylist()]
+    return pairs.append_column("score", pa.array(scores, pa.float32()))
+
+
 def run_alone(
     data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
 ) -> tuple[Progress, dict[str, torch.Tensor]]:
@@ -117,10 +152,17 @@ def run_with_ranks(
     num_ranks: int, tmp_path: Path, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]
 ) -> tuple[Progress, dict[str, torch.Tensor]]:
     """The same training as ``num_ranks`` gloo processes; returns rank 0's result."""
+    return run_in_ranks(num_ranks, tmp_path, make_trainer, data, model, train)
+
+
+def run_in_ranks(
+    num_ranks: int, tmp_path: Path, make: Callable[..., Any], *arguments: Any
+) -> tuple[Progress, dict[str, torch.Tensor]]:
+    """The training of ``make(*arguments)`` as ``num_ranks`` gloo processes; returns rank 0's result."""
     tmp_path.mkdir(parents=True, exist_ok=True)
     ranks = _ranks(num_ranks)
     try:
-        ranks.run((str(tmp_path), data, model, train))
+        ranks.run((str(tmp_path), make, *arguments))
     except BaseException:
         # Those that are left may wait for the one that is gone.
         ranks.stop()
@@ -145,7 +187,7 @@ class _Ranks:
             process.start()
             theirs.close()
 
-    def run(self, job: tuple[str, tuple[str, str], ModelConfig, dict[str, Any]]) -> None:
+    def run(self, job: tuple[Any, ...]) -> None:
         for connection in self.connections:
             connection.send(job)
         waiting = list(self.connections)
@@ -168,11 +210,11 @@ def _serve(rank: int, num_ranks: int, connection: Connection) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     while True:
-        folder, data, model, train = connection.recv()
+        folder, make, *arguments = connection.recv()
         try:
             store = dist.FileStore(f"{folder}/store", num_ranks)
             dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)
-            _train(rank, folder, data, model, train)
+            _train(rank, folder, make, arguments)
             # DDP and its tensors are gone by now, so this ends the group's threads.
             gc.collect()
             dist.destroy_process_group()
@@ -182,8 +224,8 @@ def _serve(rank: int, num_ranks: int, connection: Connection) -> None:
         connection.send("")
 
 
-def _train(rank: int, folder: str, data: tuple[str, str], model: ModelConfig, train: dict[str, Any]) -> None:
-    trainer = make_trainer(data, model, train)
+def _train(rank: int, folder: str, make: Callable[..., Any], arguments: list[Any]) -> None:
+    trainer = make(*arguments)
     progress = trainer.run()
     if rank == 0:
         Path(folder, "progress.json").write_text(progress.model_dump_json())

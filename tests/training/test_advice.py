@@ -23,6 +23,7 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
         ({"train": {"sampler": {"name": "mixed"}}, "miner": "trained"}, "set its smoothing"),
         ({"train": {"sampler": "simans"}, "miner": "trained"}, "set its a to 0.5 · model.scale², 200"),
         ({"train": {"loss": "npc"}}, "without train.pair_detection none is flagged"),
+        ({"model": {"score": "sum_of_max"}}, "sums a cosine for each token, and model.scale is 20"),
         (
             {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},
             "begins after 1 epochs of plain NCE, and train.num_epochs is 1",
@@ -52,6 +53,8 @@ def test_unwise_settings_are_named(sections: dict[str, Any], said: str) -> None:
         {},
         {"train": {"loss": "npc", "pair_detection": {}}},
         {"train": {"coteaching": {}, "pair_detection": {}}},
+        {"model": {"score": "sum_of_max", "scale": 1}},
+        {"model": {"score": "multi"}},
         {"train": {"sampler": {"name": "softmax", "smoothing": 20}}, "miner": "trained"},
         {"train": {"sampler": "softmax"}, "miner": "trained", "model": {"similarity": "dot", "scale": 1}},
         {"train": {"sampler": "softmax"}, "miner": "bm25"},

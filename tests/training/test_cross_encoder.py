@@ -1,29 +1,47 @@
-"""The cross-encoder's training core: what is drawn, that it learns, that it resumes."""
+"""The cross-encoder's training core: what is drawn, that it learns, that it resumes, that ranks share a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
+from training.harness import make_ranker_trainer, run_in_ranks
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, load_examples
-from raydr.errors import ModelError
-from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
+from raydr.errors import ConfigError, ModelError
+from raydr.losses.nce import NCE
+from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress
-from raydr.training.cross_encoder import CrossEncoderTrainer, draw_pairs
+from raydr.training.cross_encoder import CrossEncoderTrainer
+from raydr.training.lists import draw_lists
+from raydr.training.ranker_config import RankerConfig
 
 
 def config_for(checkpoint: str, **changes: object) -> ClassifierConfig:
     model = {"checkpoint": checkpoint, "max_length": 64}
     settings = {"model": model, "batch_size": 8, "num_epochs": 4, "optimizer": {"learning_rate": 3e-3}}
     return ClassifierConfig.model_validate(settings | changes)
+
+
+def ranker_for(checkpoint: str, **changes: object) -> RankerConfig:
+    model = {"checkpoint": checkpoint, "max_length": 64}
+    settings = {
+        "model": model,
+        "batch_size": 8,
+        "num_epochs": 2,
+        "num_hard_negatives": 4,
+        "optimizer": {"learning_rate": 3e-3},
+    }
+    return RankerConfig.model_validate(settings | changes)
 
 
 def load(data: tuple[str, str]) -> tuple[Examples, Corpus]:
@@ -45,14 +63,14 @@ def make_trainer(
 def test_draws_of_a_query_do_not_depend_on_its_batch(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
     examples, corpus = load(tiny_data)
     config = config_for(tiny_checkpoint, num_hard_negatives=8, num_random_negatives=2)
-    whole = draw_pairs(examples, corpus, np.array([3, 7]), config, seed=0, epoch=1)
-    alone = [draw_pairs(examples, corpus, np.array([at]), config, seed=0, epoch=1) for at in (3, 7)]
+    whole = draw_lists(examples, corpus, np.array([3, 7]), config, seed=0, epoch=1)
+    alone = [draw_lists(examples, corpus, np.array([at]), config, seed=0, epoch=1) for at in (3, 7)]
     assert whole.passage_rows.tolist() == [row for one in alone for row in one.passage_rows.tolist()]
-    assert whole.labels.tolist() == ([1.0] + [0.0] * 10) * 2
-    other = draw_pairs(examples, corpus, np.array([3, 7]), config, seed=0, epoch=2)
+    assert whole.passage_rows.shape == (2, 11)
+    other = draw_lists(examples, corpus, np.array([3, 7]), config, seed=0, epoch=2)
     assert whole.passage_rows.tolist() != other.passage_rows.tolist()
     for line, at in enumerate((3, 7)):
-        positive, *negatives = whole.passage_rows[line * 11 : (line + 1) * 11].tolist()
+        positive, *negatives = whole.passage_rows[line].tolist()
         assert positive in examples.positives[at]
         # Six candidates are there, the rest is random; none is a known positive.
         assert set(examples.negatives[at].tolist()) <= set(negatives)
@@ -66,7 +84,7 @@ def test_it_learns_to_tell_positives_and_is_saved_for_sentence_transformers(
     losses = [row.metrics["loss"] for row in trainer.run().history]
     assert losses[-1] < 0.8 * losses[0]
     trainer.model.save(tmp_path / "model", trainer.tokenizer)
-    scorer = CrossEncoderScorer(tmp_path / "model", "float32", "cpu", token_budget=512)
+    scorer = ProbabilityScorer(tmp_path / "model", "float32", "cpu", token_budget=512)
     examples, corpus = load(tiny_data)
     texts = corpus.texts(np.arange(20))
     query_P, passage_P = np.repeat(np.arange(4), 5), np.arange(20)
@@ -80,6 +98,102 @@ def test_it_learns_to_tell_positives_and_is_saved_for_sentence_transformers(
     pairs = [(examples.texts[query], passages[passage]) for query, passage in zip(query_P, passage_P, strict=True)]
     np.testing.assert_allclose(theirs.predict(pairs), probability_P, atol=1e-5)
     assert theirs.max_seq_length == 64
+
+
+def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(
+    tiny_data: tuple[str, str], tiny_checkpoint: str
+) -> None:
+    examples, corpus = load(tiny_data)
+    weighted = replace(examples, weights=replace(examples.weights, values=examples.weights.values.copy()))
+    weighted.weights[3][2] = 0.25
+    config = ranker_for(tiny_checkpoint, num_hard_negatives=8)
+    lists = draw_lists(weighted, corpus, np.array([3, 7]), config, seed=0, epoch=0)
+    [[line, column]] = np.argwhere(lists.weights != 1).tolist()
+    assert (line, lists.weights[line, column]) == (0, 0.25)
+    assert lists.passage_rows[line, column] == examples.negatives[3][2]
+    scores_QC = torch.randn(2, 9)
+    found = lists.candidates(scores_QC, np.array([True, False]))
+    assert found.log_weight_QC is not None
+    # The softmax over the list, in which that candidate counts a quarter.
+    exp_C = scores_QC[0].exp() * torch.from_numpy(lists.weights[0])
+    expected = -(exp_C[0] / exp_C.sum()).log()
+    torch.testing.assert_close(NCE().compute(found, 0).per_query_Q[0], expected)
+
+
+@pytest.mark.parametrize("loss", [{"name": "nce"}, {"name": "rcl", "beta": {"final": 0.1, "start_epoch": 1}}])
+def test_a_ranker_learns_over_the_list_and_opens_with_equal_scores(
+    tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path, loss: dict[str, object]
+) -> None:
+    trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, num_epochs=10, loss=loss))
+    losses = [row.metrics["nce" if loss["name"] == "rcl" else "loss"] for row in trainer.run().history]
+    assert losses[-1] < 0.8 * losses[0]
+    trainer.model.save(tmp_path, trainer.tokenizer, trainer.config.predicts)
+    examples, corpus = load(tiny_data)
+    texts, query_P, passage_P = corpus.texts(np.arange(20)), np.repeat(np.arange(4), 5), np.arange(20)
+    scores_P = CrossEncoderScorer(tmp_path, "float32", "cpu", token_budget=512).score(
+        examples.texts[:4], texts, query_P, passage_P
+    )
+
+    from sentence_transformers import CrossEncoder as TheirCrossEncoder
+
+    passages = [f"{title} {text}" for title, text in zip(texts.titles, texts.texts, strict=True)]
+    pairs = [(examples.texts[query], passages[passage]) for query, passage in zip(query_P, passage_P, strict=True)]
+    np.testing.assert_allclose(TheirCrossEncoder(str(tmp_path), device="cpu").predict(pairs), scores_P, atol=1e-4)
+    assert ((scores_P < 0) | (scores_P > 1)).any()
+
+
+NPC = {"loss": {"name": "npc", "use_consistency": False}, "pair_detection": {"detector": "above_median"}}
+
+
+def test_flagged_pairs_take_no_part(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, **NPC))
+    progress = trainer.run()
+    [found] = progress.detections
+    assert (found["epoch"], found["share_flagged"]) == (1, 0.5)
+    first, second = (row.metrics for row in progress.history)
+    assert first["loss"] == first["nce"]
+    assert second["loss"] < 0.9 * second["nce"]
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("changes", [NPC, {"accumulation_steps": 2, "num_random_negatives": 1}])
+def test_ranks_share_a_batch(
+    tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    config = ranker_for(tiny_checkpoint, **changes)
+    alone = make_ranker_trainer(tiny_data, config)
+    progress = alone.run()
+    shared, weights = run_in_ranks(2, tmp_path, make_ranker_trainer, tiny_data, config)
+    for one, other in zip(progress.history, shared.history, strict=True):
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
+    # A softmax does not see the bias: its gradient is rounding alone, which AdamW makes steps of.
+    learnt = {key: value for key, value in alone.model.state_dict().items() if key != "classifier.classifier.bias"}
+    for key, value in learnt.items():
+        torch.testing.assert_close(weights[key], value, atol=2e-4, rtol=1e-3)
+    # Nor does it matter in how many pieces a batch is read.
+    whole = make_ranker_trainer(tiny_data, config.model_copy(update={"accumulation_steps": 1}))
+    assert whole.run().history[0].metrics["loss"] == pytest.approx(progress.history[0].metrics["loss"], rel=1e-4)
+
+
+def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> None:
+    for changes, message in (
+        ({"loss": "npc"}, "has no EMA teacher, which the loss 'npc' needs"),
+        ({"loss": {"name": "npc", "use_consistency": False}}, "pair_detection do not fit"),
+        ({"loss": "nce", "pair_detection": {}}, "pair_detection do not fit"),
+        ({"loss": "corrected_nce"}, "drawn evenly"),
+        ({"loss": {"name": "rcl"}, "num_epochs": 1}, "it would never begin"),
+        ({"num_hard_negatives": 0}, "needs negatives"),
+        ({"accumulation_steps": 3}, "batch_size 8 is not divisible by accumulation_steps 3"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            ranker_for(tiny_checkpoint, **changes)
+    with pytest.raises(ValidationError, match="thresholds are probabilities of relevance"):
+        config_for(tiny_checkpoint, loss="nce")
+
+
+def test_too_few_queries_for_a_batch_name_the_setting(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r"ranker\.batch_size is 1000, but there are only"):
+        make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, batch_size=1000))
 
 
 @pytest.mark.invariant

@@ -90,3 +90,21 @@ def test_two_ranks_in_pieces_equal_one_whole(tiny_data, tiny_checkpoint, tmp_pat
     _, shared = run_with_ranks(2, tmp_path, tiny_data, config, TRAIN | SMALL)
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("score", ["multi", "poly", "genpoly", "sum_of_max"])
+def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
+    """A piece has texts of fewer tokens than the longest of the batch."""
+    config = model_config(tiny_checkpoint, score=score, scale=1, dropout=0.0)
+    gradients = []
+    for cache_tokens in (64, None):
+        trainer = make_trainer(ragged_data, config, TRAIN | {"cache_tokens": cache_tokens})
+        learner = trainer.learners[0]
+        [batch] = next(trainer.setup.batches.epoch(0))
+        assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1 or cache_tokens is None
+        learner.backward(trainer.config.loss.compute(learner.score(batch), 0).per_query_Q.mean(), quiet=False)
+        gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() == {name for name, _ in learner.model.named_parameters()}
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)

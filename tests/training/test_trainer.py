@@ -273,7 +273,7 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
 
     def vector(side: str, title: list[str] | None, text: list[str]) -> np.ndarray:
         tokenizer = batches.tokenizers[side]
-        return encode_tokens(model.tower(side), tokenizer(title, text), 1024, tokenizer.pad_id)[0]
+        return encode_tokens(model.tower(side), tokenizer(title, text), 1024, tokenizer.pad_id, side)[0]
 
     for at in (0, 7, 39):
         drawn = query_rng(detector.seed, 1, examples.query_ids[at], "perplexity").integers(len(examples), size=12)
@@ -364,3 +364,33 @@ def test_random_pairs_are_not_taken_from_hard_negatives():
     assert PairDetectionConfig.model_validate({"detector": "anchored"}).detector.reads_random_pairs
     with pytest.raises(ValidationError, match="detector anchored compares with random pairs: against must be random"):
         PairDetectionConfig.model_validate({"detector": "anchored", "against": "hard"})
+
+
+def test_accumulated_gradients_are_those_of_the_mean(tiny_data, tiny_checkpoint):
+    """The step is AdamW's, which hardly sees a factor; but clipping, the log and epsilon do."""
+    config, train = model_config(tiny_checkpoint), TRAIN | {"accumulation_steps": 2}
+    trainer, other = (make_trainer(tiny_data, config, train) for _ in range(2))
+    batches = next(iter(trainer.setup.batches.epoch(0)))
+    losses = [
+        other.config.loss.compute(other.candidates(other.learners[0], batch), 0).per_query_Q.mean() for batch in batches
+    ]
+    (sum(losses) / 2).backward()
+    expected = torch.nn.utils.get_total_norm([one.grad for one in other.model.parameters() if one.grad is not None])
+    assert trainer._step(batches)["grad_norm"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_a_training_that_was_resumed_after_its_best_epoch_keeps_it(tiny_data, tiny_checkpoint, tmp_path, monkeypatch):
+    def measured(*values: float) -> None:
+        measures = iter(values)
+        monkeypatch.setattr(DevRetrieval, "measure", lambda *_: next(measures))
+
+    train, config = TRAIN | {"num_epochs": 3}, model_config(tiny_checkpoint)
+    measured(0.3, 0.2, 0.1)
+    whole, weights = run_alone(tiny_data, config, train, Recorder(keep_at=10, folder=tmp_path / "state"))
+    assert whole.best_epoch == 0
+    resumed = make_trainer(tiny_data, config, train)
+    resumed.resume(tmp_path / "state")
+    assert resumed.progress.epoch == 2
+    measured(0.1)
+    resumed.run()
+    assert all(torch.equal(resumed.model.state_dict()[name], tensor) for name, tensor in weights.items())

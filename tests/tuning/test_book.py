@@ -14,6 +14,7 @@ from raydr.runtime.tracking import NullTracker
 from raydr.store.folder import Folder
 from raydr.tuning.book import Book
 from raydr.tuning.plan import plan_search
+from raydr.tuning.trial_work import INPUTS, RESOURCES
 from raydr.tuning.trials import Row, place_of
 from tuning.made_space import make_space
 
@@ -71,7 +72,11 @@ def test_a_search_does_not_wait_for_ever(tmp_path: Path, monkeypatch: Any, capsy
     monkeypatch.setattr("raydr.tuning.book.describe_booked", lambda: "of 2 CPU, 2 are booked")
     book, _ = open_book(tmp_path, max_wait_s=90.0)
     book.begin(0, {})
-    book.wait(0, 60.0)
+    book.wait(0, RESOURCES, 60.0)
     assert "trial 0 has waited 60 s for its CPUs and GPUs; of 2 CPU, 2 are booked" in capsys.readouterr().err
     with pytest.raises(TuningError, match=r"raise trials.max_wait_s; the same command goes on with the search"):
-        book.wait(0, 120.0)
+        book.wait(0, RESOURCES, 120.0)
+    # What is being made comes to an end by itself.
+    book.wait(0, INPUTS, 120.0)
+    told = capsys.readouterr().err
+    assert "trial 0 has waited 120 s for what it trains on, which is being made for it or another trial" in told

@@ -18,3 +18,13 @@ def test_trials_that_do_not_fit(beir_folder, tiny_checkpoint, tmp_path):
     with pytest.raises(ConfigError, match=r"a trial takes 4 CPU \(section train\), Ray has 2 CPU: 0 at a time fit"):
         raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine")
     assert not (tmp_path / "work" / "corpus").exists()
+
+
+def test_a_dry_run_says_what_would_be_searched_and_makes_nothing(beir_folder, tiny_checkpoint, tmp_path, capsys):
+    raw: dict[str, Any] = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 4})
+    assert raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine", dry_run=True) is None
+    said = capsys.readouterr().err
+    assert "model.scale" in said
+    assert "mine-bm25-train: new" in said
+    assert "tune-mine: new" in said
+    assert not (tmp_path / "work" / "store").exists()

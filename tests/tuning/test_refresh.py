@@ -97,7 +97,7 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         assert [one.by_seed for one in confirmed()] == [one.by_seed for one in found]
 
 
-def test_side_by_side_takes_locks_and_an_index_of_one_shard(config: RunConfig) -> None:
+def test_side_by_side_takes_an_index_of_one_shard(config: RunConfig) -> None:
     def plan(rows: int, **changes: Any) -> Any:
         index = config.index.model_copy(update={"shard_rows": rows})
         changed = config.model_copy(update={"index": index} | changes)
@@ -108,9 +108,6 @@ def test_side_by_side_takes_locks_and_an_index_of_one_shard(config: RunConfig) -
     check_sharing(plan(50), 120, ALONE)
     with pytest.raises(ConfigError, match=r"has 3 shards: two trials that search at a time could each hold"):
         check_sharing(plan(50), 120, BESIDE)
-    check_sharing(plan(1000, workdir="memory://elsewhere"), 120, ALONE)
-    with pytest.raises(ConfigError, match=r"share what they make, which takes locks, .* set trials.concurrency: 1"):
-        check_sharing(plan(1000, workdir="memory://elsewhere"), 120, BESIDE)
 
 
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:

@@ -13,11 +13,11 @@ import pytest
 from ray import cloudpickle, tune
 
 from raydr.store.folder import Folder
-from raydr.tuning import training
+from raydr.tuning import refresh, training, trial_work
 from raydr.tuning.resources import describe_booked
 from raydr.tuning.trial import REASON, TrialProcess
-from raydr.tuning.trial_work import News, outside
-from raydr.tuning.trials import WAITED
+from raydr.tuning.trial_work import INPUTS, RESOURCES, News, outside
+from raydr.tuning.trials import WAITED, Row
 from tuning.free_cpus import free_cpus, wait_for_cpus
 from tuning.made_space import make_config
 
@@ -64,7 +64,7 @@ class Endless:
                 assert not ray.wait([work], timeout=0.1)[0]
             while not self.waits and free_cpus():
                 assert not ray.wait([work], timeout=0.1)[0]
-            yield News([], waited_s=1.0)
+            yield News([], waits_for=RESOURCES, waited_s=1.0)
             raise AssertionError("a trial that was stopped goes on")
 
 
@@ -106,7 +106,7 @@ def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeyp
     from ray.util import placement_group, remove_placement_group
 
     wait_for_cpus(2)
-    monkeypatch.setattr(training, "_WORD_S", 0.0)
+    monkeypatch.setattr(trial_work, "_WORD_S", 0.0)
     # What it trains on is there.
     monkeypatch.setattr(training, "missing", lambda config, nodes: [])
     monkeypatch.setattr(training, "trained", lambda config: SimpleNamespace(inputs={}))
@@ -114,8 +114,48 @@ def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeyp
     ray.get(others.ready())
     try:
         waiting = training.follow_training(make_config(), Folder(str(tmp_path)), None)
-        assert 0 < next(waiting).waited_s < next(waiting).waited_s
+        news = [next(waiting), next(waiting)]
+        assert 0 < news[0].waited_s < news[1].waited_s
+        assert {one.waits_for for one in news} == {RESOURCES}
         assert describe_booked() == "of 2 CPU, 2 are booked: 2 by groups of workers, 0 by other tasks and actors"
         waiting.close()
     finally:
         remove_placement_group(others)
+
+
+class Slow:
+    """An actor that makes inputs until it is told that another trial needs them no longer."""
+
+    def __init__(self, done: str) -> None:
+        self.done = done
+
+    def make(self, config: Any) -> None:
+        import time
+
+        while not Path(self.done).exists():
+            time.sleep(0.05)
+
+
+def slow_round(done: str, capacity: Any, number: int) -> Any:
+    Slow(done).make(None)
+    return Row(epoch=number, score=0.5, metrics={}), True
+
+
+def test_a_trial_says_what_is_being_made_for_it(ray_local, tmp_path, monkeypatch):
+    import ray
+
+    wait_for_cpus(2)
+    monkeypatch.setattr(trial_work, "_WORD_S", 0.0)
+    monkeypatch.setattr(training, "missing", lambda config, nodes: [nodes])
+    monkeypatch.setattr(training, "trained", lambda config: SimpleNamespace(inputs={}))
+    monkeypatch.setattr(training, "train", lambda config, place: [])
+    monkeypatch.setattr(refresh, "run_round", slow_round)
+    done = tmp_path / "done"
+    maker = ray.remote(num_cpus=0)(Slow).remote(str(done))
+    following = training.follow_training(make_config(), Folder(str(tmp_path)), maker)
+    assert next(following).waits_for == INPUTS
+    rounds = refresh.follow_refresh(str(done), {})
+    assert next(rounds).waits_for == "round 1, which is being made"
+    done.touch()
+    assert next(one for one in rounds if one.finished).rows[0].score == 0.5
+    following.close()

@@ -87,3 +87,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, asked, said):
     result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
     assert result.exit_code == 130
     assert said in result.output
+
+
+def test_dir_shows_the_verbs():
+    assert {verb.replace("-", "_") for verb in VERBS} | {"RunConfig", "search_text"} <= set(dir(raydr))

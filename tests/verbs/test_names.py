@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.errors import ArtifactError, FingerprintError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.graph.places import Places
 from raydr.store.folder import ASIDE
 from raydr.verbs import app
@@ -28,6 +28,24 @@ def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
         return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
 
     return parse
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "", ".hidden", "a b", "-x", "/evil"])
+def test_what_a_user_names_stays_in_its_folder(configure: Any, tmp_path: Path, name: str) -> None:
+    config = configure()
+    with pytest.raises(ConfigError, match=r"is no name: expected letters, digits"):
+        raydr.train(config, name=name)
+    with pytest.raises((ConfigError, ArtifactError), match=r"is no name|there is no model called"):
+        raydr.encode(config, model=name)
+    with pytest.raises(ConfigError, match=r"is no name"):
+        raydr.tune(config, {"space": {"train.num_epochs": {"choice": [1, 2]}}}, name=name or "..")
+    assert not {path.name for path in tmp_path.rglob("*") if path.is_dir()} - {"w", "facts"}
+
+
+@pytest.mark.parametrize("name", ["bm25", "untrained", "source"])
+def test_a_model_is_not_called_as_what_is_no_training(configure: Any, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--name {name}: raydr calls something else so"):
+        raydr.train(configure(), name=name)
 
 
 def test_a_name_moves_only_when_asked_and_the_old_artefact_stays(configure: Any, capsys: Any) -> None:
@@ -92,10 +110,12 @@ VERBS: dict[str, dict[str, Any]] = {
     "encode": {},
     "index": {},
     "search": {},
+    "rerank": {"by": "untrained"},
     "import_run": {"file": "FILE", "system": "lucene"},
     "evaluate": {},
     "refresh": {},
     "audit": {},
+    "tune": {"space": {"space": {"model.scale": {"uniform": [5, 50]}}, "scheduler": {"name": "none"}}, "name": "mine"},
 }
 
 
@@ -151,3 +171,42 @@ def test_a_working_folder_of_before_is_refused_and_left_alone(configure: Any, tm
         with pytest.raises(ArtifactError, match=r"was made by an earlier raydr.* set another workdir"):
             verb(config)
     assert [path.name for path in Path(config.workdir).iterdir()] == ["corpus"]
+
+
+def test_judged_data_leave_too(configure: Any, tmp_path: Path) -> None:
+    config = configure()
+    [clean] = raydr.judge(config, ["truth"])
+
+    def num_judgments(name: str, **options: str) -> int:
+        raydr.export(config, str(tmp_path / name), **options)
+        return len((tmp_path / name / "qrels" / "train.tsv").read_text().splitlines()) - 1
+
+    # A quarter of 40 pairs was made noisy.
+    assert num_judgments("all") == 40
+    assert num_judgments("clean", dataset=str(clean.folder)) == 30
+    corpus = str(Places.of(config.workdir).open("corpus", "corpus").folder)
+    with pytest.raises(ArtifactError, match=r"expected a dataset at .*, found a corpus"):
+        raydr.export(config, str(tmp_path / "wrong"), dataset=corpus)
+
+
+def test_the_stored_config_is_that_of_the_run_from_any_folder(
+    configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    raydr.prepare(configure().model_copy(update={"workdir": "w"}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    stored = RunConfig.load(tmp_path / "w" / "config.yaml")
+    assert len(raydr.prepare(stored)) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_one_more_system_is_evaluated_after_others_and_after_single_verbs(configure: Any) -> None:
+    config = configure(evaluate={"answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100})
+    raydr.search(config, model="untrained")
+    first = raydr.evaluate(config, ["untrained"]).to_pandas()
+    raydr.train(config)
+    both = raydr.evaluate(config, ["untrained", "trained"]).to_pandas()
+    assert set(first.system) == {"untrained"}
+    assert set(both.system) == {"untrained", "trained"}
+    assert both[both.system == "untrained"].reset_index(drop=True).equals(first)

@@ -28,8 +28,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What would have been sent; the job ends with status 3."""
     calls: list[dict[str, Any]] = []
 
-    def submit(config: str, verb: str, arguments: list[str], **options: Any) -> SubmittedJob:
-        calls.append({"config": config, "verb": verb, "arguments": arguments, **options})
+    def submit(*given: Any, **options: Any) -> SubmittedJob:
+        names = ("config", "verb", "arguments", "overrides", "sent", "address", "submission_id", "resources")
+        calls.append(dict(zip(names, given, strict=True)) | options)
         return SubmittedJob("j1", "http://head:8265")
 
     monkeypatch.setattr(importlib.import_module("raydr.verbs.submit"), "submit", submit)
@@ -51,8 +52,8 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
     assert result.exit_code == 3, result.output
     [call] = sent
     assert call["arguments"] == ["--name", "npc", "--again"]
-    assert (call["verb"], call["overrides"], call["env"]) == ("train", ["seed=3"], {"A": "b=c"})
-    assert (call["require_env"], call["resources"]) == (["S"], {"num_cpus": 2.0, "memory": 0})
+    assert (call["verb"], call["overrides"], call["sent"].env) == ("train", ["seed=3"], {"A": "b=c"})
+    assert (call["sent"].require_env, call["resources"]) == (["S"], {"num_cpus": 2.0, "memory": 0})
 
 
 @pytest.mark.parametrize(

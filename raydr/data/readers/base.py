@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from raydr.component import Component
+from raydr.data.fields import RowError
 from raydr.data.inputs import checksum
 from raydr.data.quarantine import BadRows
 from raydr.data.schema import TableName
 
 DATASET_TABLES: tuple[TableName, ...] = ("queries", "qrels", "negatives")
 ALL_TABLES: tuple[TableName, ...] = ("passages", *DATASET_TABLES)
+#: The miner of negatives that a data set says are hard.
+HARD_MINER = "source:hard"
+RecordT = TypeVar("RecordT")
 #: What rows are read into: passages into the corpus, all other tables into the data set.
 Target = Literal["corpus", "dataset"]
 
@@ -57,12 +61,57 @@ class Row:
     values: dict[str, Any]
     line: int
 
+    @classmethod
+    def passage(cls, passage_id: str, title: str, text: str, line: int) -> Row:
+        return cls("passages", "", {"passage_id": passage_id, "title": title, "text": text}, line)
+
+    @classmethod
+    def query(cls, split: str, query_id: str, text: str, line: int, answers: list[str] | None = None) -> Row:
+        return cls("queries", split, {"query_id": query_id, "text": text, "answers": answers}, line)
+
+    @classmethod
+    def judgment(cls, split: str, query_id: str, passage_id: str, line: int, relevance: int = 1) -> Row:
+        return cls("qrels", split, {"query_id": query_id, "passage_id": passage_id, "relevance": relevance}, line)
+
+    @classmethod
+    def negative(cls, split: str, query_id: str, passage_id: str, line: int, rank: int, **further: Any) -> Row:
+        """A negative that came with the data, by default one that is said to be hard."""
+        values = {"query_id": query_id, "passage_id": passage_id, "miner": HARD_MINER, "rank": rank, **further}
+        return cls("negatives", split, values, line)
+
+
+def read_rows(
+    records: Iterable[tuple[int, RecordT]],
+    bad_rows: BadRows,
+    rows_of: Callable[[RecordT, int], Iterable[Row]],
+    unit: str = "",
+) -> Iterator[Row]:
+    """The rows of each record; a record that cannot be used is a bad row as a whole.
+
+    Args:
+        records: with the lines that they were read at.
+        bad_rows: receives the records for which ``rows_of`` raises a :class:`~raydr.data.fields.RowError`.
+        rows_of: the rows of a record and its line.
+        unit: what the line is the number of, for messages, where it is none.
+    """
+    for line, record in records:
+        try:
+            rows = list(rows_of(record, line))
+        except RowError as error:
+            content = "\t".join(map(str, record)) if isinstance(record, list | tuple) else record
+            bad_rows.add(line, f"{unit} {line}: {error}" if unit else str(error), content)
+        else:
+            yield from rows
+
 
 class Reader(Component):
     """Base of the readers: one file a format."""
 
     package: ClassVar[str] = "raydr.data.readers"
     kind: ClassVar[str] = "reader"
+    package_needed: ClassVar[str] = ""
+    """A Python package that it needs beside raydr's own, if any."""
+
     passages_repeat: ClassVar[bool] = False
     """True if the same passage may be read many times (contexts of questions): copies with the same id are merged."""
 

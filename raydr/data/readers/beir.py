@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from raydr.data.fields import RowError, answers_of, id_of, relevance_of, text_field
+from raydr.data.fields import RowError, answers_of, id_field, id_of, relevance_of, text_field
 from raydr.data.inputs import absolute, find_input, join
-from raydr.data.lines import read_json_lines, read_tsv
+from raydr.data.lines import read_json_lines, read_lines, wrong_count
 from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
 from raydr.store.folder import Folder
 
 _QRELS = ("query-id", "corpus-id", "score")
+_TREC = ("query-id", "iteration", "corpus-id", "score")
 
 
 class BeirReader(Reader):
@@ -21,8 +22,8 @@ class BeirReader(Reader):
 
     ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
     and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
-    or without a header. A query belongs to the splits whose qrels name it; one that none names is counted and left
-    out. Score 0 is kept as relevance 0.
+    or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
+    splits whose qrels name it; one that none names is counted and left out. Score 0 is kept as relevance 0.
     """
 
     name: Literal["beir"] = "beir"
@@ -58,7 +59,7 @@ class BeirReader(Reader):
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.role == "corpus":
-            return _read_corpus(source.path, bad_rows)
+            return read_rows(read_json_lines(source.path, bad_rows), bad_rows, _passage)
         if source.role == "qrels":
             return _read_qrels(source.path, source.split, bad_rows)
         return self._read_queries(source, bad_rows)
@@ -79,68 +80,52 @@ class BeirReader(Reader):
         return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
 
     def _read_queries(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        splits_of: dict[str, list[str]] = {}
+        splits_of: dict[str, dict[str, None]] = {}
         for split, path in self._qrels_paths().items():
             # What is wrong in the qrels is reported where they are read as a source of their own.
             for row in _read_qrels(path, split, BadRows(path)):
-                splits = splits_of.setdefault(row.values["query_id"], [])
-                if split not in splits:
-                    splits.append(split)
+                splits_of.setdefault(row.values["query_id"], {})[split] = None
         answers = self._read_answers(source.also[-1], bad_rows) if self.answers else None
-        for line, record in read_json_lines(source.path, bad_rows):
-            try:
-                query_id = id_of(record.get("_id"), "_id")
-                metadata = record.get("metadata") or {}
-                if not isinstance(metadata, dict):
-                    raise RowError(f"'metadata' must be an object, found {metadata!r:.80}")
-                values = {
-                    "query_id": query_id,
-                    "text": text_field(record, "text"),
-                    "answers": answers.get(query_id) if answers is not None else answers_of(metadata.get("answers")),
-                }
-            except RowError as error:
-                bad_rows.add(line, str(error), record)
-                continue
+
+        def queries(record: dict[str, Any], line: int) -> Iterator[Row]:
+            query_id = id_field(record, "_id")
+            metadata = record.get("metadata") or {}
+            if not isinstance(metadata, dict):
+                raise RowError(f"'metadata' must be an object, found {metadata!r:.80}")
+            found = answers.get(query_id) if answers is not None else answers_of(metadata.get("answers"))
             for split in splits_of.get(query_id, [""]):
-                yield Row("queries", split, values, line)
+                yield Row.query(split, query_id, text_field(record, "text"), line, found)
+
+        yield from read_rows(read_json_lines(source.path, bad_rows), bad_rows, queries)
 
     def _read_answers(self, path: str, bad_rows: BadRows) -> dict[str, list[str] | None]:
         own = BadRows(path)
         answers: dict[str, list[str] | None] = {}
         for line, record in read_json_lines(path, own):
             try:
-                answers[id_of(record.get("_id"), "_id")] = answers_of(record.get("answers"))
+                answers[id_field(record, "_id")] = answers_of(record.get("answers"))
             except RowError as error:
                 own.add(line, str(error), record)
         bad_rows.extend(own)
         return answers
 
 
-def _read_corpus(path: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, record in read_json_lines(path, bad_rows):
-        try:
-            values = {
-                "passage_id": id_of(record.get("_id"), "_id"),
-                "title": text_field(record, "title", default=""),
-                "text": text_field(record, "text"),
-            }
-        except RowError as error:
-            bad_rows.add(line, str(error), record)
-        else:
-            yield Row("passages", "", values, line)
+def _passage(record: dict[str, Any], line: int) -> Iterator[Row]:
+    passage_id, title = id_field(record, "_id"), text_field(record, "title", default="")
+    yield Row.passage(passage_id, title, text_field(record, "text"), line)
 
 
 def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, fields in read_tsv(path, _QRELS, bad_rows):
-        if line == 1 and tuple(fields) == _QRELS:
-            continue
-        try:
-            values = {
-                "query_id": id_of(fields[0], "query-id"),
-                "passage_id": id_of(fields[1], "corpus-id"),
-                "relevance": relevance_of(fields[2]),
-            }
-        except RowError as error:
-            bad_rows.add(line, str(error), "\t".join(fields))
-        else:
-            yield Row("qrels", split, values, line)
+    def judgment(text: str, line: int) -> Iterator[Row]:
+        fields, trec = text.split("\t"), text.split()
+        if len(fields) != len(_QRELS) and len(trec) == len(_TREC):
+            # query, iteration (which nobody uses), passage, relevance.
+            fields = [trec[0], *trec[2:]]
+        if not trec or (line == 1 and tuple(fields) == _QRELS):
+            return
+        if len(fields) != len(_QRELS):
+            raise RowError(wrong_count(_QRELS, fields))
+        query_id, passage_id = id_of(fields[0], "query-id"), id_of(fields[1], "corpus-id")
+        yield Row.judgment(split, query_id, passage_id, line, relevance_of(fields[2]))
+
+    return read_rows(read_lines(path, bad_rows), bad_rows, judgment)

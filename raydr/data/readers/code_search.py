@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,7 +21,7 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.errors import DataError
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import fingerprint_of
+from raydr.store.identity import fingerprint_of
 
 _LEFT_OUT_FOLDERS = frozenset(
     ["test", "tests", "_tests", "testing", "vendor", "_vendor", "vendored", "_vendored"]
@@ -72,10 +73,10 @@ class CodeSearchReader(Reader):
     def _check(self) -> CodeSearchReader:
         if self.dev + self.test >= 1:
             raise ValueError(f"dev and test leave nothing to train on: {self.dev} + {self.test} must be below 1")
-        if self.min_query_words > self.max_query_words:
-            raise ValueError(f"min_query_words {self.min_query_words} is above max_query_words {self.max_query_words}")
-        if self.min_code_lines > self.max_code_lines:
-            raise ValueError(f"min_code_lines {self.min_code_lines} is above max_code_lines {self.max_code_lines}")
+        for what in ("query_words", "code_lines"):
+            least, most = getattr(self, f"min_{what}"), getattr(self, f"max_{what}")
+            if least > most:
+                raise ValueError(f"min_{what} {least} is above max_{what} {most}")
         return self
 
     def sources(self) -> list[Source]:
@@ -109,17 +110,11 @@ class CodeSearchReader(Reader):
             pairs = {query_id: pair for query_id, pair in pairs.items() if query_id in kept}
         for query_id, pair in pairs.items():
             passage_id = f"{stable_hash64('passage', fold(pair.code)):016x}"
-            passage = {
-                "passage_id": passage_id,
-                "title": "",
-                "text": pair.code,
-                "source": pair.source,
-                "line": pair.line,
-            }
-            split = self.split_of(query_id)
-            yield Row("passages", "", passage, pair.line)
-            yield Row("queries", split, {"query_id": query_id, "text": pair.query, "answers": None}, pair.line)
-            yield Row("qrels", split, {"query_id": query_id, "passage_id": passage_id, "relevance": 1}, pair.line)
+            split, line = self.split_of(query_id), pair.line
+            passage = Row.passage(passage_id, "", pair.code, line)
+            yield replace(passage, values={**passage.values, "source": pair.source, "line": line})
+            yield Row.query(split, query_id, pair.query, line)
+            yield Row.judgment(split, query_id, passage_id, line)
 
     def split_of(self, query_id: str) -> str:
         """The split of a query: a function of its id alone, so that other packages do not move it."""

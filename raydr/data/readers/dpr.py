@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
@@ -12,13 +13,13 @@ from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_tsv
 from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import DATASET_TABLES, Reader, Row, Source
+from raydr.data.readers.base import DATASET_TABLES, HARD_MINER, Reader, Row, Source, read_rows
 from raydr.data.schema import RANDOM_MINER
 
 _PASSAGES = ("id", "text", "title")
 _RETRIEVER = ("question", "answers")
 #: DPR's lists of negatives, and the miner their rows get.
-_MINERS = {"hard_negative_ctxs": "source:hard", "negative_ctxs": RANDOM_MINER}
+_MINERS = {"hard_negative_ctxs": HARD_MINER, "negative_ctxs": RANDOM_MINER}
 
 
 class DprReader(Reader):
@@ -72,44 +73,33 @@ class DprReader(Reader):
         return found
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        path, split = source.path, source.split
         if source.role == "passages":
-            return _read_passages(source.path, bad_rows)
+            return read_rows(read_tsv(path, _PASSAGES, bad_rows, quoted=True), bad_rows, _passage)
         if source.role == "retriever":
-            return _read_retriever(source.path, source.split, bad_rows)
-        return self._read_biencoder(source.path, source.split, bad_rows)
+            return read_rows(read_tsv(path, _RETRIEVER, bad_rows, quoted=True), bad_rows, partial(_question, split))
+        return read_rows(read_json_array(path, bad_rows), bad_rows, partial(self._rows_of, split), "record")
 
     def content_key(self) -> dict[str, Any]:
         return {"name": self.name, "passages": bool(self.passages)}
 
-    def _read_biencoder(self, path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-        for record, item in read_json_array(path, bad_rows):
-            try:
-                rows = list(self._rows_of(item, split, record))
-            except RowError as error:
-                bad_rows.add(record, f"record {record}: {error}", item)
-            else:
-                yield from rows
-
-    def _rows_of(self, item: dict[str, Any], split: str, record: int) -> Iterator[Row]:
+    def _rows_of(self, split: str, item: dict[str, Any], record: int) -> Iterator[Row]:
         query_id = id_of(item["q_id"], "q_id") if item.get("q_id") is not None else f"{split}-{record - 1}"
         answers = answers_of(item.get("answers"))
-        question = {"query_id": query_id, "text": filled_field(item, "question"), "answers": answers}
-        yield Row("queries", split, question, record)
+        yield Row.query(split, query_id, filled_field(item, "question"), record, answers)
         for context in _contexts(item, "positive_ctxs"):
             yield from self._passage_rows(context, record)
-            yield Row(
-                "qrels", split, {"query_id": query_id, "passage_id": self._id_of(context), "relevance": 1}, record
-            )
+            yield Row.judgment(split, query_id, self._id_of(context), record)
         for key, miner in _MINERS.items():
             for rank, context in enumerate(_contexts(item, key), start=1):
                 yield from self._passage_rows(context, record)
-                values = {"query_id": query_id, "passage_id": self._id_of(context), "miner": miner, "rank": rank}
-                yield Row("negatives", split, {**values, "score": _score_of(context)}, record)
+                passage_id, score = self._id_of(context), _score_of(context)
+                yield Row.negative(split, query_id, passage_id, record, rank, miner=miner, score=score)
 
     def _passage_rows(self, context: dict[str, Any], record: int) -> Iterator[Row]:
         if not self.passages:
             title, text = text_field(context, "title", default=""), text_field(context, "text")
-            yield Row("passages", "", {"passage_id": self._id_of(context), "title": title, "text": text}, record)
+            yield Row.passage(self._id_of(context), title, text, record)
 
     def _id_of(self, context: dict[str, Any]) -> str:
         for key in ("psg_id", "passage_id"):
@@ -137,23 +127,9 @@ def _score_of(context: dict[str, Any]) -> float | None:
         raise RowError(f"'score' of a context must be a number, found {score!r:.80}") from None
 
 
-def _read_passages(path: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, fields in read_tsv(path, _PASSAGES, bad_rows, quoted=True):
-        if line == 1 and tuple(fields) == _PASSAGES:
-            continue
-        try:
-            values = {"passage_id": id_of(fields[0], "id"), "title": fields[2], "text": fields[1]}
-        except RowError as error:
-            bad_rows.add(line, str(error), "\t".join(fields))
-        else:
-            yield Row("passages", "", values, line)
+def _passage(fields: list[str], line: int) -> Iterator[Row]:
+    yield Row.passage(id_of(fields[0], "id"), fields[2], fields[1], line)
 
 
-def _read_retriever(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, (question, written) in read_tsv(path, _RETRIEVER, bad_rows, quoted=True):
-        try:
-            answers = written_answers(written)
-        except RowError as error:
-            bad_rows.add(line, str(error), f"{question}\t{written}")
-        else:
-            yield Row("queries", split, {"query_id": f"{split}-{line - 1}", "text": question, "answers": answers}, line)
+def _question(split: str, fields: list[str], line: int) -> Iterator[Row]:
+    yield Row.query(split, f"{split}-{line - 1}", fields[0], line, written_answers(fields[1]))

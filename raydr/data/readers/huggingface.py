@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import RowError
 from raydr.data.inputs import absolute, checksum
 from raydr.data.pairs import Layout, PairColumns, rows_of_pair
 from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class HuggingFaceReader(Reader):
     """Pairs in a Hugging Face data set; the line of a row is its number, from 1."""
 
+    package_needed: ClassVar[str] = "datasets"
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["huggingface"] = "huggingface"
@@ -45,17 +47,17 @@ class HuggingFaceReader(Reader):
     """Names of the columns, for ``layout: columns``."""
 
     def sources(self) -> list[Source]:
+        if find_spec(self.package_needed) is None:
+            raise DataError(
+                f"data.reader {self.name} needs the package {self.package_needed}, which is not installed: pip install "
+                f"{self.package_needed}"
+            )
         path = absolute(self.path) if Path(self.path).is_dir() else self.path
         return [Source(path, f"huggingface:{theirs}", ours) for ours, theirs in self.splits.items()]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        for line, record in enumerate(self._load(source), start=1):
-            try:
-                rows = rows_of_pair(record, self.layout, self.columns, source.split, line)
-            except RowError as error:
-                bad_rows.add(line, str(error), record)
-            else:
-                yield from rows
+        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split)
+        return read_rows(enumerate(self._load(source), start=1), bad_rows, rows_of)
 
     def checksum(self, source: Source) -> str:
         """Of the Arrow files that the split is cached in."""
@@ -66,12 +68,8 @@ class HuggingFaceReader(Reader):
         return self.model_dump(include={"name", "layout", "columns"})
 
     def _load(self, source: Source) -> Dataset:
-        try:
-            from datasets import DatasetDict, load_dataset, load_from_disk
-        except ImportError:
-            raise DataError(
-                "data.reader huggingface needs the package datasets, which is not installed: pip install 'raydr[hf]'"
-            ) from None
+        from datasets import DatasetDict, load_dataset, load_from_disk
+
         split = source.role.partition(":")[2]
         folder = Path(source.path)
         try:

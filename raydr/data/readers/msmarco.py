@@ -12,9 +12,8 @@ from raydr.data.fields import RowError, id_of, relevance_of
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_lines, read_tsv
 from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Reader, Row, Source
-
-_MINER = "source:hard"
+from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.schema import TableName
 
 
 class MsmarcoReader(Reader):
@@ -43,33 +42,32 @@ class MsmarcoReader(Reader):
     """By split: qid, pids of its hard negatives separated by commas, best first."""
 
     def sources(self) -> list[Source]:
-        collection = find_input(self.path, self.collection, "passages (pid, text)")
-        found = [Source(collection, "collection", tables=("passages",))]
+        judged: tuple[TableName, ...] = () if self.qrels else ("qrels",)
+        found = [self._source(self.collection, "collection", "passages (pid, text)", "", "passages")]
         for split in self.splits:
-            queries = find_input(self.path, self.queries.format(split=split), f"queries of split {split}")
-            found.append(Source(queries, "queries", split, ("queries",)))
-            if self.qrels:
-                qrels = find_input(self.path, self.qrels.format(split=split), f"judgments of split {split}")
-                found.append(Source(qrels, "qrels", split, ("qrels",)))
-            if split in self.triples:
-                triples = find_input(self.path, self.triples[split], "triples (qid, pid, pid)")
-                found.append(
-                    Source(triples, "triples", split, ("negatives",) if self.qrels else ("qrels", "negatives"))
-                )
-            if split in self.negatives:
-                negatives = find_input(self.path, self.negatives[split], "negatives (qid, pids)")
-                found.append(Source(negatives, "negatives", split, ("negatives",)))
+            queries, qrels = self.queries.format(split=split), self.qrels.format(split=split)
+            found.append(self._source(queries, "queries", f"queries of split {split}", split, "queries"))
+            if qrels:
+                found.append(self._source(qrels, "qrels", f"judgments of split {split}", split, "qrels"))
+            if file := self.triples.get(split):
+                found.append(self._source(file, "triples", "triples (qid, pid, pid)", split, *judged, "negatives"))
+            if file := self.negatives.get(split):
+                found.append(self._source(file, "negatives", "negatives (qid, pids)", split, "negatives"))
         return found
+
+    def _source(self, name: str, role: str, what: str, split: str, *tables: TableName) -> Source:
+        return Source(find_input(self.path, name, what), role, split, tables)
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         read = {
             "collection": _read_collection,
             "queries": _read_queries,
             "qrels": _read_qrels,
-            "triples": _read_triples if self.qrels else _read_judged_triples,
+            "triples": _read_triples,
             "negatives": _read_negatives,
         }
-        return read[source.role](source.path, source.split, bad_rows)
+        # Of triples beside qrels only the negatives count.
+        return (row for row in read[source.role](source.path, source.split, bad_rows) if row.table in source.tables)
 
     def content_key(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -77,53 +75,46 @@ class MsmarcoReader(Reader):
 
 def _read_collection(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
     for line, (passage_id, text) in read_tsv(path, ("pid", "text"), bad_rows):
-        yield Row("passages", "", {"passage_id": passage_id, "title": "", "text": text}, line)
+        yield Row.passage(passage_id, "", text, line)
 
 
 def _read_queries(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
     for line, (query_id, text) in read_tsv(path, ("qid", "text"), bad_rows):
-        yield Row("queries", split, {"query_id": query_id, "text": text}, line)
+        yield Row.query(split, query_id, text, line)
 
 
 def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, text in read_lines(path, bad_rows):
+    def judgment(text: str, line: int) -> Iterator[Row]:
         # TREC qrels are separated by any white space; MS MARCO's by tabs.
         fields = text.split()
-        if not fields:
-            continue
-        if len(fields) != 4:
-            bad_rows.add(line, f"expected 4 columns (qid, 0, pid, relevance), found {len(fields)}", text)
-            continue
-        try:
-            values = {"query_id": fields[0], "passage_id": fields[2], "relevance": relevance_of(fields[3])}
-        except RowError as error:
-            bad_rows.add(line, str(error), text)
-        else:
-            yield Row("qrels", split, values, line)
+        if fields and len(fields) != 4:
+            raise RowError(f"expected 4 columns (qid, 0, pid, relevance), found {len(fields)}")
+        if fields:
+            yield Row.judgment(split, fields[0], fields[2], line, relevance_of(fields[3]))
+
+    return read_rows(read_lines(path, bad_rows), bad_rows, judgment)
 
 
 def _read_triples(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    return (row for row in _read_judged_triples(path, split, bad_rows) if row.table == "negatives")
-
-
-def _read_judged_triples(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
     judged: set[tuple[str, str]] = set()
     ranks: Counter[str] = Counter()
     for line, (query_id, positive, negative) in read_tsv(path, ("qid", "pid+", "pid-"), bad_rows):
         if (query_id, positive) not in judged:
             judged.add((query_id, positive))
-            yield Row("qrels", split, {"query_id": query_id, "passage_id": positive, "relevance": 1}, line)
+            yield Row.judgment(split, query_id, positive, line)
         ranks[query_id] += 1
-        values = {"query_id": query_id, "passage_id": negative, "miner": _MINER, "rank": ranks[query_id]}
-        yield Row("negatives", split, values, line)
+        yield Row.negative(split, query_id, negative, line, ranks[query_id])
 
 
 def _read_negatives(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, (query_id, listed) in read_tsv(path, ("qid", "pid,pid,..."), bad_rows):
-        for rank, passage_id in enumerate(listed.split(","), start=1):
-            try:
-                values = {"query_id": query_id, "passage_id": id_of(passage_id.strip(), "pid"), "miner": _MINER}
-            except RowError as error:
-                bad_rows.add(line, str(error), f"{query_id}\t{listed}")
-            else:
-                yield Row("negatives", split, {**values, "rank": rank}, line)
+    def negative(record: tuple[str, int, str], line: int) -> Iterator[Row]:
+        query_id, rank, passage_id = record
+        yield Row.negative(split, query_id, id_of(passage_id.strip(), "pid"), line, rank)
+
+    lists = read_tsv(path, ("qid", "pid,pid,..."), bad_rows)
+    single = (
+        (line, (query_id, rank, passage_id))
+        for line, (query_id, listed) in lists
+        for rank, passage_id in enumerate(listed.split(","), start=1)
+    )
+    return read_rows(single, bad_rows, negative)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import fsspec
@@ -10,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from raydr.data.fields import RowError
 from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines
 from raydr.data.pairs import Layout, PairColumns, rows_of_pair
 from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
 
 _FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
@@ -55,13 +55,8 @@ class PairsReader(Reader):
         return found
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        for line, record in _records(source.path, bad_rows):
-            try:
-                rows = rows_of_pair(record, self.layout, self.columns, source.split, line)
-            except RowError as error:
-                bad_rows.add(line, str(error), dict(record))
-            else:
-                yield from rows
+        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split)
+        return read_rows(_records(source.path, bad_rows), bad_rows, rows_of)
 
     def content_key(self) -> dict[str, Any]:
         return self.model_dump(include={"name", "layout", "columns"})
@@ -86,10 +81,9 @@ def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     row = 0
     with fsspec.open(path, "rb") as file:
         try:
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=1024):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield row, record
+            batches = pq.ParquetFile(file).iter_batches(batch_size=1024)
+            for row, record in enumerate((record for batch in batches for record in batch.to_pylist()), start=1):
+                yield row, record
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
                 f"{path} cannot be read as Parquet after row {row}: {error}. Fetch or write the file again."

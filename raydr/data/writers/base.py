@@ -99,15 +99,11 @@ class Exported:
     def questions(self, split: str) -> Iterator[Question]:
         """The queries of a split in their order."""
         queries = self.dataset.queries(split)
-        judgments = _by_query(
-            self._with_content(self.dataset.qrels(split)), queries, ["passage_id", "relevance", "content"], []
-        )
-        candidates = _by_query(
-            self._with_content(self._candidates(split)),
-            queries,
-            ["passage_id", "miner", "score", "action", "content"],
-            ["origin", "is_random", "rank"],
-        )
+        judged_rows = self._with_content(self.dataset.qrels(split))
+        judgments = _by_query(judged_rows, queries, ["passage_id", "relevance", "content"], [])
+        columns = ["passage_id", "miner", "score", "action", "content"]
+        proposed_rows = self._with_content(self._candidates(split))
+        candidates = _by_query(proposed_rows, queries, columns, ["origin", "is_random", "rank"])
         rows = (row for batch in queries.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
         for query, judged, proposed in zip(rows, judgments, candidates, strict=True):
             relevance = {row["passage_id"]: row["relevance"] for row in judged}
@@ -139,14 +135,11 @@ class Exported:
     def _candidates(self, split: str) -> pa.Table:
         """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own, ``is_random`` 1 for
         those that it says were drawn at random: their ranks are of a list of their own."""
-        tables = [pa.concat_tables([self.dataset.negatives(split), self.dataset.dropped(split)])]
-        if self.negatives is not None:
-            tables.insert(0, read_split(self.negatives, "negatives", split))
-        marked = [
-            table.append_column("origin", pa.array(np.full(len(table), len(tables) > 1 and at), pa.int8()))
-            for at, table in enumerate(tables)
-        ]
-        table = pa.concat_tables(marked)
+        mined = self.negatives and read_split(self.negatives, "negatives", split)
+        own = [self.dataset.negatives(split), self.dataset.dropped(split)]
+        table = pa.concat_tables([*([mined] if mined else []), *own])
+        origin = np.arange(len(table)) >= (len(mined) if mined else 0)
+        table = table.append_column("origin", pa.array(origin.astype(np.int8)))
         return table.append_column("is_random", pc.equal(table["miner"], RANDOM_MINER).cast(pa.int8()))
 
 
@@ -175,12 +168,15 @@ class Writer(Component):
         """The files to write. Runs on the driver; must not read the data."""
 
     @abstractmethod
-    def write(self, file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
+    def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         """Write one file, streamed; runs in a worker.
 
-        Returns:
-            How many of what were written (``passages``, ``queries``, ``positives``, ``negatives``), and how many of
-            what the format cannot hold, under names that start with :data:`LEFT_OUT`.
+        Args:
+            file: one of :meth:`files`.
+            exported: what is written.
+            out: the file, open for writing.
+            counts: receives how many of what were written (``passages``, ``queries``, ``positives``, ``negatives``),
+                and how many of what the format cannot hold, under names that start with :data:`LEFT_OUT`.
 
         Raises:
             DataError: something cannot be written in this format without being changed.

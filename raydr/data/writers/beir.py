@@ -27,59 +27,41 @@ class BeirWriter(Writer):
                 found.append(OutputFile(f"negatives/{split}.tsv", "negatives", split))
         return found
 
-    def write(self, file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
+    def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "corpus":
-            return _write_corpus(exported, out)
-        if file.role == "queries":
-            return _write_queries(exported, out)
-        return _write_qrels(file, exported, out) if file.role == "qrels" else _write_negatives(file, exported, out)
+            for passage_id, title, text in exported.passages():
+                out.write(json.dumps({"_id": passage_id, "title": title, "text": text}, ensure_ascii=False) + "\n")
+                counts["passages"] += 1
+        elif file.role == "queries":
+            _write_queries(exported, out, counts)
+        elif file.role == "qrels":
+            out.write("query-id\tcorpus-id\tscore\n")
+            for question in exported.questions(file.split):
+                for passage_id, relevance in question.judgments.items():
+                    out.write(f"{plain_id(question.query_id)}\t{plain_id(passage_id)}\t{relevance}\n")
+                    counts["positives" if relevance > 0 else "judged not relevant"] += 1
+                counts[LEFT_OUT + "queries without a judgment"] += not question.judgments
+        else:
+            out.write("query-id\tcorpus-id\tscore\tminer\n")
+            for question in exported.questions(file.split):
+                for one in question.negatives:
+                    score = "" if one.score is None else repr(one.score)
+                    out.write(f"{plain_id(question.query_id)}\t{plain_id(one.passage_id)}\t{score}\t{one.miner}\n")
+                    counts["negatives"] += 1
 
 
-def _write_corpus(exported: Exported, out: TextIO) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for passage_id, title, text in exported.passages():
-        out.write(json.dumps({"_id": passage_id, "title": title, "text": text}, ensure_ascii=False) + "\n")
-        counts["passages"] += 1
-    return counts
-
-
-def _write_queries(exported: Exported, out: TextIO) -> Counter[str]:
-    counts: Counter[str] = Counter()
+def _write_queries(exported: Exported, out: TextIO, counts: Counter[str]) -> None:
     seen: dict[str, tuple[str, str]] = {}
     for split in exported.splits:
         for row in exported.dataset.queries(split).to_pylist():
             metadata = {} if row["answers"] is None else {"answers": row["answers"]}
             line = json.dumps({"_id": row["query_id"], "text": row["text"], "metadata": metadata}, ensure_ascii=False)
             first, first_split = seen.setdefault(row["query_id"], (line, split))
-            if first_split != split:
-                if first != line:
-                    raise DataError(
-                        f"query {row['query_id']!r} has another text or other answers in split {split} than in "
-                        f"{first_split}; BEIR has one text a query: export to dpr instead"
-                    )
-                continue
-            out.write(line + "\n")
-            counts["queries"] += 1
-    return counts
-
-
-def _write_qrels(file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    out.write("query-id\tcorpus-id\tscore\n")
-    for question in exported.questions(file.split):
-        for passage_id, relevance in question.judgments.items():
-            out.write(f"{plain_id(question.query_id)}\t{plain_id(passage_id)}\t{relevance}\n")
-            counts["positives" if relevance > 0 else "judged not relevant"] += 1
-        counts[LEFT_OUT + "queries without a judgment"] += not question.judgments
-    return counts
-
-
-def _write_negatives(file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    out.write("query-id\tcorpus-id\tscore\tminer\n")
-    for question in exported.questions(file.split):
-        for negative in question.negatives:
-            score = "" if negative.score is None else repr(negative.score)
-            out.write(f"{plain_id(question.query_id)}\t{plain_id(negative.passage_id)}\t{score}\t{negative.miner}\n")
-            counts["negatives"] += 1
-    return counts
+            if first != line:
+                raise DataError(
+                    f"query {row['query_id']!r} has another text or other answers in split {split} than in "
+                    f"{first_split}; BEIR has one text a query: export to dpr instead"
+                )
+            if first_split == split:
+                out.write(line + "\n")
+                counts["queries"] += 1

@@ -7,10 +7,8 @@ import json
 from collections import Counter
 from typing import Any, Literal, TextIO
 
+from raydr.data.schema import RANDOM_MINER
 from raydr.data.writers.base import LEFT_OUT, Exported, Negative, OutputFile, Question, Writer, one_line
-
-#: Negatives of this miner are DPR's ``negative_ctxs``; all others are ``hard_negative_ctxs``.
-_RANDOM = "source:random"
 
 
 class DprWriter(Writer):
@@ -28,10 +26,10 @@ class DprWriter(Writer):
         splits = [OutputFile(f"{split}.json", "biencoder", split) for split in exported.splits]
         return [OutputFile("psgs.tsv", "passages"), *splits]
 
-    def write(self, file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
+    def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "passages":
-            return self._write_passages(exported, out)
-        counts: Counter[str] = Counter()
+            self._write_passages(exported, out, counts)
+            return
         separator = "[\n"
         for question in exported.questions(file.split):
             out.write(separator + json.dumps(_record(question, exported), ensure_ascii=False))
@@ -40,11 +38,9 @@ class DprWriter(Writer):
             counts["positives"] += len(question.positives)
             counts["negatives"] += len(question.negatives)
             counts[LEFT_OUT + "judged not relevant"] += len(question.judgments) - len(question.positives)
-        out.write("\n]\n" if counts["queries"] else "[]\n")
-        return counts
+        out.write("[]\n" if separator == "[\n" else "\n]\n")
 
-    def _write_passages(self, exported: Exported, out: TextIO) -> Counter[str]:
-        counts: Counter[str] = Counter()
+    def _write_passages(self, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         rows = csv.writer(out, delimiter="\t", lineterminator="\n")
         rows.writerow(["id", "text", "title"])
         for passage_id, title, text in exported.passages():
@@ -52,12 +48,11 @@ class DprWriter(Writer):
             fields = [one_line(field, what, self.fold_whitespace, tabs_too=False) for field in (text, title)]
             rows.writerow([passage_id, *fields])
             counts["passages"] += 1
-        return counts
 
 
 def _record(question: Question, exported: Exported) -> dict[str, Any]:
-    hard = [one for one in question.negatives if one.miner != _RANDOM]
-    random = [one for one in question.negatives if one.miner == _RANDOM]
+    hard = [one for one in question.negatives if one.miner != RANDOM_MINER]
+    random = [one for one in question.negatives if one.miner == RANDOM_MINER]
     positives = [Negative(passage_id, "", None) for passage_id in question.positives]
     answers = {} if question.answers is None else {"answers": question.answers}
     return {
@@ -72,12 +67,8 @@ def _record(question: Question, exported: Exported) -> dict[str, Any]:
 
 def _contexts(passages: list[Negative], exported: Exported) -> list[dict[str, Any]]:
     texts = exported.corpus.texts(exported.corpus.rows_of([one.passage_id for one in passages]))
-    return [
-        {
-            "title": title,
-            "text": text,
-            "passage_id": one.passage_id,
-            **({} if one.score is None else {"score": one.score}),
-        }
-        for one, title, text in zip(passages, texts.titles, texts.texts, strict=True)
-    ]
+    shown = []
+    for one, title, text in zip(passages, texts.titles, texts.texts, strict=True):
+        score = {} if one.score is None else {"score": one.score}
+        shown.append({"title": title, "text": text, "passage_id": one.passage_id, **score})
+    return shown

@@ -29,34 +29,29 @@ class TriplesWriter(Writer):
             found.extend(OutputFile(f"{role}.{split}.tsv", role, split) for role in roles)
         return found
 
-    def write(self, file: OutputFile, exported: Exported, out: TextIO) -> Counter[str]:
-        counts: Counter[str] = Counter()
+    def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "collection":
             for passage_id, title, text in exported.passages():
                 whole = f"{title}{self.title_separator}{text}" if title else text
                 out.write(f"{plain_id(passage_id)}\t{self._line(whole, f'passage {passage_id!r}')}\n")
                 counts["passages"] += 1
-            return counts
+            return
         for question in exported.questions(file.split):
+            query_id, positives = question.query_id, question.positives
             if file.role == "queries":
-                out.write(
-                    f"{plain_id(question.query_id)}\t{self._line(question.text, f'query {question.query_id!r}')}\n"
-                )
+                out.write(f"{plain_id(query_id)}\t{self._line(question.text, f'query {query_id!r}')}\n")
                 counts["queries"] += 1
                 counts[LEFT_OUT + "answers"] += len(question.answers or [])
             elif file.role == "qrels":
                 for passage_id, relevance in question.judgments.items():
-                    out.write(f"{question.query_id}\t0\t{passage_id}\t{relevance}\n")
+                    out.write(f"{query_id}\t0\t{passage_id}\t{relevance}\n")
                     counts["positives" if relevance > 0 else "judged not relevant"] += 1
+            elif not positives:
+                counts[LEFT_OUT + "negatives of queries without a positive"] += len(question.negatives)
             else:
-                positives = question.positives
-                if not positives:
-                    counts[LEFT_OUT + "negatives of queries without a positive"] += len(question.negatives)
-                    continue
                 for at, negative in enumerate(question.negatives):
-                    out.write(f"{question.query_id}\t{positives[at % len(positives)]}\t{negative.passage_id}\n")
+                    out.write(f"{query_id}\t{positives[at % len(positives)]}\t{negative.passage_id}\n")
                     counts["negatives"] += 1
-        return counts
 
     def _line(self, text: str, what: str) -> str:
         return one_line(text, what, self.fold_whitespace, tabs_too=True)

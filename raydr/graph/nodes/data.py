@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node
+from raydr.graph.node import Node, stage
 
 
 def corpus(run: Declaring) -> Node:
@@ -15,14 +18,13 @@ def corpus(run: Declaring) -> Node:
     return Node(
         "corpus",
         "corpus",
-        lambda work: prepare_corpus(work.making, work.pool, reader=data.reader, sources=sources, data=data),
+        stage(partial(prepare_corpus, reader=data.reader, sources=sources, data=data)),
         {
             "reader": data.reader.content_key(),
             "part_rows": data.part_rows,
             "sources": sources.by_role("corpus", checksums),
         },
         num_rows=lambda inputs: sources.num_rows(),
-        unit="rows",
     )
 
 
@@ -32,19 +34,15 @@ def prepared(run: Declaring) -> Node:
 
     config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
-    subset = {"max_queries": dict(data.max_queries), "seed": config.seed} if data.max_queries else {}
+    subset: dict[str, Any] = {"max_queries": dict(data.max_queries), "seed": config.seed} if data.max_queries else {}
+    if data.hold_out:
+        subset |= {"hold_out": dict(data.hold_out), "of": data.train_split, "seed": config.seed}
+    if data.leaked_queries == "leave_out":
+        subset |= {"left_out_of": data.train_split, "queries_of": data.held_out_splits}
     return Node(
         "dataset",
         "dataset",
-        lambda work: prepare_dataset(
-            work.making,
-            work.pool,
-            work["corpus"],
-            reader=data.reader,
-            sources=sources,
-            data=data,
-            seed=config.seed,
-        ),
+        stage(partial(prepare_dataset, reader=data.reader, sources=sources, data=data, seed=config.seed), "corpus"),
         {
             "reader": data.reader.content_key(),
             "part_rows": data.part_rows,
@@ -53,7 +51,6 @@ def prepared(run: Declaring) -> Node:
         },
         {"corpus": corpus(run)},
         num_rows=lambda inputs: sources.num_rows(),
-        unit="rows",
     )
 
 
@@ -64,21 +61,12 @@ def dataset(run: Declaring) -> Node:
         return prepared(run)
     from raydr.stages.inject_noise import inject_noise
 
-    config = run.of_data
+    split, seed = run.of_data.data.train_split, run.of_data.seed
     return Node(
         "dataset",
         "inject-noise",
-        lambda work: inject_noise(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            settings=settings,
-            split=config.data.train_split,
-            seed=config.seed,
-        ),
-        {"noise": settings.model_dump(mode="json"), "split": config.data.train_split, "seed": config.seed},
+        stage(partial(inject_noise, settings=settings, split=split, seed=seed), "dataset", "corpus"),
+        {"noise": settings.model_dump(mode="json"), "split": split, "seed": seed},
         {"dataset": prepared(run), "corpus": corpus(run)},
-        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{config.data.train_split}"),
-        unit="judgments",
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
     )

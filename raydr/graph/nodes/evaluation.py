@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 
 
@@ -17,16 +18,7 @@ def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str 
     return Node(
         "evaluation",
         f"{run.place}{label or f'evaluate-{split}'}",
-        lambda work: evaluate(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work.group("run"),
-            settings=settings,
-            split=split,
-            seed=seed,
-        ),
+        stage(partial(evaluate, settings=settings, split=split, seed=seed), "dataset", "corpus", "run/"),
         {"split": split, "seed": seed, "systems": list(runs), **settings.model_dump(mode="json")},
         {
             "dataset": data.dataset(run),
@@ -34,6 +26,5 @@ def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str 
             **{f"run/{system}": node for system, node in runs.items()},
         },
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
-        unit="queries",
         moves=True,
     )

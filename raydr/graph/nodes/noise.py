@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from raydr.graph.declaring import Declaring, encoders
-from raydr.graph.node import Node
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
+from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 
 
@@ -27,28 +29,11 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
     return Node(
         "negatives",
         f"{run.place}mine-{miner}-{split}",
-        lambda work: mine(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work.get("run"),
-            settings=settings,
-            split=split,
-            miner=miner,
-            round=number,
-        ),
-        {
-            "split": split,
-            "miner": miner,
-            "round": number,
-            "first_rank": settings.first_rank,
-            "depth": settings.depth,
-        },
+        stage(partial(mine, settings=settings, split=split, miner=miner, round=number), "dataset", "corpus", "run"),
+        {"split": split, "miner": miner, "round": number, **settings.model_dump(include={"first_rank", "depth"})},
         {"dataset": data.dataset(run), "corpus": data.corpus(run)} | ({} if ranked is None else {"run": ranked}),
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
-        unit="queries",
     )
 
 
@@ -60,17 +45,20 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         judge: the rule.
         split: the split.
         negatives: what is judged; None for judges of pairs.
-        model: whose scores are read; None for those that the candidates were mined with.
+        model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
     """
     from raydr.stages.judge import VERSION
     from raydr.stages.judge import judge as give_verdicts
     from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
-    arithmetic = run.facts.encoding(encode) if model is not None else None
+    measured = model if model is not None and model.kind == MARGINS else None
+    asks_model = model is not None and measured is None
+    arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
-    inputs |= {role: node for role, node in (("negatives", negatives), ("model", model)) if node is not None}
+    roles = (("negatives", negatives), (MARGINS if measured is not None else "model", model))
+    inputs |= {role: node for role, node in roles if node is not None}
     return Node(
         "verdicts",
         f"{run.place}judge-{judge.name}-{split}",
@@ -85,12 +73,13 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             settings=encode,
             scoring=scoring_of(work["model"], encode, arithmetic) if arithmetic is not None else None,
             negatives=work.get("negatives"),
+            margins=work.get(MARGINS),
         ),
         {
             "split": split,
             "judge": judge.model_dump(mode="json"),
             **(arithmetic.content if arithmetic is not None else {}),
-            **({"seed": config.seed} if isinstance(judge, SampleJudge) else {}),
+            **({"seed": config.seed} if isinstance(judge, SampleJudge) and measured is None else {}),
             **({"measures": list(judge.measures)} if isinstance(judge, SplitJudge) else {}),
         },
         inputs,
@@ -98,8 +87,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         num_rows=lambda inputs: (
             inputs["dataset"].rows(f"qrels/{split}") if on_pairs else inputs["negatives"].rows(f"negatives/{split}")
         ),
-        unit="pairs" if on_pairs else "candidates",
-        asks_model=model is not None,
+        asks_model=asks_model,
         demand=encoders(run.config),
     )
 
@@ -111,12 +99,11 @@ def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: st
     return Node(
         "negatives",
         f"{run.place}judged-{'+'.join(given)}-{split}",
-        lambda work: apply_verdicts(work.making, work.pool, work["negatives"], work.group("verdicts"), split=split),
+        stage(partial(apply_verdicts, split=split), "negatives", "verdicts/"),
         {"split": split},
         {"negatives": negatives, "dataset": negatives.inputs["dataset"], **_by_judge(given)},
         APPLY_VERSION,
         num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
-        unit="candidates",
     )
 
 
@@ -127,12 +114,11 @@ def filtered(run: Declaring, given: Mapping[str, Node], split: str) -> Node:
     return Node(
         "dataset",
         f"{run.place}pairs-{'+'.join(given)}-{split}",
-        lambda work: filter_pairs(work.making, work.pool, work["dataset"], work.group("verdicts"), split=split),
+        stage(partial(filter_pairs, split=split), "dataset", "verdicts/"),
         {"split": split},
         {"dataset": data.dataset(run), "corpus": data.corpus(run), **_by_judge(given)},
         FILTER_VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-        unit="pairs",
     )
 
 
@@ -144,12 +130,11 @@ def clean_only(run: Declaring, split: str) -> Node:
     return Node(
         "dataset",
         f"{run.place}pairs-truth-{split}",
-        lambda work: keep_clean(work.making, work.pool, work["dataset"], split=split),
+        stage(partial(keep_clean, split=split), "dataset"),
         {"split": split, "clean_only": True},
         {"dataset": data.dataset(run), "corpus": data.corpus(run)},
         CLEAN_VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-        unit="pairs",
     )
 
 
@@ -165,14 +150,11 @@ def statistics(run: Declaring, negatives: Node) -> Node:
     return Node(
         KIND,
         f"{run.place}statistics",
-        lambda work: count_negatives(
-            work.making, work.pool, work["dataset"], work["corpus"], work["negatives"], split=split, settings=settings
-        ),
+        stage(partial(count_negatives, split=split, settings=settings), "dataset", "corpus", "negatives"),
         {"split": split, **settings.model_dump(mode="json", include={"answer_match", "answer_query_prefixes"})},
         {"dataset": data.dataset(run), "corpus": data.corpus(run), "negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
-        unit="candidates",
     )
 
 
@@ -189,8 +171,9 @@ def audit(
         negatives: the candidates that were judged, if any were.
         split: the split.
     """
-    from raydr.stages.audit import NUM_OFFENDERS, SAMPLE_SIZE, VERSION
+    from raydr.stages.audit import SAMPLE_SIZE, VERSION
     from raydr.stages.audit import audit as report
+    from raydr.stages.audit_parts import NUM_OFFENDERS
     from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
@@ -204,7 +187,6 @@ def audit(
             work.pool,
             work["dataset"],
             work["corpus"],
-            work["model"],
             work.group("verdicts"),
             work.get("negatives"),
             model_name=name,
@@ -225,7 +207,6 @@ def audit(
         inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-        unit="pairs",
         asks_model=True,
         demand=encoders(run.config),
         moves=True,

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from raydr.graph.declaring import Declaring, encoders
-from raydr.graph.node import Node
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 
 
 def passages(run: Declaring, model: Node, name: str) -> Node:
     """The vectors of all passages."""
-    from raydr.stages.encode import encode_passages
+    from raydr.stages.encode import encode_texts
 
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     return Node(
         "embeddings",
         run.label("encode", name, "passages"),
-        lambda work: encode_passages(
-            work.making, work.pool, work["model"], work["corpus"], settings=settings, arithmetic=arithmetic
-        ),
+        stage(partial(encode_texts, settings=settings, arithmetic=arithmetic), "model", "corpus"),
         {"side": "passage", **arithmetic.content, "batching": settings.batching},
         {"model": model, "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
-        unit="passages",
         asks_model=True,
         demand=encoders(run.config),
         temporary=True,
@@ -30,25 +29,16 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
 
 def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
     """The vectors of the queries of a split."""
-    from raydr.stages.encode import encode_queries
+    from raydr.stages.encode import encode_texts
 
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     return Node(
         "embeddings",
         run.label("encode", name, split),
-        lambda work: encode_queries(
-            work.making,
-            work.pool,
-            work["model"],
-            work["dataset"],
-            split=split,
-            settings=settings,
-            arithmetic=arithmetic,
-        ),
+        stage(partial(encode_texts, split=split, settings=settings, arithmetic=arithmetic), "model", "dataset"),
         {"side": "query", "split": split, **arithmetic.content, "batching": settings.batching},
         {"model": model, "dataset": data.dataset(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
-        unit="queries",
         asks_model=True,
         demand=encoders(run.config),
         temporary=True,
@@ -61,6 +51,9 @@ def index(run: Declaring, model: Node, name: str) -> Node:
     from raydr.stages.index import build_index
 
     settings, vectors = run.config.index, passages(run, model, name)
+    content = {"factory", "shard_rows", "train_rows"}
+    if run.config.model.score.passage_vectors.several:
+        content.add("vectors")
     return Node(
         "index",
         run.label("index", name),
@@ -71,10 +64,9 @@ def index(run: Declaring, model: Node, name: str) -> Node:
             settings=settings,
             score=read_config(work["model"].folder.localize_all()).score,
         ),
-        settings.model_dump(mode="json", include={"factory", "shard_rows", "train_rows"}),
+        settings.model_dump(mode="json", include=content),
         {"embeddings": vectors, **vectors.inputs},
         num_rows=lambda inputs: inputs["embeddings"].rows(),
-        unit="passages",
         demand={"CPU": float(settings.cpus_per_task)},
         temporary=True,
     )
@@ -93,19 +85,55 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0) -
     from raydr.stages.search import search as find
     from raydr.stages.search import search_settings
 
-    settings, factory = run.config.search, run.config.index.factory
+    settings, factory, score = run.config.search, run.config.index.factory, run.config.model.score
     top_k = top_k or settings.top_k
     return Node(
         "run",
         run.label("search", name, split),
-        lambda work: find(
-            work.making, work.pool, work["index"], work["queries"], settings=settings, top_k=top_k, system=name
-        ),
-        {"split": split, "top_k": top_k, **search_settings(settings, None if factory == "auto" else factory)},
+        stage(partial(find, settings=settings, top_k=top_k, system=name), "index", "queries"),
+        {"split": split, "top_k": top_k, **search_settings(settings, None if factory == "auto" else factory, score)},
         {"index": index(run, model, name), "queries": queries(run, model, name, split)},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
-        unit="queries and passages",
         demand=_searchers(run),
+    )
+
+
+def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str) -> Node:
+    """A run whose best passages a model has scored anew.
+
+    Args:
+        run: the config.
+        ranked: the run that is reranked.
+        model: a cross-encoder, or a retriever.
+        split: the split.
+        system: what the new run is called.
+    """
+    from raydr.stages.rerank import VERSION, rerank
+    from raydr.stages.scoring import scoring_of
+
+    depth, encode = run.config.rerank.depth, run.config.encode
+    arithmetic = run.facts.encoding(encode)
+    return Node(
+        "run",
+        run.label("rerank", system, split),
+        lambda work: rerank(
+            work.making,
+            work.pool,
+            work["run"],
+            work["dataset"],
+            work["corpus"],
+            split=split,
+            depth=depth,
+            system=system,
+            settings=encode,
+            scoring=scoring_of(work["model"], encode, arithmetic),
+        ),
+        {"split": split, "depth": depth, **arithmetic.content},
+        {"run": ranked, "model": model, "dataset": data.dataset(run), "corpus": data.corpus(run)},
+        VERSION,
+        num_rows=lambda inputs: inputs["run"].rows(),
+        asks_model=True,
+        demand=encoders(run.config),
     )
 
 
@@ -126,12 +154,11 @@ def bm25(run: Declaring) -> Node:
     return Node(
         "bm25",
         "bm25",
-        lambda work: build_bm25(work.making, work.pool, work["corpus"], settings=settings),
+        stage(partial(build_bm25, settings=settings), "corpus"),
         settings.model_dump(mode="json"),
         {"corpus": data.corpus(run)},
         VERSION,
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
-        unit="passages",
     )
 
 
@@ -143,13 +170,10 @@ def search_bm25(run: Declaring, split: str) -> Node:
     return Node(
         "run",
         f"search-bm25-{split}",
-        lambda work: find(
-            work.making, work.pool, work["dataset"], work["corpus"], work["bm25"], split=split, top_k=top_k
-        ),
+        stage(partial(find, split=split, top_k=top_k), "dataset", "corpus", "bm25"),
         {"split": split, "top_k": top_k},
         {"bm25": bm25(run), "dataset": data.dataset(run), "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
-        unit="queries",
     )
 
 
@@ -160,7 +184,6 @@ def imported(file: str, split: str, system: str) -> Node:
     return Node(
         "run",
         f"import-{system}-{split}",
-        lambda work: import_trec_run(work.making, work.pool, path=file),
+        stage(partial(import_trec_run, path=file)),
         {"source": "trec", "split": split, "system": system, "file": trec_checksum(file)},
-        unit="lines",
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from raydr.graph.declaring import Declaring, trainers
-from raydr.graph.node import Node
+from raydr.errors import ConfigError
+from raydr.graph.declaring import Declaring, encoders, trainers
+from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
 from raydr.graph.places import WARMUPS
 from raydr.models.config import ModelConfig
-from raydr.noise.judge_models import ClassifierConfig
+from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import NEUTRAL
 from raydr.training.training import Training
@@ -35,8 +37,10 @@ def trained(
     pairs: Node,
     negatives: Node | None,
     start: Node | None = None,
+    ranker_scores: Node | None = None,
     after: tuple[Node, ...] = (),
     watcher: Watcher | None = None,
+    margins: Node | None = None,
 ) -> Node:
     """A trained dual encoder.
 
@@ -47,13 +51,23 @@ def trained(
         pairs: the data set with the pairs that it is trained on.
         negatives: mined candidates; those that came with the data if None.
         start: the model that it goes on from; ``model.checkpoint`` if None.
+        ranker_scores: what a ranker says of pairs and candidates, for a loss that learns from it.
         after: what must have ended before.
         watcher: whom it tells how far it is; the console if None.
+        margins: cross-fitted margins of the pairs; None if the detection reads none.
+
+    Raises:
+        ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
     from raydr.stages.train import VERSION, train
 
+    if training.train.loss.reads_ranker_scores and ranker_scores is None:
+        raise ConfigError(
+            f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
+        )
+    optional = {"negatives": negatives, "start": start, "ranker_scores": ranker_scores, "margins": margins}
     inputs = {"dataset": pairs, "corpus": data.corpus(run)}
-    inputs |= {role: node for role, node in (("negatives", negatives), ("start", start)) if node is not None}
+    inputs |= {role: node for role, node in optional.items() if node is not None}
     warmups = run.facts.places.root / WARMUPS
     epochs = training.train.num_epochs
     return Node(
@@ -66,16 +80,17 @@ def trained(
             work["corpus"],
             work.get("negatives"),
             work.get("start"),
+            work.get("ranker_scores"),
             training=training,
             tracker=work.tracker.handle(),
             warmups=warmups,
             watcher=watcher,
+            margins=work.get("margins"),
         ),
         training_settings(training) | ({"checkpoint": run.facts.checkpoint(training.model)} if start is None else {}),
         inputs,
         VERSION,
         num_rows=lambda inputs: epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
-        unit="pairs",
         asks_model=True,
         demand=trainers(run.config),
         after=after,
@@ -84,7 +99,8 @@ def trained(
 
 def training_settings(training: Training) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
-    settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": NEUTRAL})
+    # The ranker is an input, where the loss reads its scores.
+    settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, "ranker": True}})
     # Resolved, so that what computes it is content although the setting ``auto`` is not.
     settings["train"]["dtype"] = training.train.dtype
     return settings
@@ -102,7 +118,7 @@ def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
     return Node(
         "model",
         name,
-        lambda work: save_untrained(work.making, work.pool, model=model, seed=seed),
+        stage(partial(save_untrained, model=model, seed=seed)),
         {
             "model": model.model_dump(mode="json", exclude=_checkpoints()),
             "checkpoint": run.facts.checkpoint(model),
@@ -113,49 +129,109 @@ def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
     )
 
 
-def cross_encoder(run: Declaring, settings: ClassifierConfig, negatives: Node | None) -> Node:
+def cross_encoder(
+    run: Declaring,
+    settings: CrossEncoderTraining,
+    negatives: Node | None,
+    pairs: Node | None = None,
+    start: Node | None = None,
+    name: str = "cross-encoder",
+) -> Node:
     """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
 
     Args:
         run: the config.
         settings: how it is trained.
-        negatives: the candidates; None if it learns from random passages alone.
+        negatives: the candidates; None if it learns from random passages, or from what came with the data, alone.
+        pairs: the data set with the pairs that it is trained on; the run's if None.
+        start: the cross-encoder that it goes on from; ``model.checkpoint`` of the settings if None.
+        name: what it is called.
     """
-    from raydr.stages.train_classifier import VERSION, save_cross_encoder, train_classifier
+    from raydr.stages.train_cross_encoder import VERSION, save_cross_encoder, train_cross_encoder
 
-    config, split, label = run.config, run.config.data.train_split, run.label("cross-encoder")
-    start = {"checkpoint": run.facts.cross_encoder_checkpoint(settings.model)}
+    config, split, label = run.config, run.config.data.train_split, run.label(name)
+    origin = {"checkpoint": run.facts.cross_encoder_checkpoint(settings.model)} if start is None else {}
+    if not settings.num_epochs and start is not None:
+        return start
     if not settings.num_epochs:
         return Node(
             "cross_encoder",
             label,
-            lambda work: save_cross_encoder(work.making, work.pool, model=settings.model),
-            {"model": settings.model.model_dump(mode="json", exclude={"checkpoint"}), "trained": False} | start,
+            stage(partial(save_cross_encoder, settings=settings)),
+            {
+                "model": settings.model.model_dump(mode="json", exclude={"checkpoint"}),
+                "predicts": settings.predicts,
+                "trained": False,
+            }
+            | origin,
             version=VERSION,
         )
     settings = settings.model_copy(update={"dtype": run.facts.training_dtype(config.train, settings.dtype)})
-    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
+    inputs = {"dataset": pairs or data.dataset(run), "corpus": data.corpus(run)}
+    if negatives is not None and settings.num_hard_negatives:
+        inputs["negatives"] = negatives
+    if start is not None:
+        inputs["start"] = start
     return Node(
         "cross_encoder",
         label,
-        lambda work: train_classifier(
+        stage(
+            partial(train_cross_encoder, settings=settings, workers=config.train, split=split, seed=config.seed),
+            *("dataset", "corpus", "negatives", "start"),
+        ),
+        settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
+        | {"predicts": settings.predicts, "split": split, "seed": config.seed}
+        | origin,
+        inputs,
+        VERSION,
+        num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
+        asks_model=True,
+        demand=trainers(run.config),
+    )
+
+
+def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
+    """What a model says of the training split's pairs and candidates.
+
+    Args:
+        run: the config.
+        ranker: a cross-encoder; or a retriever, whose similarities are scaled as its own losses see them.
+        pairs: the data set that is trained on.
+        negatives: mined candidates; those that came with the data if None.
+    """
+    from raydr.models.dual_encoder import read_config
+    from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
+    from raydr.stages.scoring import scoring_of
+
+    split, encode = run.config.data.train_split, run.config.encode
+    arithmetic = run.facts.encoding(encode)
+
+    def make(work: Work) -> dict[str, Any]:
+        scoring = scoring_of(work["model"], encode, arithmetic)
+        return score_candidates(
             work.making,
             work.pool,
             work["dataset"],
             work["corpus"],
             work.get("negatives"),
-            settings=settings,
-            workers=config.train,
             split=split,
-            seed=config.seed,
-        ),
-        settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
-        | {"split": split, "seed": config.seed}
-        | start,
-        inputs | ({"negatives": negatives} if negatives is not None and settings.num_hard_negatives else {}),
+            settings=encode,
+            scoring=scoring,
+            scale=1.0 if scoring.is_cross_encoder else read_config(work["model"].folder.localize_all()).scale,
+        )
+
+    inputs = {"model": ranker, "dataset": pairs, "corpus": data.corpus(run)}
+    return Node(
+        KIND,
+        run.label("ranker-scores"),
+        make,
+        {"split": split, **arithmetic.content},
+        inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,
-        num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
-        unit="pairs",
+        num_rows=lambda inputs: (
+            inputs["dataset"].rows(f"qrels/{split}")
+            + inputs["dataset" if negatives is None else "negatives"].rows(f"negatives/{split}")
+        ),
         asks_model=True,
-        demand=trainers(run.config),
+        demand=encoders(run.config),
     )

@@ -7,7 +7,8 @@ all of them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
 
@@ -15,15 +16,49 @@ from raydr.component import Component
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Numbers of the queries' encodings beside a block of the passages' that :meth:`ScoreFunction.all_pairs` holds: 64 MiB.
-_BLOCK_FLOATS = 1 << 24
+#: Numbers that :meth:`ScoreFunction.all_pairs` holds for a block of passages: 64 MiB.
+BLOCK_FLOATS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """What a score function reads of a text.
+
+    ``pooled`` is one vector; the others are several: of the ``first`` tokens, of learnt ``codes`` that attend over all
+    tokens, or of all ``tokens``.
+    """
+
+    kind: Literal["pooled", "first", "codes", "tokens"] = "pooled"
+    num: int = 1
+
+    @property
+    def several(self) -> bool:
+        """Whether an encoding has a dimension more, the text's vectors."""
+        return self.kind != "pooled"
+
+    @property
+    def varies(self) -> bool:
+        """Whether texts have different numbers of them, so that some of a batch are padded."""
+        return self.kind in ("first", "tokens")
+
+    def most(self, longest: int) -> int:
+        """Vectors of a text of ``longest`` tokens.
+
+        >>> Vectors("first", 8).most(5), Vectors("first", 8).most(50), Vectors("codes", 8).most(5)
+        (5, 8, 8)
+        """
+        if self.kind == "tokens":
+            return longest
+        return min(self.num, longest) if self.kind == "first" else self.num
 
 
 class ScoreFunction(Component):
     """Base of the score functions; subclasses implement :meth:`pairs`.
 
-    A text's encoding has as many dimensions as the function reads: one, D, is a single vector. Scores here are
-    similarities; losses and detectors see them times the scale τ, see :meth:`raydr.models.config.ModelConfig.logits`.
+    The encoding of a text is one vector, (D,), or several, (M, D), as :attr:`query_vectors` and
+    :attr:`passage_vectors` say. Of several, a row of zeros is no vector: texts are padded with them to the same number.
+    Scores here are similarities; losses and detectors see them times the scale τ, see
+    :meth:`raydr.models.config.ModelConfig.logits`.
     """
 
     package: ClassVar[str] = "raydr.models.scores"
@@ -31,15 +66,32 @@ class ScoreFunction(Component):
     is_inner_product: ClassVar[bool] = False
     """Whether it is the inner product of two vectors, of which FAISS finds the largest."""
 
+    @property
+    def query_vectors(self) -> Vectors:
+        """What is read of a query."""
+        return Vectors()
+
+    @property
+    def passage_vectors(self) -> Vectors:
+        """What is read of a passage."""
+        return Vectors()
+
+    @property
+    def is_largest_of_tokens(self) -> bool:
+        """Whether a passage of a high score has vectors of high inner products with the query's, so that an index of
+        all passages' vectors proposes those worth scoring."""
+        return False
+
     @abstractmethod
     def pairs(self, query: Tensor, passage: Tensor) -> Tensor:
         """Similarities of queries with passages, whose leading dimensions are broadcast against each other.
 
-        So N queries with a passage each are (N, D) and (N, D), and with M candidates each (N, 1, D) and (N, M, D).
+        So N queries with a passage each are (N, D) and (N, D), and with K candidates each (N, 1, D) and (N, K, D), of
+        one vector a text; of several, (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
 
         Args:
-            query: float32, (..., D).
-            passage: float32, (..., D).
+            query: float32, (..., D) or (..., M, D).
+            passage: float32, (..., D) or (..., P, D).
 
         Returns:
             float32, the leading dimensions.
@@ -50,5 +102,15 @@ class ScoreFunction(Component):
         import torch
 
         query_QD, passage_PD = query_QD.float(), passage_PD.float()
-        blocks = torch.split(passage_PD, max(1, _BLOCK_FLOATS // max(1, query_QD.numel())))
+        blocks = torch.split(passage_PD, max(1, BLOCK_FLOATS // max(1, query_QD.numel())))
         return torch.cat([self.pairs(query_QD.unsqueeze(1), block.unsqueeze(0)) for block in blocks], dim=1)
+
+
+def inner_products(query_QD: Tensor, passage_PD: Tensor) -> Tensor:
+    """Inner products (Q, P) in float32 of vectors in any arithmetic."""
+    import torch
+
+    if query_QD.is_cuda and query_QD.dtype == passage_PD.dtype == torch.float16:
+        # On the tensor cores, summed and returned in float32.
+        return torch.mm(query_QD, passage_PD.T, out_dtype=torch.float32)
+    return query_QD.float() @ passage_PD.float().T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from raydr.models.scores.base import ScoreFunction
+from raydr.models.scores.base import ScoreFunction, inner_products
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,9 +28,4 @@ class Dual(ScoreFunction):
         return torch.einsum("...d,...d->...", query, passage)
 
     def all_pairs(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-        import torch
-
-        if query_QD.is_cuda and query_QD.dtype == passage_PD.dtype == torch.float16:
-            # On the tensor cores, summed and returned in float32.
-            return torch.mm(query_QD, passage_PD.T, out_dtype=torch.float32)
-        return query_QD.float() @ passage_PD.float().T
+        return inner_products(query_QD, passage_PD)

@@ -19,6 +19,8 @@ from raydr.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
+#: Positions in a window, and their log-probabilities if they were drawn i.i.d.
+Draws = tuple[IndexArray, FloatArray | None]
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,7 @@ class RankedSampler(Sampler):
         return self
 
     @abstractmethod
-    def draw(
-        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
-    ) -> tuple[IndexArray, FloatArray | None]:
+    def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         """Positions in the window, at most ``num``, and their log-probabilities if drawn i.i.d.
 
         Args:

@@ -8,13 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from raydr.errors import DataError
-from raydr.negatives.samplers.base import (
-    FloatArray,
-    IndexArray,
-    RankedSampler,
-    draw_without_replacement,
-    require_scores,
-)
+from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw_without_replacement, require_scores
 
 
 class SimANS(RankedSampler):
@@ -43,9 +37,7 @@ class SimANS(RankedSampler):
     """What to do for a query whose positive has no score. ``uniform`` draws uniformly from the window (as the authors
     do), ``top`` takes the top, ``error`` stops."""
 
-    def draw(
-        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
-    ) -> tuple[IndexArray, FloatArray | None]:
+    def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         if positive_score is not None or not np.isfinite(scores).any():
             require_scores(self.name, scores)
         if positive_score is not None:

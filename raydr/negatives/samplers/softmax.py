@@ -7,13 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.negatives.samplers.base import (
-    FloatArray,
-    IndexArray,
-    RankedSampler,
-    draw_without_replacement,
-    require_scores,
-)
+from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw_without_replacement, require_scores
 
 
 class Softmax(RankedSampler):
@@ -43,9 +37,7 @@ class Softmax(RankedSampler):
     def tells_draw_probabilities(self) -> bool:
         return self.with_replacement
 
-    def draw(
-        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
-    ) -> tuple[IndexArray, FloatArray | None]:
+    def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         logits = np.zeros_like(scores)
         if self.smoothing:
             require_scores(self.name, scores)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydr.negatives.samplers.base import CandidateList, Drawn, FloatArray, IndexArray, RankedSampler
+from raydr.negatives.samplers.base import CandidateList, Drawn, Draws, FloatArray, RankedSampler
 
 
 class Top(RankedSampler):
@@ -30,7 +30,5 @@ class Top(RankedSampler):
         drawn = super().sample(candidates, num, rng)
         return drawn if self.fill else replace(drawn, num_missing=0, num_absent=drawn.num_missing)
 
-    def draw(
-        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
-    ) -> tuple[IndexArray, FloatArray | None]:
+    def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         return np.arange(min(num, scores.size), dtype=np.int64), None

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydr.negatives.samplers.base import FloatArray, IndexArray, RankedSampler
+from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler
 
 
 class Uniform(RankedSampler):
@@ -22,7 +22,5 @@ class Uniform(RankedSampler):
 
     name: Literal["uniform"] = "uniform"
 
-    def draw(
-        self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator
-    ) -> tuple[IndexArray, FloatArray | None]:
+    def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         return rng.permutation(scores.size)[:num].astype(np.int64), None

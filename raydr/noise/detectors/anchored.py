@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit, to_axis
 from raydr.noise.detectors.calibrated import START_SHARES
 
 #: EM ends after so many steps, or when the mean log-likelihood rises by less.
 _NUM_STEPS, _TOLERANCE = 1000, 1e-8
 
 
-class AnchoredDetector(Detector):
+class AnchoredDetector(MixtureDetector):
     """Two Gaussians on the margin, the mismatched one held near what random pairs show.
 
     Two free Gaussians follow whatever shape the clean pairs have: where those are skewed, one Gaussian takes their tail

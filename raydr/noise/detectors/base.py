@@ -1,15 +1,15 @@
 """What a detector of mismatched pairs sees and returns.
 
-A detector fits two components to the perplexities of all training pairs: a low one, the clean pairs, and a high one,
-the mismatched pairs. It is fitted once for all workers, which then share its flags.
+A detector splits the perplexities of all training pairs into low ones, the clean pairs, and high ones, the mismatched
+pairs. It is fitted once for all workers, which then share its flags.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from raydr.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 
 #: Perplexities below this count as this before a logarithm is taken, so that 0 has one. A larger bound would pile up
 #: the surest pairs at one place, which a mixture takes for a component: with dot products, margins of −40 are ordinary.
@@ -94,8 +95,9 @@ class Detection:
         clean: bool, shape (N,), False where the pair is taken for mismatched.
         log_posterior: float64, shape (N,), log p(clean | perplexity); 0 everywhere if the fit is not bimodal.
         threshold: λ, the posterior above which a pair is clean.
-        fit: the mixture; None if there was nothing to fit.
+        fit: the mixture; None if there is none.
         reason: why all pairs were kept; empty if they were judged.
+        share_mismatched: the estimate for all pairs; None if they were not judged.
     """
 
     clean: BoolArray
@@ -103,14 +105,21 @@ class Detection:
     threshold: float
     fit: MixtureFit | None
     reason: str = ""
+    share_mismatched: float | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the decision rests on; JSON values."""
+        return {
+            "reason": self.reason,
+            "threshold": self.threshold,
+            "fit": asdict(self.fit) if self.fit is not None else None,
+            "share_mismatched": self.share_mismatched,
+        }
 
 
 class Detector(Component):
-    """Base of the detectors; subclasses implement :meth:`fit`.
-
-    All pairs are kept, with a reason, if the perplexities do not fall into two groups: one component explains them as
-    well (BIC), a component is almost empty, or the two are too close.
-    """
+    """Base of the detectors; subclasses implement :meth:`detect`."""
 
     package: ClassVar[str] = "raydr.noise.detectors"
     kind: ClassVar[str] = "detector"
@@ -119,6 +128,40 @@ class Detector(Component):
 
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
     """λ; a pair is clean if p(clean | perplexity) > λ. 0 flags nothing."""
+
+    @abstractmethod
+    def detect(
+        self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
+    ) -> Detection:
+        """Flag the pairs that are taken for mismatched; the same for any order of them.
+
+        Args:
+            perplexities_N: one value a training pair, see :func:`raydr.noise.perplexity.perplexities`.
+            random_N: the same of random pairs, see :func:`raydr.noise.perplexity.random_pair_perplexities`; NaN where
+                there is none. Not every detector reads them.
+            fold_N: which model measured each pair and the random one in its place, where several did; not every
+                detector reads it.
+
+        Raises:
+            DataError: perplexities are negative or not finite, or the detector reads random pairs and was given none.
+        """
+
+    def keep_all(self, perplexities_N: FloatArray, fit: MixtureFit | None, reason: str) -> Detection:
+        """What is found where nothing can be told."""
+        clean_N = np.ones(perplexities_N.shape, dtype=np.bool_)
+        return Detection(clean_N, np.zeros(perplexities_N.shape), self.threshold, fit, reason)
+
+    def is_clean(self, log_posterior_N: FloatArray) -> BoolArray:
+        """Which pairs are not flagged: log p(clean | perplexity) > log λ, shape (N,)."""
+        return np.asarray(log_posterior_N > (np.log(self.threshold) if self.threshold > 0.0 else -np.inf))
+
+
+class MixtureDetector(Detector):
+    """Base of the detectors that fit two components, clean and mismatched pairs; subclasses implement :meth:`fit`.
+
+    All pairs are kept, with a reason, if the perplexities do not fall into two groups: one component explains them as
+    well (BIC), a component is almost empty, or the two are too close.
+    """
 
     min_clean_weight: float = Field(default=0.1, ge=0.0, le=0.5)
     """Smallest weight of the clean component."""
@@ -138,52 +181,43 @@ class Detector(Component):
             random_R: of random pairs; empty if there are none.
         """
 
-    def detect(self, perplexities_N: FloatArray, random_N: FloatArray | None = None) -> Detection:
-        """Fit, and flag the pairs that belong to the high component.
-
-        Args:
-            perplexities_N: one value a training pair, see :func:`raydr.noise.perplexity.perplexities`.
-            random_N: the same of random pairs, see :func:`raydr.noise.perplexity.random_pair_perplexities`; NaN where
-                there is none. Not every detector reads them.
-
-        Raises:
-            DataError: perplexities are negative or not finite, or the detector reads random pairs and was given none.
-        """
-        perplexities_N = _checked(perplexities_N)
-        random_R = np.zeros(0) if random_N is None else _checked(random_N[~np.isnan(random_N)])
+    def detect(
+        self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
+    ) -> Detection:
+        perplexities_N = checked(perplexities_N)
+        random_R = np.zeros(0) if random_N is None else checked(random_N[~np.isnan(random_N)])
         if self.reads_random_pairs and random_N is None:
             raise DataError(f"detector {self.name} compares with random pairs: give their perplexities")
         if np.unique(perplexities_N).size < 10:
-            return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities")
+            return self.keep_all(perplexities_N, None, "fewer than 10 different perplexities")
         if self.reads_random_pairs and np.unique(random_R).size < 10:
-            return self._keep_all(perplexities_N, None, "fewer than 10 different perplexities of random pairs")
+            return self.keep_all(perplexities_N, None, "fewer than 10 different perplexities of random pairs")
         fit = self.fit(perplexities_N, random_R)
         if not fit.bimodal:
-            return self._keep_all(perplexities_N, fit, fit.reason)
+            return self.keep_all(perplexities_N, fit, fit.reason)
         log_posterior_N = fit.log_posterior(perplexities_N)
-        log_threshold = np.log(self.threshold) if self.threshold > 0.0 else -np.inf
-        return Detection(log_posterior_N > log_threshold, log_posterior_N, self.threshold, fit)
+        clean_N = self.is_clean(log_posterior_N)
+        return Detection(clean_N, log_posterior_N, self.threshold, fit, share_mismatched=fit.weights[1])
 
     def why_not_bimodal(self, fit: MixtureFit) -> str:
         """The first test that the two components fail, empty if they pass all."""
         if fit.bic_two >= fit.bic_one:
             return f"one component explains the perplexities as well (BIC {fit.bic_one:.1f}, two: {fit.bic_two:.1f})"
-        for label, weight, smallest in (
-            ("clean", fit.weights[0], self.min_clean_weight),
-            ("noisy", fit.weights[1], self.min_noisy_weight),
-        ):
+        smallest_weights = {"clean": self.min_clean_weight, "noisy": self.min_noisy_weight}
+        for weight, (label, smallest) in zip(fit.weights, smallest_weights.items(), strict=True):
             if weight < smallest:
                 return f"the {label} component is almost empty (weight {weight:.4f} < {smallest})"
         if not fit.separation >= self.min_separation:
             return f"the components are too close (Ashman's D {fit.separation:.2f} < {self.min_separation})"
         return ""
 
-    def _keep_all(self, perplexities_N: FloatArray, fit: MixtureFit | None, reason: str) -> Detection:
-        clean_N = np.ones(perplexities_N.shape, dtype=np.bool_)
-        return Detection(clean_N, np.zeros(perplexities_N.shape), self.threshold, fit, reason)
 
+def checked(perplexities_N: FloatArray) -> FloatArray:
+    """Perplexities as float64.
 
-def _checked(perplexities_N: FloatArray) -> FloatArray:
+    Raises:
+        DataError: they are negative, not finite, or of another shape.
+    """
     perplexities_N = np.asarray(perplexities_N, dtype=np.float64)
     if perplexities_N.ndim != 1 or not np.isfinite(perplexities_N).all() or (perplexities_N < 0).any():
         raise DataError("perplexities must be finite, not negative and of shape (N,)")

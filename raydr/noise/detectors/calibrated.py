@@ -7,14 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from raydr.noise.detectors.base import Detector, FloatArray, MixtureFit
+from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
 from raydr.noise.detectors.gaussian import fit_gaussians
 
 #: Shares of clean pairs that EM starts from, besides k-means.
 START_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-class CalibratedDetector(Detector):
+class CalibratedDetector(MixtureDetector):
     """Two Gaussians fitted where the perplexities of clean pairs look Gaussian.
 
     The perplexity is a soft-plus of the margin z = logsumexp(random scores) − s⁺, PPL = log(1 + e^z): it squeezes all

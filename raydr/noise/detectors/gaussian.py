@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.detectors.base import Axis, Detector, FloatArray, MixtureFit, to_axis
+from raydr.noise.detectors.base import Axis, FloatArray, MixtureDetector, MixtureFit, to_axis
 
 
 def fit_gaussians(
@@ -34,21 +34,14 @@ def fit_gaussians(
 
     axis_N1 = np.sort(to_axis(perplexities_N, axis))[:, None]
     floor = variance_floor * float(axis_N1.var())
-    starts = [GaussianMixture(2, random_state=seed, reg_covar=floor, tol=1e-5, max_iter=1000)]
+    common = {"reg_covar": floor, "tol": 1e-5, "max_iter": 1000}
+    starts = [GaussianMixture(2, random_state=seed, **common)]
     for share in start_shares:
         split = min(max(round(share * len(axis_N1)), 1), len(axis_N1) - 1)
-        low, high = axis_N1[:split], axis_N1[split:]
-        starts.append(
-            GaussianMixture(
-                2,
-                reg_covar=floor,
-                tol=1e-5,
-                max_iter=1000,
-                weights_init=[share, 1.0 - share],
-                means_init=[low.mean(axis=0), high.mean(axis=0)],
-                precisions_init=[[[1.0 / (low.var() + floor)]], [[1.0 / (high.var() + floor)]]],
-            )
-        )
+        halves = axis_N1[:split], axis_N1[split:]
+        start = {"weights_init": [share, 1.0 - share], "means_init": [half.mean(axis=0) for half in halves]}
+        start["precisions_init"] = [[[1.0 / (half.var() + floor)]] for half in halves]
+        starts.append(GaussianMixture(2, **start, **common))
     with warnings.catch_warnings():
         # Components that overlap wholly converge slowly; the tests on the fit reject them.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -71,7 +64,7 @@ def fit_gaussians(
     return sorted(fits, key=lambda fit: fit.bic_two)
 
 
-class GaussianDetector(Detector):
+class GaussianDetector(MixtureDetector):
     """The paper's detector: two Gaussians fitted to the raw perplexities.
 
     ŷ = [p(κ | PPL) > λ], κ the component with the lower mean, the posterior taken in log space and held monotone in the

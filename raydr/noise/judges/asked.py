@@ -72,5 +72,10 @@ class Copy:
     train: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class CrossFitted:
+    """No model of its own: what the section ``cross_fit`` describes, short trainings that have not seen the pairs."""
+
+
 #: None: the judge reads the scores that the candidates were mined with.
-Asked = Retriever | Embedder | CrossEncoder | Copy | None
+Asked = Retriever | Embedder | CrossEncoder | Copy | CrossFitted | None

@@ -10,19 +10,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from raydr.component import Component
-from raydr.errors import DataError
+from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.asked import Asked, AskedModels, CrossEncoder, Embedder, Retriever
+from raydr.noise.margins import Margins
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+#: Whole numbers that are kept as a list in JSON.
+CountArray = Annotated[
+    IntArray, PlainValidator(lambda raw: np.array(raw, dtype=np.int64)), PlainSerializer(np.ndarray.tolist)
+]
 
 #: keep: stays a negative; drop: never a negative of that query; down_weight: its exp(score) counts by a weight;
 #: relabel: becomes a further positive.
@@ -46,13 +51,8 @@ class ScoredCandidates:
 
     def __post_init__(self) -> None:
         offsets, num_scores = np.asarray(self.offsets), len(self.scores_M)
-        if (
-            offsets.ndim != 1
-            or not offsets.size
-            or offsets[0]
-            or offsets[-1] != num_scores
-            or (np.diff(offsets) < 0).any()
-        ):
+        ends = (offsets[0], offsets[-1]) if offsets.ndim == 1 and offsets.size else None
+        if ends != (0, num_scores) or (np.diff(offsets) < 0).any():
             raise DataError(f"offsets must rise from 0 to the number of scores, {num_scores}; got {offsets}")
         if not np.isfinite(self.scores_M).all():
             raise DataError(f"score {int((~np.isfinite(self.scores_M)).argmax())} of the candidates is not finite")
@@ -215,6 +215,10 @@ class SplitJudge(SampleJudge):
     @abstractmethod
     def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
         """Verdicts on all pairs of a split in any order, and what the decision rests on (for people)."""
+
+    def decide_margins(self, margins: Margins) -> Decision:
+        """The same from cross-fitted margins, for judges that may ask for these (``asks``)."""
+        raise ConfigError(f"judge {self.name} does not read cross-fitted margins")
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         """Verdicts on all pairs of a split, given in one batch."""

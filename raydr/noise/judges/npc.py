@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from raydr.component import Pluggable
-from raydr.noise.detectors.anchored import AnchoredDetector
-from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.base import Detection, Detector
+from raydr.noise.detectors.local_fdr import LocalFdrDetector
+from raydr.noise.judges.asked import Asked, AskedModels, CrossFitted
 from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.margins import Margins
 from raydr.noise.perplexity import perplexities, random_pair_perplexities
 
 
 class NPC(SplitJudge):
-    """Drops the training pairs whose perplexity belongs to the high component of a mixture.
+    """Drops the training pairs that are as surprising as mismatched ones.
 
-    A pair is measured by its perplexity against random positives of other pairs, and flagged by a detector that is
-    fitted to the perplexities of all pairs of the split. The verdict's score is the perplexity. In training the same
-    rule corrects pairs instead, see ``train.pair_detection``.
+    A pair is measured by its perplexity against random positives of other pairs, by models that have not seen it or by
+    the retriever, and flagged by a detector that is fitted to the perplexities of all pairs of the split. The verdict's
+    score is the perplexity. In training the same rule corrects pairs instead, see ``train.pair_detection``.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -35,17 +37,25 @@ class NPC(SplitJudge):
 
     sample: ClassVar[Literal["positives"]] = "positives"
 
-    flags: ClassVar[str] = "pairs whose perplexity among random passages belongs to the higher of two groups"
+    flags: ClassVar[str] = "pairs that are as surprising among random passages as mismatched ones would be"
     score_name: ClassVar[str] = "perplexity"
 
     measures: ClassVar[tuple[str, ...]] = ("perplexity", "random_pair")
 
     name: Literal["npc"] = "npc"
-    detector: Annotated[Detector, Pluggable()] = AnchoredDetector()
-    """``gaussian`` is the paper's, ``calibrated`` fits strong encoders better, ``anchored`` also clean data."""
+    detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
+    """``local_fdr`` is for cross-fitted margins, ``anchored`` for those of the retriever; ``gaussian`` is the paper's,
+    ``calibrated`` fits strong encoders better."""
+
+    margins: Literal["model", "cross_fitted"] = "cross_fitted"
+    """Who measures the pairs: the retriever that is asked, or the short trainings of the section ``cross_fit``, each
+    the pairs that it has not seen. A retriever that was trained on the pairs has partly learnt the mismatched ones."""
 
     num_random: int = Field(default=255, ge=1)
-    """Random positives that each pair is measured against."""
+    """Random positives that each pair is measured against by the retriever; ``cross_fit`` has its own number."""
+
+    def asks(self, models: AskedModels) -> Asked:
+        return CrossFitted() if self.margins == "cross_fitted" else super().asks(models)
 
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
         sizes_Q = np.diff(candidates.offsets)
@@ -60,17 +70,17 @@ class NPC(SplitJudge):
         }
 
     def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
-        perplexity_Q = measures["perplexity"]
-        detection = self.detector.detect(perplexity_Q, measures["random_pair"])
-        facts = {
-            "reason": detection.reason,
-            "threshold": detection.threshold,
-            "fit": asdict(detection.fit) if detection.fit is not None else None,
-        }
+        return self._decided(self.detector.detect(measures["perplexity"], measures["random_pair"]), measures)
+
+    def decide_margins(self, margins: Margins) -> Decision:
+        measures = {"perplexity": margins.perplexity_N, "random_pair": margins.random_N, "fold": margins.fold_N}
+        return self._decided(margins.detect(self.detector), measures)
+
+    def _decided(self, detection: Detection, measures: Mapping[str, NDArray[Any]]) -> Decision:
         actions_Q = np.where(detection.clean, "keep", "drop")
         return Decision(
-            Verdicts(perplexity_Q, actions_Q, detection.clean.astype(np.float64)),
-            facts,
+            Verdicts(measures["perplexity"], actions_Q, detection.clean.astype(np.float64)),
+            detection.facts,
             {**measures, "log_posterior": detection.log_posterior},
             -np.expm1(detection.log_posterior) if not detection.reason else None,
         )

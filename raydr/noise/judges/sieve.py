@@ -76,14 +76,14 @@ class Sieve(SuspicionJudge):
         # ℓ and −s differ by a constant of the query, which the threshold shares: −(s − s⁺) serves as ℓ.
         losses_M = positive_Q[query_M] - candidates.scores_M
         suspicion_M = self._thresholds(candidates, losses_M)[query_M] - losses_M
-        suspicious_M = (suspicion_M > 0.0) & (_ranks(losses_M, query_M, candidates.offsets) >= self.keep_minimum)
+        suspicious_M = (suspicion_M > 0.0) & (_ranks(losses_M, query_M) >= self.keep_minimum)
         return self.verdicts(suspicion_M, suspicious_M)
 
     def _thresholds(self, candidates: ScoredCandidates, losses_M: FloatArray) -> FloatArray:
         """th_q over each query's candidates and its positive, whose shifted loss is 0, shape (Q,)."""
         num_candidates_Q = np.diff(candidates.offsets) + 1
         if self.rule == "quantile":
-            return self._quantiles(candidates, losses_M, num_candidates_Q)
+            return self._quantiles(candidates, losses_M)
         mean_Q: FloatArray = candidates.sum_Q(losses_M) / num_candidates_Q
         if self.rule == "mean":
             return mean_Q
@@ -91,23 +91,18 @@ class Sieve(SuspicionJudge):
         variance_Q = (candidates.sum_Q(squares_M) + mean_Q**2) / num_candidates_Q
         return np.asarray(mean_Q + self.num_std * np.sqrt(variance_Q))
 
-    def _quantiles(self, candidates: ScoredCandidates, losses_M: FloatArray, num_candidates_Q: IntArray) -> FloatArray:
+    def _quantiles(self, candidates: ScoredCandidates, losses_M: FloatArray) -> FloatArray:
         """As numpy's quantile with linear interpolation, of each query."""
-        num_queries = candidates.num_queries
-        losses = np.concatenate([losses_M, np.zeros(num_queries)])
-        query = np.concatenate([candidates.query_M(), np.arange(num_queries)])
-        ordered = losses[np.lexsort((losses, query))]
-        first_Q = np.cumsum(num_candidates_Q) - num_candidates_Q
-        place_Q = self.quantile * (num_candidates_Q - 1)
-        below_Q = np.floor(place_Q).astype(np.int64)
-        above_Q = np.minimum(below_Q + 1, num_candidates_Q - 1)
-        low_Q, high_Q = ordered[first_Q + below_Q], ordered[first_Q + above_Q]
-        return np.asarray(low_Q + (place_Q - below_Q) * (high_Q - low_Q))
+        import pandas as pd
+
+        losses = np.concatenate([losses_M, np.zeros(candidates.num_queries)])
+        query = np.concatenate([candidates.query_M(), np.arange(candidates.num_queries)])
+        return np.asarray(pd.Series(losses).groupby(query).quantile(self.quantile))
 
 
-def _ranks(losses_M: FloatArray, query_M: IntArray, offsets: IntArray) -> IntArray:
+def _ranks(losses_M: FloatArray, query_M: IntArray) -> IntArray:
     """Rank of each negative among its query's, 0 for the largest loss; ties in list order."""
-    order = np.lexsort((-losses_M, query_M))
-    ranks = np.empty(len(losses_M), dtype=np.int64)
-    ranks[order] = np.arange(len(losses_M)) - np.asarray(offsets)[query_M[order]]
-    return ranks
+    import pandas as pd
+
+    ranks_M = pd.Series(losses_M).groupby(query_M).rank(method="first", ascending=False)
+    return ranks_M.to_numpy().astype(np.int64) - 1

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raydr.config.run import RunConfig
-from raydr.ops.doctor import machine, services, software
+from raydr.ops.doctor import machine, services, software, space
 from raydr.ops.doctor.finding import Finding, State
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.console import console, say
@@ -22,30 +22,27 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
     gpus = machine.find_gpus()
     # A cluster brings its own GPUs.
     local = config is None or not (config.ray.address or os.environ.get("RAY_ADDRESS"))
+    wanted = config is not None and local and machine.wants_gpu(config)
+    ray = config.ray if config is not None else RayConfig()
     findings = [
         software.check_python(),
         *software.check_packages(),
         software.check_faiss(software.installed_versions(software.FAISS), len(gpus)),
-        machine.check_gpus(
-            gpus, *machine.torch_gpus(), wanted=config is not None and local and machine.wants_gpu(config)
-        ),
-        machine.check_shared_memory(
-            config.ray.object_store_gib if config is not None else RayConfig().object_store_gib
-        ),
+        machine.check_gpus(gpus, *machine.torch_gpus(), wanted=wanted),
+        machine.check_shared_memory(ray.object_store_gib),
         *machine.check_disks(config),
         machine.check_open_files(),
         machine.check_credentials(os.environ),
     ]
     if config is None:
-        return [*findings, *services.check_ray(RayConfig())]
+        return [*findings, *services.check_ray(ray)]
     storage = services.check_storage(config.workdir)
+    seen = config.workdir if storage.state == "ok" else ""
+    room = space.check_space(config) if seen else []
+    cluster, reader = services.check_ray(ray, seen), software.check_reader(config.data.reader)
     return [
-        *findings,
-        storage,
-        *services.check_ray(config.ray, config.workdir if storage.state == "ok" else ""),
-        services.check_mlflow(config),
-        services.check_data(config),
-    ]
+        *findings, *reader, storage, *room, *cluster, services.check_mlflow(config), services.check_data(config)
+    ]  # fmt: skip
 
 
 def show(findings: Sequence[Finding]) -> None:

@@ -114,15 +114,8 @@ def torch_gpus() -> tuple[int, str | None]:
 
 def wants_gpu(config: RunConfig) -> bool:
     """Whether a config asks for GPUs."""
-    return (
-        config.train.use_gpu
-        or config.encode.gpus_per_actor > 0
-        or "cuda"
-        in (
-            config.encode.device,
-            config.search.device,
-        )
-    )
+    on_cuda = "cuda" in (config.encode.device, config.search.device)
+    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
 
 
 def check_shared_memory(object_store_gib: float, folder: str = "/dev/shm") -> Finding:

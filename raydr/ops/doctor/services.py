@@ -14,6 +14,7 @@ from raydr.errors import RaydrError
 from raydr.ops.doctor.finding import Finding
 from raydr.ops.preflight import raw_inputs
 from raydr.runtime.cluster import RayConfig, connected
+from raydr.runtime.console import counted
 from raydr.runtime.mlflow_runs import probe_tracking, tracking_uri
 from raydr.store.folder import Folder
 
@@ -44,23 +45,22 @@ def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
 def _look_around(where: str, workdir: str) -> list[Finding]:
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     resources = ray.cluster_resources()
     shown = (
-        f"{where or 'a local Ray starts'}: {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}, "
+        f"{where or 'a local Ray starts'}: {counted(len(nodes), 'node')}, "
         f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
     )
     findings = [Finding.ok("ray connection", shown)]
-    reports = _ask_nodes([node["NodeID"] for node in nodes], workdir)
+    reports = _ask_nodes(nodes, workdir)
     if len(reports) < len(nodes):
-        findings.append(
-            Finding.broken(
-                "ray nodes",
-                f"{len(nodes) - len(reports)} of {len(nodes)} did not run a task in {TASK_TIMEOUT_S:.0f} s",
-                "look at ray status and at their logs on the dashboard",
-            )
-        )
-    findings += _differences(reports)
+        late = f"{len(nodes) - len(reports)} of {len(nodes)} did not run a task in {TASK_TIMEOUT_S:.0f} s"
+        advice = "look at ray status and at their logs on the dashboard"
+        findings.append(Finding.broken("ray nodes", late, advice))
+    different = sorted(_differences(reports))
+    if different:
+        advice = "install from the same constraints.txt on every node (docs/cluster.md)"
+        findings.append(Finding.broken("ray nodes", "; ".join(different), advice))
     if workdir and len(nodes) > 1:
         findings.append(_shared(workdir, reports))
     return findings
@@ -94,24 +94,15 @@ def describe_node(probe: str) -> dict[str, Any]:
     }
 
 
-def _differences(reports: list[dict[str, Any]]) -> list[Finding]:
-    """Nodes whose software is not that of this machine."""
+def _differences(reports: list[dict[str, Any]]) -> Iterator[str]:
+    """Where the software of nodes is not that of this machine."""
     here = describe_node("")["versions"]
-    different = [
-        f"{report['node']} has {name} {there or 'missing'}, here is {here.get(name) or 'none'}"
-        for report in reports
-        for name, there in ((name, report["versions"].get(name)) for name in {*here, *report["versions"]})
-        if there != here.get(name)
-    ]
-    if not different:
-        return []
-    return [
-        Finding.broken(
-            "ray nodes",
-            "; ".join(sorted(different)),
-            "install from the same constraints.txt on every node (docs/cluster.md)",
-        )
-    ]
+    for report in reports:
+        versions = report["versions"]
+        for name in {*here, *versions}:
+            if versions.get(name) != here.get(name):
+                there, mine = versions.get(name) or "missing", here.get(name) or "none"
+                yield f"{report['node']} has {name} {there}, here is {mine}"
 
 
 def _shared(workdir: str, reports: list[dict[str, Any]]) -> Finding:
@@ -131,8 +122,7 @@ def _probe(workdir: str) -> Iterator[str]:
     if not workdir or "://" in workdir:
         yield ""
         return
-    folder = Folder(workdir).absolute()
-    name = _probe_name()
+    folder, name = Folder(workdir).absolute(), _probe_name()
     folder.write_json(name, {})
     try:
         yield folder.path(name)
@@ -152,15 +142,11 @@ def check_storage(workdir: str) -> Finding:
         folder.write_json(name, content)
         read = folder.read_json(name)
         folder.remove(name)
-    except RaydrError as error:
-        return Finding.broken("storage", str(error), "install it, check path and permissions, or set workdir elsewhere")
     # A file system's own errors have no common base.
     except Exception as error:
-        return Finding.broken(
-            "storage",
-            f"{workdir}: {_short(error)}",
-            "check the path, the permissions and the credentials in the environment; set workdir elsewhere",
-        )
+        found = str(error) if isinstance(error, RaydrError) else f"{workdir}: {_short(error)}"
+        advice = "check the path, the permissions and the credentials in the environment; set workdir elsewhere"
+        return Finding.broken("storage", found, advice)
     if read != content:
         return Finding.broken("storage", f"{workdir}: what was written is not what is read", "use another workdir")
     return Finding.ok("storage", f"{folder} can be written, read and removed from")
@@ -178,12 +164,11 @@ def check_mlflow(config: RunConfig) -> Finding:
         return Finding.ok("mlflow", f"{uri}, made at its first use")
     problem = probe_tracking(uri)
     if problem:
-        return Finding.broken(
-            "mlflow",
-            f"{uri}: {problem}",
+        advice = (
             "check tracking.uri, that the server runs and lets this host in (--allowed-hosts), and "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; or set tracking.enabled: false",
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; or set tracking.enabled: false"
         )
+        return Finding.broken("mlflow", f"{uri}: {problem}", advice)
     return Finding.ok("mlflow", f"{uri} answers")
 
 

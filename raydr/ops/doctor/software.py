@@ -7,10 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from raydr.data.readers.base import Reader
 from raydr.ops.doctor.finding import Finding
 
 #: Shown by name; the other requirements only if they do not fit.
@@ -85,6 +87,16 @@ def _fits(allowed: SpecifierSet, there: str) -> bool:
     return allowed.contains(re.sub(r"\+.*$", "", there), prereleases=True)
 
 
+def check_reader(reader: Reader) -> list[Finding]:
+    """The package that a reader needs beside raydr's own."""
+    name = reader.package_needed
+    if not name:
+        return []
+    if find_spec(name) is None:
+        return [Finding.broken(name, f"not installed, and data.reader {reader.name} needs it", f"pip install {name}")]
+    return [Finding.ok(name, f"is there, as data.reader {reader.name} needs it")]
+
+
 def check_faiss(installed: Mapping[str, str], num_gpus: int) -> Finding:
     """Which FAISS there is; two packages overwrite each other's files.
 
@@ -92,13 +104,13 @@ def check_faiss(installed: Mapping[str, str], num_gpus: int) -> Finding:
     'faiss-cpu 1.15.1'
     """
     if not installed:
-        return Finding.broken("faiss", "not installed", "pip install 'raydr[cpu]', or 'raydr[gpu]' on a GPU machine")
+        return Finding.broken("faiss", "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU machine")
     shown = ", ".join(f"{name} {there}" for name, there in installed.items())
     if len(installed) > 1:
         return Finding.broken(
             "faiss",
             f"{shown}: they overwrite each other",
-            f"pip uninstall -y {' '.join(installed)}, then pip install the one you want: 'raydr[cpu]' or 'raydr[gpu]'",
+            f"pip uninstall -y {' '.join(installed)}, then pip install the one you want",
         )
     [name] = installed
     if name != "faiss-cpu" and not num_gpus:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raydr.config.run import RunConfig
-from raydr.indexing.factory import resolve_factory
+from raydr.graph.forecast import StageEstimate
+from raydr.indexing.factory import EXACT, resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
+from raydr.stages.encoders import places_for_encoders
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
 _STAGE_SECONDS = 3.0
@@ -34,43 +36,6 @@ class RunSizes:
     num_queries: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class StageEstimate:
-    """What one stage takes.
-
-    Args:
-        name: as the run's report has it.
-        work: what there is to do, for people.
-        seconds: from its beginning to its end.
-        cpus: CPUs held meanwhile.
-        gpus: GPUs held meanwhile.
-        worker_bytes: memory of its largest worker; None if not known.
-        disk_bytes: what it writes.
-        note: how it was arrived at.
-        key: tells stages of the same name apart, such as those of two arms of a refresh.
-    """
-
-    name: str
-    work: str
-    seconds: float
-    cpus: float
-    gpus: float
-    worker_bytes: int | None
-    disk_bytes: int
-    note: str = ""
-    key: str = ""
-
-    def cost(self, cpu_hour: float | None, gpu_hour: float | None) -> float | None:
-        """Money for what it holds; None if nothing of it has a price.
-
-        >>> StageEstimate("train", "", 3600, 4, 2, None, 0).cost(0.05, 2.0)
-        4.2
-        """
-        if cpu_hour is None and gpu_hour is None:
-            return None
-        return (self.cpus * (cpu_hour or 0.0) + self.gpus * (gpu_hour or 0.0)) * self.seconds / 3600
-
-
 def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: int) -> tuple[int, int]:
     """How many encoders, and tokenising tasks beside them, a cluster runs at a time.
 
@@ -85,10 +50,7 @@ def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: in
     ((1, 2), (8, 16))
     """
     settings = config.encode
-    fit = (capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor
-    if settings.gpus_per_actor:
-        fit = min(fit, capacity["GPU"] / settings.gpus_per_actor)
-    encoders = max(1, int(min(settings.max_actors, fit + 1e-6)))
+    encoders = max(1, int(min(settings.max_actors, places_for_encoders(settings, capacity))))
     left = (capacity["CPU"] - encoders * settings.cpus_per_actor) / settings.cpus_per_tokenizer
     return encoders, max(1, int(min(left + 1e-6, num_texts)))
 
@@ -120,7 +82,7 @@ def estimate_encoding(
         cpus=encoders * settings.cpus_per_actor + min(tokenizers, encoders) * settings.cpus_per_tokenizer,
         gpus=encoders * settings.gpus_per_actor,
         worker_bytes=rates.peak_bytes,
-        disk_bytes=num_texts * (2 * rates.dim + _ID_BYTES),
+        disk_bytes=int(num_texts * (2 * rates.dim * sample.mean_vectors + _ID_BYTES)),
         note=f"{encoders} x {rates.tokens_per_second / sample.padded_tokens:,.0f} {noun}/s; bound by {slower}",
     )
 
@@ -171,13 +133,12 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
 
 
 def estimate_index(
-    config: RunConfig, name: str, sizes: RunSizes, dim: int, rates: SearchRates, cpus: float
+    config: RunConfig, name: str, sizes: RunSizes, encoding: EncodingRates, rates: SearchRates, cpus: float
 ) -> StageEstimate:
     """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
-    settings = config.index
-    rows = sizes.num_passages
-    factory = _factory(config, rows, dim)
-    size, cells = index_bytes(factory, dim)
+    settings, dim = config.index, encoding.dim
+    rows = num_vectors(sizes, encoding)
+    factory, size, cells = _index_of(config, rows, dim)
     threads = settings.cpus_per_task
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
     at_once = max(1, int(min(num_shards, cpus / threads)))
@@ -187,23 +148,33 @@ def estimate_index(
     shard_rows = min(rows, settings.shard_rows)
     return StageEstimate(
         name=name,
-        work=f"{rows:,} passages in {num_shards} shards",
+        work=_counted(sizes, rows) + f" in {num_shards} shards",
         seconds=_STAGE_SECONDS + train + assign + fill,
         cpus=at_once * threads,
         gpus=0,
         worker_bytes=int(shard_rows * size + config.data.part_rows * dim * 4),
-        disk_bytes=int(rows * (size + _ID_BYTES + 8)),
+        disk_bytes=int(rows * size + sizes.num_passages * (_ID_BYTES + 8)),
         note=factory,
     )
 
 
 def estimate_search(
-    config: RunConfig, name: str, sizes: RunSizes, split: str, dim: int, rates: SearchRates, cpus: float
+    config: RunConfig,
+    name: str,
+    sizes: RunSizes,
+    split: str,
+    encoding: EncodingRates,
+    rates: SearchRates,
+    cpus: float,
 ) -> StageEstimate:
-    """Products of each query with the vectors that are looked at, by all CPUs; a shard each if their number is open."""
-    rows, settings = sizes.num_passages, config.index
-    size, cells = index_bytes(_factory(config, rows, dim), dim)
-    looked_at = rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
+    """Products of each query's vectors with those that are looked at, by all CPUs; a shard each if their number is
+    open."""
+    settings, dim = config.index, encoding.dim
+    rows = num_vectors(sizes, encoding)
+    _, size, cells = _index_of(config, rows, dim)
+    looked_at = (
+        rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
+    ) * encoding.queries.mean_vectors
     num_queries = sizes.num_queries[split]
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
     actors = min(num_shards, config.search.max_actors or num_shards)
@@ -222,8 +193,27 @@ def estimate_search(
     )
 
 
-def _factory(config: RunConfig, rows: int, dim: int) -> str:
-    return resolve_factory(config.index, rows, dim, config.model.score)[0]
+def num_vectors(sizes: RunSizes, encoding: EncodingRates) -> int:
+    """Vectors of all passages."""
+    return round(sizes.num_passages * encoding.passages.mean_vectors)
+
+
+def _counted(sizes: RunSizes, rows: int) -> str:
+    several = f" of {rows:,} vectors" if rows != sizes.num_passages else ""
+    return f"{sizes.num_passages:,} passages{several}"
+
+
+def _index_of(config: RunConfig, rows: int, dim: int) -> tuple[str, float, int]:
+    """The factory string of an index, bytes of a vector in it, and the number of its cells (0 if it has none)."""
+    score = config.model.score
+    factory = resolve_factory(config.index, rows, dim, score)[0]
+    if not score.passage_vectors.several:
+        return factory, *index_bytes(factory, dim)
+    # Vectors are scored exactly from half precision; another kind of index is beside them.
+    if factory in EXACT:
+        return factory, 2.0 * dim, 0
+    size, cells = index_bytes(factory, dim)
+    return factory, size if config.index.vectors == "codes" else size + 2.0 * dim, cells
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
-from raydr.config.plan import DeviceFigures
 from raydr.config.run import RunConfig, merged
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
 
 if TYPE_CHECKING:
-    from raydr.data.schema import SplitTables
+    from raydr.models.scores.base import Vectors
     from raydr.models.tokens import Tokens
     from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress
@@ -26,29 +28,23 @@ if TYPE_CHECKING:
 
 #: Batches and steps before the clock starts: kernels are chosen and memory is found in them.
 _WARM_UP = 2
+#: Queries that the sample has, at most.
+_SAMPLE_QUERIES = 1000
+#: Steps that training is tried on before its queries repeat.
+_STEPS = 8
 #: Vectors and queries of the search trial.
 _VECTORS, _QUERIES = 20_000, 256
 
 
-def probe_encoding(
-    config: RunConfig,
-    titles: list[str],
-    texts: list[str],
-    queries: list[str],
-    dtype: str,
-    device: str,
-    figures: DeviceFigures | None = None,
-) -> EncodingRates:
-    """Tokenise all texts and encode some of their batches, for ``plan.probe_seconds``.
+def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> EncodingRates:
+    """Tokenise ``plan.sample_passages`` and encode some of their batches, for ``plan.probe_seconds``.
 
     Args:
-        config: the run.
-        titles: of the sampled passages.
-        texts: of the sampled passages.
-        queries: texts of queries.
+        config: the run; with figures of a device that is not here nothing is encoded.
+        corpus: from which passages are sampled evenly.
+        data: whose queries are tokenised.
         dtype: arithmetic of the encoder.
         device: ``cpu`` or ``cuda``.
-        figures: of a device that is not here; nothing is encoded then.
     """
     import torch
 
@@ -57,15 +53,20 @@ def probe_encoding(
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(config.encode.cpus_per_actor)))
+    figures = config.plan.device
+    rows = np.unique(np.linspace(0, len(corpus) - 1, config.plan.sample_passages).round().astype(np.int64))
+    texts = corpus.texts(rows)
+    split = next(one for one in (*config.data.test_splits, config.data.train_split) if one in data.splits)
+    queries = data.queries(split)["text"].slice(0, _SAMPLE_QUERIES).to_pylist()
     tokenizers = build_tokenizers(config.model)
     # The first call loads tables.
-    tokenizers["passage"](titles[:10], texts[:10])
+    tokenizers["passage"](texts.titles[:10], texts.texts[:10])
     started = time.perf_counter()
-    tokens = tokenizers["passage"](titles, texts)
-    texts_per_second = len(texts) / (time.perf_counter() - started)
+    tokens = tokenizers["passage"](texts.titles, texts.texts)
+    texts_per_second = len(rows) / (time.perf_counter() - started)
     budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
-    passages = _describe(tokens, budget)
-    asked = _describe(tokenizers["query"](None, queries), budget) if queries else passages
+    passages = _describe(tokens, budget, config.model.vectors("passage"))
+    asked = _describe(tokenizers["query"](None, queries) if queries else tokens, budget, config.model.vectors("query"))
     model = DualEncoder.from_config(config.model, config.seed)
     tower = model.tower("passage")
     num_parameters = sum(weights.numel() for weights in model.parameters())
@@ -107,7 +108,7 @@ def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunC
     def run(chosen: int) -> int:
         batch = {key: value.to(device) for key, value in pad(tokens, batches[chosen], pad_id).items()}
         # The copy waits for the device.
-        tower(**batch).float().cpu()
+        tower(**batch, side="passage").float().cpu()
         return batch["input_ids"].numel()
 
     with torch.inference_mode():
@@ -122,12 +123,13 @@ def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunC
         return count / (time.perf_counter() - started)
 
 
-def _describe(tokens: Tokens, budget: int) -> TextSample:
+def _describe(tokens: Tokens, budget: int, vectors: Vectors) -> TextSample:
     from raydr.models.batching import plan_batches
 
     lengths = tokens.lengths
     padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
-    return TextSample(float(lengths.mean()), padded / tokens.num_rows)
+    mean_vectors = float(np.mean([vectors.most(int(length)) for length in lengths]))
+    return TextSample(float(lengths.mean()), padded / tokens.num_rows, mean_vectors)
 
 
 class _Stop(Exception):
@@ -160,21 +162,19 @@ class _Clock:
         return float(np.median(np.diff(times)))
 
 
-def probe_training(config: RunConfig, corpus: str, tables: SplitTables, share: int, dtype: str) -> TrainingRates:
-    """Train by plain NCE for ``plan.probe_seconds``.
+def probe_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int) -> TrainingRates:
+    """Train by plain NCE for ``plan.probe_seconds``; hard negatives are drawn from the corpus.
 
     Args:
         config: the run.
-        corpus: the folder of the corpus.
-        tables: queries and judgments of some steps; hard negatives that are missing are drawn from the corpus.
+        corpus: the passages.
+        data: queries and judgments, of which some steps are taken.
         share: queries of a batch that one worker has.
-        dtype: arithmetic of the forward pass.
     """
     import torch
 
-    from raydr.data.corpus import Corpus
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-    from raydr.models.precision import torch_dtype
+    from raydr.models.precision import resolve_dtype, torch_dtype
     from raydr.training.config import TrainConfig
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
@@ -194,10 +194,11 @@ def probe_training(config: RunConfig, corpus: str, tables: SplitTables, share: i
     train = TrainConfig.model_validate(merged(config.train.model_dump(), plain))
     model = DualEncoder.from_config(config.model, config.seed).to(device)
     clock = _Clock(config.plan.probe_seconds, lambda: _wait(device))
-    setup = build_setup(
-        train, config.seed, model, build_tokenizers(config.model), TrainingInputs(Corpus.open(corpus), tables, None),
-        torch_dtype(dtype), clock,
-    )  # fmt: skip
+    dtype, split = torch_dtype(resolve_dtype(train.dtype, device)[0]), config.data.train_split
+    queries, qrels = data.queries(split).slice(0, _STEPS * share), data.qrels(split)
+    qrels = qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"].combine_chunks()))
+    inputs = TrainingInputs(corpus, (queries, qrels, data.negatives(split).slice(0, 0)), None)
+    setup = build_setup(train, config.seed, model, build_tokenizers(config.model), inputs, dtype, clock)
     with contextlib.suppress(_Stop):
         Trainer(setup).run()
     return TrainingRates(clock.step_seconds(), _peak_bytes(device))

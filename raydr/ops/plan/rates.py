@@ -12,10 +12,12 @@ class TextSample:
     Args:
         mean_tokens: of a text, special tokens included, cut at the maximum length.
         padded_tokens: the same with the padding of the encoder's batches.
+        mean_vectors: that the score function reads of a text.
     """
 
     mean_tokens: float
     padded_tokens: float
+    mean_vectors: float = 1.0
 
 
 @dataclass(frozen=True)

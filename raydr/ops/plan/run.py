@@ -8,30 +8,33 @@ from dataclasses import replace
 from typing import Any
 
 from raydr.config.run import RunConfig
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
+from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.graph.node import Node
+from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
 from raydr.ops.plan.estimate import (
     RunSizes,
-    StageEstimate,
     estimate_encoding,
     estimate_index,
     estimate_search,
     estimate_training,
 )
 from raydr.ops.plan.measure import try_model
-from raydr.ops.plan.plan import PLAN_FILE, RunPlan, duration, plan_rows
 from raydr.ops.plan.rates import RunRates
+from raydr.ops.plan.tables import plan_rows
 from raydr.runtime.capacity import is_on_demand
-from raydr.runtime.console import say, show_summary, show_table
+from raydr.runtime.console import duration, say, show_summary, show_table
 from raydr.stages.resources import cluster_capacity
 from raydr.store.folder import Folder
+from raydr.training.config import TrainConfig
 
 
-def run_plan(session: Session, refresh: bool) -> RunPlan:
+def run_plan(session: Session, refresh: bool) -> Forecast:
     """Try the model, estimate every node, show the plan and keep it in the working folder.
 
     Args:
@@ -55,14 +58,15 @@ def run_plan(session: Session, refresh: bool) -> RunPlan:
     # GPUs that are not here are of a cluster that is not here.
     elsewhere = is_on_demand(there) or (config.plan.device is not None and config.encode.gpus_per_actor > 0)
     capacity = dict.fromkeys(there, math.inf) if elsewhere else there
-    rates = try_model(config, corpus.folder, dataset.folder, sizes)
+    rates = try_model(config, Corpus(corpus), data)
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
     found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
     planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
     missing = {nodes[key][0].label.rpartition("/")[2] for key, one in found.items() if one is None}
-    plan = RunPlan(planned, sizes.num_passages, rates.encoding.device, ", ".join(sorted(missing)))
+    scaled = config.plan.num_passages is not None
+    plan = Forecast(planned, sizes.num_passages, rates.encoding.device, ", ".join(sorted(missing)), scaled)
     _show(config, session.places.root, plan)
-    session.places.root.write_json(PLAN_FILE, plan.as_json())
+    session.places.root.write_json(FORECAST_FILE, plan.as_json())
     return plan
 
 
@@ -89,7 +93,7 @@ def _nodes_of_refresh(recipe: Recipe) -> _Planned:
     return found
 
 
-def _show(config: RunConfig, root: Folder, plan: RunPlan) -> None:
+def _show(config: RunConfig, root: Folder, plan: Forecast) -> None:
     prices = config.plan.prices
     columns, rows = plan_rows(plan, prices)
     show_table(f"plan for {plan.num_passages:,} passages, rates of {plan.device}", columns, rows)
@@ -98,9 +102,9 @@ def _show(config: RunConfig, root: Folder, plan: RunPlan) -> None:
         facts["GPU-hours"] = f"{plan.gpu_hours():.2f}"
     cost = plan.cost(prices)
     facts["cost"] = "no prices: set plan.prices" if cost is None else f"{cost:.2f} {prices.currency}"
-    facts["disk"] = f"{sum(stage.disk_bytes for stage in plan.stages) / 2**30:.2f} GiB"
+    facts["disk"] = f"{plan.disk_bytes / 2**30:.2f} GiB"
     facts["not planned"] = plan.missing
-    facts["kept at"] = root.path(PLAN_FILE)
+    facts["kept at"] = root.path(FORECAST_FILE)
     show_summary("plan", facts)
     say("`raydr report` shows it beside what the run takes")
 
@@ -109,16 +113,32 @@ def _estimate(
     node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
 ) -> StageEstimate | None:
     """What a node takes; None for those that are not planned."""
-    name, encoding = node.label, rates.encoding
+    name, encoding, cpus = node.label, rates.encoding, capacity["CPU"]
+    split = node.settings.get("split")
     if node.kind == "model" and name.rpartition("/")[2].startswith("train"):
         return estimate_training(config, name, sizes, rates)
+    if node.kind == "model" and name.rpartition("/")[2].startswith("cross-fit-train"):
+        return _estimate_fold(node, config, sizes, rates)
+    if node.kind == MARGINS:
+        # Each pair's passage, and those that random ones are drawn from.
+        num_pairs = sizes.num_queries[node.settings["split"]]
+        num_texts = num_pairs + min(num_pairs, config.cross_fit.num_folds * node.settings["pool"])
+        return estimate_encoding(config, name, num_texts, encoding, capacity, queries=False)
     if node.kind == "index":
-        return estimate_index(config, name, sizes, encoding.dim, rates.search, capacity["CPU"])
+        return estimate_index(config, name, sizes, encoding, rates.search, cpus)
     if node.kind == "run" and "index" in node.inputs:
-        split = node.settings["split"]
-        return estimate_search(config, name, sizes, split, encoding.dim, rates.search, capacity["CPU"])
+        return estimate_search(config, name, sizes, str(split), encoding, rates.search, cpus)
     if node.kind == "embeddings":
-        split = node.settings.get("split")
         num_texts = sizes.num_passages if split is None else sizes.num_queries[split]
         return estimate_encoding(config, name, num_texts, encoding, capacity, queries=split is not None)
     return None
+
+
+def _estimate_fold(node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates) -> StageEstimate:
+    """The training that leaves one fold out, by the rates of the section ``model`` whatever its own model is."""
+    train = TrainConfig.model_validate({**config.train.model_dump(), **node.settings["train"]})
+    split, num_folds = node.settings["train_split"], config.cross_fit.num_folds
+    data = config.data.model_copy(update={"train_split": split, "dev_split": ""})
+    left = {split: sizes.num_queries[split] * (num_folds - 1) // num_folds}
+    changed = config.model_copy(update={"train": train, "data": data})
+    return estimate_training(changed, node.label, RunSizes(sizes.num_passages, left), rates)

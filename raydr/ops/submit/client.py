@@ -108,51 +108,43 @@ def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> Subm
     Raises:
         ClusterError: the cluster no longer answers; the job may go on without us.
     """
+    import aiohttp
+
     with explained(job.address):
         client = _connect(job.address)
     written = failures = 0
+
+    async def tail() -> None:
+        """Write the log from its character ``written`` on, until Ray ends it."""
+        nonlocal written
+        seen = 0
+        async for text in client.tail_job_logs(job.submission_id):
+            if seen + len(text) > written:
+                (write or _to_standard_output)(text[max(written - seen, 0) :])
+            seen += len(text)
+            written = max(written, seen)
+
     while True:
+        before = written
         try:
-            asyncio.run(_tail(client, job.submission_id, written, write or _to_standard_output))
-            ended = _wait(client, job)
-            _report_end(ended)
-            return ended
-        except _Interrupted as broken:
-            failures = failures + 1 if broken.written == written else 1
-            written = broken.written
+            asyncio.run(tail())
+        except (RuntimeError, OSError, aiohttp.ClientError) as broken:
+            failures = failures + 1 if written == before else 1
             if failures > LOG_RETRIES:
                 raise ClusterError(
                     f"lost the log of job {job.submission_id} at {job.address}: {broken}. The job may go on:\n"
                     + "\n".join(f"  {command}" for command in job.commands.values())
                 ) from broken
             time.sleep(POLL_S)
+        else:
+            ended = _wait(client, job)
+            _report_end(ended)
+            return ended
 
 
 def _to_standard_output(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-class _Interrupted(Exception):
-    """The log broke off after so many characters."""
-
-    def __init__(self, reason: str, written: int) -> None:
-        super().__init__(reason)
-        self.written = written
-
-
-async def _tail(client: Any, submission_id: str, skip: int, write: Callable[[str], Any]) -> None:
-    """Write the log from its character ``skip`` on, until Ray ends it."""
-    import aiohttp
-
-    seen = 0
-    try:
-        async for text in client.tail_job_logs(submission_id):
-            if seen + len(text) > skip:
-                write(text[max(skip - seen, 0) :])
-            seen += len(text)
-    except (RuntimeError, OSError, aiohttp.ClientError) as error:
-        raise _Interrupted(str(error), max(seen, skip)) from error
 
 
 def _wait(client: Any, job: SubmittedJob) -> SubmittedJob:
@@ -161,7 +153,6 @@ def _wait(client: Any, job: SubmittedJob) -> SubmittedJob:
     while True:
         try:
             info = client.get_job_info(job.submission_id)
-            failures = 0
         except (RuntimeError, OSError) as error:
             failures += 1
             if failures > LOG_RETRIES:
@@ -169,10 +160,9 @@ def _wait(client: Any, job: SubmittedJob) -> SubmittedJob:
                     f"{job.address} no longer answers ({first_line(error)}); look again with {job.commands['status']}"
                 ) from error
         else:
-            if info.status.value in _OVER:
-                return replace(
-                    job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or ""
-                )
+            failures, status = 0, info.status.value
+            if status in _OVER:
+                return replace(job, status=status, exit_code=info.driver_exit_code, message=info.message or "")
         time.sleep(POLL_S)
 
 

@@ -107,6 +107,7 @@ def check_places(config: RunConfig) -> None:
         ("model.passage_checkpoint", config.model.passage_checkpoint),
         ("judge.guide.checkpoint", config.judge.guide.checkpoint),
         ("judge.classifier.model.checkpoint", config.judge.classifier.model.checkpoint),
+        ("ranker.model.checkpoint", config.ranker.model.checkpoint),
     ]
     places = [("workdir", config.workdir)]
     if config.tracking.enabled and config.tracking.uri:

@@ -57,8 +57,8 @@ def test_a_new_cut_is_shifted_holds_the_answer_and_is_no_copy() -> None:
     judged = judged_of([(f"q{at}", "a#1", [f"a{100 + at}"]) for at in range(0, 100, 7)])
     new, rows = recut(judged, lookup, (30, 50), seed=1)
     assert new
-    assert [one.passage.passage_id for one in new] == sorted({row.passage_id for row in rows})
-    texts = {one.passage.passage_id: one.passage.text.split() for one in new}
+    assert [one.passage_id for one in new] == sorted({row.passage_id for row in rows})
+    texts = {one.passage_id: one.text.split() for one in new}
     for row in rows:
         words = texts[row.passage_id]
         assert row.shift is not None
@@ -69,8 +69,8 @@ def test_a_new_cut_is_shifted_holds_the_answer_and_is_no_copy() -> None:
         assert judged.matchers[row.query_id].matches(" ".join(words))
         assert row.made_from == ("a#1", "a#2" if row.shift > 0 else "a#0")
         assert row.passage_id == f"a#1{row.shift:+d}"
-    assert {one.passage.title for one in new} == {"First"}
-    assert not hashes([one.passage for one in new]) & hashes(list(PASSAGES.values()))
+    assert {one.title for one in new} == {"First"}
+    assert not hashes(new) & hashes(list(PASSAGES.values()))
     # Every query finds a cut that keeps its answer: the first words by shifting back, the last ones by shifting on.
     assert {row.query_id for row in rows} == set(judged.matchers)
 
@@ -91,7 +91,7 @@ def test_queries_of_all_passages_that_gave_words_are_judged() -> None:
     for seed in range(10):
         new, rows = recut(judged, lookup, (30, 30), seed)
         found = {(row.query_id, row.passage_id) for row in rows}
-        texts = {one.passage.passage_id: one.passage.text for one in new}
+        texts = {one.passage_id: one.text for one in new}
         if "a#1+30" in texts:
             assert {("q1", "a#1+30"), ("q2", "a#1+30")} <= found
         assert all(judged.matchers[query_id].matches(texts[passage_id]) for query_id, passage_id in found)
@@ -124,7 +124,7 @@ def test_half_of_a_short_passage_stays() -> None:
     find = lambda ids: {one: short[one] for one in ids if one in short}  # noqa: E731
     assert recut(judged, find, (26, 50), seed=0) == ([], [])
     new, _ = recut(judged, find, (20, 50), seed=0)
-    assert len(new[0].passage.text.split()) == 50
+    assert len(new[0].text.split()) == 50
 
 
 def test_ids_that_do_not_count_on_have_no_neighbours() -> None:
@@ -247,10 +247,10 @@ def test_renamed_code_answers_every_query_of_the_positive() -> None:
     judged = judged_of([("q1", "p", None), ("q2", "p", None), ("q3", "sql", None)])
     golds = {"p": Passage("p", "", "a = 1\nb = a"), "sql": Passage("sql", "", "SELECT 1")}
     new, rows = rename_positives(judged, golds, seed=0)
-    assert [one.passage.passage_id for one in new] == ["p~renamed"]
+    assert [one.passage_id for one in new] == ["p~renamed"]
     assert [(row.query_id, row.passage_id, row.made) for row in rows] == [
         ("q1", "p~renamed", "renamed"),
         ("q2", "p~renamed", "renamed"),
     ]
     assert rename_positives(judged, golds, seed=0) == (new, rows)
-    assert not hashes([one.passage for one in new]) & hashes(list(golds.values()))
+    assert not hashes(new) & hashes(list(golds.values()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.ops.doctor import examine, machine, services, software
+from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
+from raydr.ops.doctor import examine, machine, services, software, space
 from raydr.ops.doctor.finding import Finding, any_broken
 from raydr.ops.doctor.machine import Gpu
 from raydr.runtime.cluster import RayConfig
@@ -55,7 +58,7 @@ def test_an_old_python_is_broken() -> None:
 @pytest.mark.parametrize(
     ("installed", "gpus", "state", "said"),
     [
-        ({}, 0, "broken", "raydr[cpu]"),
+        ({}, 0, "broken", "pip install faiss-cpu"),
         ({"faiss-cpu": "1", "faiss-gpu": "2"}, 1, "broken", "pip uninstall -y faiss-cpu faiss-gpu"),
         ({"faiss-gpu": "1"}, 0, "warning", "faiss-cpu is enough"),
         ({"faiss-gpu": "1"}, 1, "ok", ""),
@@ -97,19 +100,41 @@ def test_little_shared_memory_and_disk_are_told(tmp_path: Path, monkeypatch: pyt
     assert (finding.state, f"at {tmp_path}" in finding.found) == ("warning", True)
 
 
+def test_vectors_and_plans_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    def found(**sections: Any) -> list[Finding]:
+        raw = {"workdir": str(tmp_path), "data": {"reader": {"name": "beir", "path": "unused"}}}
+        return space.check_space(RunConfig.parse(raw | sections))
+
+    tokens = {"model": {"score": "sum_of_max"}}
+    assert found() == found(**tokens) == []
+    assert found(plan={"num_passages": 10**12}) == []
+    [one] = found(plan={"num_passages": 10}, **tokens)
+    assert (one.state, "10 passages of at most 160 vectors of 128 dimensions" in one.found) == ("ok", True)
+    [one] = found(plan={"num_passages": 10**12}, **tokens)
+    assert (one.state, "`raydr plan` tells from the texts" in one.advice) == ("warning", True)
+    [one] = found(plan={"num_passages": 10**12}, model={"score": "multi", "projection": 64})
+    assert one.state == "broken"
+    stage = StageEstimate("encode", "", 1, 1, 0, None, disk_bytes=10**16)
+    (tmp_path / FORECAST_FILE).write_text(json.dumps(Forecast((stage,), 500, "cpu", "").as_json()))
+    [one] = found(**tokens)
+    assert (one.state, "planned for 500 passages: 9,313,225.7 GiB" in one.found) == ("broken", True)
+
+
 def test_credentials_are_named_and_not_shown() -> None:
     finding = machine.check_credentials({"HF_TOKEN": "hush", "AWS_PROFILE": "", "OTHER": "x"})
     assert finding.found == "set: HF_TOKEN (values not shown)"
 
 
-def test_storage_is_tried_out(tmp_path: Path) -> None:
+def test_storage_is_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert services.check_storage(str(tmp_path / "new")).state == "ok"
     assert list((tmp_path / "new").iterdir()) == []
     assert services.check_storage("memory://bucket/doctor").state == "ok"
     (tmp_path / "file").touch()
     finding = services.check_storage(str(tmp_path / "file" / "below"))
     assert finding.state == "broken"
-    assert "raydr[s3]" in services.check_storage("s3://bucket/x").found
+    # As where the package is not installed.
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    assert "pip install gcsfs for gs://" in services.check_storage("gs://bucket/x").found
 
 
 def test_mlflow_is_asked(tmp_path: Path) -> None:
@@ -146,8 +171,8 @@ def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path) -> No
 def test_nodes_that_differ_or_see_another_folder_are_named() -> None:
     here = services.describe_node("")
     other = here | {"node": "w1", "versions": here["versions"] | {"torch": "2.0"}, "sees workdir": False}
-    [finding] = services._differences([here, other])
-    assert "w1 has torch 2.0, here is" in finding.found
+    [difference] = services._differences([here, other])
+    assert difference.startswith("w1 has torch 2.0, here is")
     assert services._shared("/mnt/x", [here, other]).found == "/mnt/x is not the same folder on w1"
     assert services._shared("/mnt/x", [here]).state == "ok"
 
@@ -164,3 +189,12 @@ def test_the_table_and_the_exit_status(
     assert "2 checks: 1 broken, 0 warnings" in printed
     del findings[1]
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+
+
+def test_the_package_of_a_reader_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = config(tmp_path, data={"reader": {"name": "huggingface", "path": "x"}}).data.reader
+    assert [one.state for one in software.check_reader(reader)] == ["ok"]
+    assert software.check_reader(config(tmp_path).data.reader) == []
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    [missing] = software.check_reader(reader)
+    assert (missing.state, missing.advice) == ("broken", "pip install datasets")

@@ -61,9 +61,9 @@ def test_a_cluster_that_grows_is_as_large_as_the_config_asks():
     run = config(encode={"max_actors": 8, "gpus_per_actor": 1})
     found = estimate_encoding(run, "encode", 100_000, ENCODING, capacity, queries=False)
     assert (found.gpus, found.seconds - START) == (8, pytest.approx(1000 / 8))
-    assert estimate_search(run, "search", SIZES, "test", 64, RATES.search, math.inf).cpus == 1
+    assert estimate_search(run, "search", SIZES, "test", ENCODING, RATES.search, math.inf).cpus == 1
     index = estimate_index(
-        config(index={"factory": "Flat", "shard_rows": 20_000}), "index", SIZES, 64, RATES.search, math.inf
+        config(index={"factory": "Flat", "shard_rows": 20_000}), "index", SIZES, ENCODING, RATES.search, math.inf
     )
     assert index.cpus == 5
 
@@ -74,7 +74,9 @@ def test_actors_that_share_the_shards_hold_several():
     shard = 20_000 * 64 * 4
 
     def held(cpus: float, **search: Any) -> tuple[float, int | None]:
-        found = estimate_search(config(index=index, search=search), "search", SIZES, "test", 64, RATES.search, cpus)
+        found = estimate_search(
+            config(index=index, search=search), "search", SIZES, "test", ENCODING, RATES.search, cpus
+        )
         return found.cpus, found.worker_bytes
 
     assert held(16) == (16, shard)
@@ -114,8 +116,44 @@ def seconds_of_npc(plain: RunConfig, warmup_epochs: int, repeat: str = "each_epo
 
 def test_an_index_with_cells_costs_its_training_and_searches_less():
     flat, cells = config(index={"factory": "Flat"}), config(index={"factory": "IVF1000,Flat", "train_rows": 50_000})
-    search = [estimate_search(run, "search", SIZES, "test", 64, RATES.search, 2) for run in (flat, cells)]
+    search = [estimate_search(run, "search", SIZES, "test", ENCODING, RATES.search, 2) for run in (flat, cells)]
     assert search[0].seconds - 3 == pytest.approx(1000 * 100_000 * 64 / 2e9)
     assert search[1].seconds - 3 == pytest.approx(1000 * (100_000 * 64 / 1000 + 1000) * 64 / 2e9)
-    built = [estimate_index(run, "index", SIZES, 64, RATES.search, 2).seconds for run in (flat, cells)]
+    built = [estimate_index(run, "index", SIZES, ENCODING, RATES.search, 2).seconds for run in (flat, cells)]
     assert built[1] - built[0] == pytest.approx((50_000 * 10 + 100_000) * 1000 * 64 / 1e9)
+
+
+def test_bytes_of_twenty_one_million_passages():
+    """100 tokens of 128 dimensions in half precision are 538 GB, as parts and in the index."""
+    sizes = RunSizes(21_000_000, {"test": 1000})
+    rates = replace(ENCODING, dim=128, passages=TextSample(100, 125, 100.0), queries=TextSample(10, 12.5, 10.0))
+
+    def bytes_of(**index: Any) -> tuple[int, int]:
+        run = config(model={"score": "sum_of_max"}, index=index)
+        capacity = {"CPU": 16.0, "GPU": 0.0}
+        encoded = estimate_encoding(run, "encode", sizes.num_passages, rates, capacity, queries=False)
+        return encoded.disk_bytes, estimate_index(run, "index", sizes, rates, RATES.search, 16).disk_bytes
+
+    stored = 21_000_000 * 100 * 128 * 2
+    assert stored == 537_600_000_000
+    exact, cells = bytes_of(factory="SQfp16"), bytes_of(factory="IVF1000,PQ32")
+    assert exact[0] == cells[0] == pytest.approx(stored, rel=0.01)
+    ids = 21_000_000 * 24
+    assert exact[1] - ids == pytest.approx(stored)
+    assert cells[1] - ids == pytest.approx(stored + 21_000_000 * 100 * 40)
+    # One shard has so many vectors, whatever the passages.
+    found = estimate_index(
+        config(model={"score": "sum_of_max"}, index={"factory": "SQfp16"}), "index", sizes, rates, RATES.search, 16
+    )
+    assert found.work == "21,000,000 passages of 2,100,000,000 vectors in 1050 shards"
+
+
+def test_each_vector_of_a_query_is_looked_for():
+    one = config(index={"factory": "SQfp16"})
+    several = config(model={"score": "sum_of_max"}, index={"factory": "SQfp16"})
+    rates = replace(ENCODING, passages=TextSample(100, 125, 100.0), queries=TextSample(10, 12.5, 10.0))
+    seconds = [
+        estimate_search(run, "search", SIZES, "test", how, RATES.search, 2).seconds - 3
+        for run, how in ((one, ENCODING), (several, rates))
+    ]
+    assert seconds[1] == pytest.approx(1000 * seconds[0])

@@ -1,0 +1,260 @@
+"""Training and measuring one arm of an experiment in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from experiments.live_encoder import LiveEncoder
+from experiments.redrawn import redraw_candidates
+from raydr.data.annotations import known_false_negatives
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.models.config import Side
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.precision import torch_dtype
+from raydr.models.tokens import TextTokenizer
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.calibrated import CalibratedDetector
+from raydr.noise.detectors.gaussian import GaussianDetector
+from raydr.noise.perplexity import Perplexities
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import Progress
+from raydr.training.config import DevConfig, PairDetectionConfig
+from raydr.training.detection import PairDetector, PairFlags, describe_detection
+from raydr.training.dev import DevRetrieval
+from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.trainer import Trainer
+from raydr.training.training import Training
+
+#: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
+DETECTORS: dict[str, Detector] = {
+    "paper": GaussianDetector(),
+    "calibrated": CalibratedDetector(min_separation=1),
+    "anchored": AnchoredDetector(),
+}
+#: Files of an arm beside its result.
+MODEL, PERPLEXITIES = "model", "perplexities.npz"
+
+
+@dataclass(frozen=True)
+class ArmOptions:
+    """What an arm does besides training as its config says.
+
+    Args:
+        clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference), and without
+            the candidates that are known to be false negatives.
+        redraw_depth: before every epoch score all passages and take so many of each query's best as its candidates;
+            0 keeps those that were mined.
+        keep_model: save the last state as a model.
+        keep_perplexities: measure the pairs before training too, always against the same random passages, and keep
+            what was measured.
+    """
+
+    clean_only: bool = False
+    redraw_depth: int = 0
+    keep_model: bool = False
+    keep_perplexities: bool = False
+
+
+@dataclass
+class ArmResult:
+    """What an arm came to.
+
+    Args:
+        arm: its name.
+        seed: of the training.
+        history: metrics of every epoch.
+        detections: after each epoch, by detector: precision, recall and AUROC on the training pairs.
+        values: state (``last``, ``best`` on dev) → measure → query id → value on the test queries.
+        best_epoch: epoch of the best state, from 0.
+        seconds: of training alone.
+    """
+
+    arm: str
+    seed: int
+    history: list[dict[str, float]] = field(default_factory=list)
+    detections: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+    values: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    best_epoch: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ArmData:
+    """Where the artefacts are that an arm is trained on.
+
+    Args:
+        dataset: a ``dataset`` artefact.
+        corpus: the corpus it was prepared with.
+        negatives: mined candidates of the training split, if the arm uses hard negatives.
+    """
+
+    dataset: Folder
+    corpus: Folder
+    negatives: Folder | None
+
+    @classmethod
+    def of(cls, made: Sequence[Artifact]) -> ArmData:
+        """Data set, corpus, and candidates if there are any."""
+        dataset, corpus, *mined = (one.folder for one in made)
+        return cls(dataset, corpus, mined[0] if mined else None)
+
+
+@dataclass(frozen=True)
+class PreparedArm:
+    """An arm before its first step."""
+
+    trainer: Trainer
+    data: Dataset
+    corpus: Corpus
+    tokenizers: dict[Side, TextTokenizer]
+
+    @property
+    def encoder(self) -> LiveEncoder:
+        """The model as it is whenever it is asked."""
+        return LiveEncoder(self.trainer.model, self.tokenizers, self.trainer.setup.dtype)
+
+    def detector(self) -> PairDetector:
+        """What measures the pairs, whatever the arm trains with."""
+        setup = self.trainer.setup
+        examples = setup.batches.examples
+        return PairDetector(examples, self.corpus, self.tokenizers, PairDetectionConfig(), setup.config, setup.seed)
+
+
+@dataclass(frozen=True)
+class AfterEpoch:
+    """A listener that is told of finished epochs alone; nothing is saved: an arm that dies is trained again."""
+
+    tell: Callable[[Progress], None]
+
+    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
+        """Nothing to do."""
+
+    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        """Nothing to do: an arm's own detection is examined with those of all arms."""
+
+    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+        """Only the end of an epoch matters."""
+        if not progress.step:
+            self.tell(progress)
+
+
+def prepare_arm(
+    training: Training, data: ArmData, after_epoch: Callable[[Progress], None], clean_only: bool = False
+) -> PreparedArm:
+    """Put together what trains one arm in this process.
+
+    Args:
+        training: its settings.
+        data: the artefacts.
+        after_epoch: is called when an epoch is over.
+        clean_only: as in :class:`ArmOptions`.
+    """
+    if not training.train.use_gpu:
+        torch.set_num_threads(1)
+    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
+    mined = None if data.negatives is None else Artifact.open(data.negatives, "negatives")
+    train = opened.training_tables(training.train_split, mined)
+    if clean_only:
+        false = known_false_negatives(opened, training.train_split)
+        train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
+    inputs = TrainingInputs(corpus, train, opened.training_tables(training.dev_split))
+    model = DualEncoder.from_config(training.model, training.seed)
+    model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
+    tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)
+    setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
+    return PreparedArm(Trainer(setup), opened, corpus, tokenizers)
+
+
+def run_arm(
+    training: Training, data: ArmData, options: ArmOptions, test: Mapping[str, Any], output: Folder | None = None
+) -> ArmResult:
+    """Train and measure one arm in this process.
+
+    Args:
+        training: its settings.
+        data: the artefacts.
+        options: what else it does.
+        test: the ``split`` that is searched, the ``measures``, and ``top_k`` passages a query.
+        output: where the model and the perplexities are kept, if they are.
+    """
+    result, measured = ArmResult("", training.seed), list[Perplexities]()
+    last: dict[str, torch.Tensor] = {}
+
+    def measure(epoch: int) -> Perplexities:
+        measured.append(detector.measure(setup.model, 0 if options.keep_perplexities else epoch, setup.dtype))
+        return measured[-1]
+
+    def redraw() -> None:
+        if options.redraw_depth:
+            drawn = redraw_candidates(arm.encoder, setup.batches.examples, arm.corpus, options.redraw_depth)
+            setup.batches.examples = drawn
+
+    def after_epoch(progress: Progress) -> None:
+        found = measure(progress.epoch)
+        result.detections.append(
+            {
+                name: describe_detection(
+                    PairFlags(found, detector.detect(found.pairs_N, found.random_N)), progress.epoch, is_noise
+                )
+                for name, detector in DETECTORS.items()
+            }
+        )
+        if progress.finished:
+            state = arm.trainer.learners[progress.better_network].model.state_dict()
+            last.update({key: value.detach().cpu().clone() for key, value in state.items()})
+        else:
+            redraw()
+
+    arm = prepare_arm(training, data, after_epoch, options.clean_only)
+    trainer, setup = arm.trainer, arm.trainer.setup
+    detector, is_noise = arm.detector(), setup.batches.examples.is_noise
+    if options.keep_perplexities:
+        measure(0)
+    redraw()
+    progress = trainer.run()
+    result.values["last"] = _test(arm, test, last)
+    result.values["best"] = result.values["last"] if trainer.best is None else _test(arm, test, trainer.best)
+    result.history = [row.metrics for row in progress.history]
+    result.best_epoch = progress.best_epoch
+    result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
+    if options.keep_model and output is not None:
+        trainer.model.load_state_dict(last)
+        publish_files(output / MODEL, lambda path: trainer.model.save(path, arm.tokenizers))
+    if options.keep_perplexities and output is not None:
+        values_EN, random_EN = np.stack([one.pairs_N for one in measured]), np.stack([one.random_N for one in measured])
+        with output.publish(PERPLEXITIES) as path, open(path, "wb") as file:
+            np.savez(file, values_EN=values_EN, random_EN=random_EN, mismatched_N=is_noise)
+    return result
+
+
+def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tensor]) -> dict[str, dict[str, float]]:
+    """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
+    setup, model = arm.trainer.setup, arm.trainer.model
+    everything = DevConfig(max_queries=10**9, random_passages=len(arm.corpus))
+    tables = arm.data.training_tables(test["split"])
+    retrieval = DevRetrieval(tables, arm.corpus, arm.tokenizers, everything, setup.seed)
+    model.load_state_dict(state)
+    ranking = retrieval.rank_passages(model, setup.dtype, test["top_k"])
+    assert ranking is not None
+    return score_queries(parse_measures(test["measures"]), retrieval.dev.qrels, ranking)
+
+
+def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
+    """The same candidates, some of them with the action that keeps them from ever being a negative."""
+    ids = zip(negatives["query_id"].to_pylist(), negatives["passage_id"].to_pylist(), strict=True)
+    actions = negatives["action"].to_pylist()
+    changed = ["drop" if pair in pairs else action for pair, action in zip(ids, actions, strict=True)]
+    at = negatives.column_names.index("action")
+    return negatives.set_column(at, "action", pa.array(changed, pa.string()))

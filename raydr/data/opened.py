@@ -1,0 +1,100 @@
+"""Read access to artefacts, and to rows that are numbered through their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.data.schema import read_arrow
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+
+
+class Opened:
+    """An artefact of one kind, open for reading. Cheap to open: nothing is read before it is asked for."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+
+    @classmethod
+    def open(cls, path: str | Folder) -> Self:
+        """Open what is at ``path``; :class:`~raydr.errors.ArtifactError` if it is not complete."""
+        return cls(Artifact.open(path, cls.kind))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is mapped stays here: another process opens it anew.
+        return type(self).open, (self.artifact.folder,)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.artifact.fingerprint
+
+
+def offsets_of(sizes: Iterable[int]) -> NDArray[np.int64]:
+    """Where each of some consecutive pieces starts, and the end of the last, shape (pieces + 1,).
+
+    >>> offsets_of([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    return np.concatenate([[0], np.cumsum(np.fromiter(sizes, dtype=np.int64))]).astype(np.int64)
+
+
+class RowParts:
+    """Rows of a table that lies in several Arrow files, one after the other; a file is mapped when first touched.
+
+    Args:
+        names: of the files.
+        rows: of each file.
+        local: the local path of a file.
+    """
+
+    def __init__(self, names: Sequence[str], rows: Iterable[int], local: Callable[[str], str]) -> None:
+        self.names = list(names)
+        #: Row at which each part starts, and the number of rows at the end; shape (parts + 1,).
+        self.starts = offsets_of(rows)
+        self._local = local
+        self._tables: dict[int, pa.Table] = {}
+
+    @classmethod
+    def of(cls, artifact: Artifact, names: Sequence[str]) -> RowParts:
+        """Some parts of an artefact."""
+        return cls(names, (artifact.manifest.parts[name].rows for name in names), artifact.local)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def part(self, index: int) -> pa.Table:
+        """One part as a memory-mapped table."""
+        if index not in self._tables:
+            self._tables[index] = self.read(index)
+        return self._tables[index]
+
+    def read(self, index: int) -> pa.Table:
+        """As :meth:`part`, mapped only as long as the table is used."""
+        return read_arrow(self._local(self.names[index]))
+
+    def by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows, part by part: the part, places among ``rows``, and the rows there, counted in the part."""
+        part_of = np.searchsorted(self.starts, rows, side="right") - 1
+        for part in np.unique(part_of).tolist():
+            places = np.flatnonzero(part_of == part)
+            yield part, places, rows[places] - self.starts[part]
+
+    def column(self, name: str, rows: NDArray[np.int64]) -> list[Any]:
+        """A column's values in some rows, in the order asked for."""
+        values = np.empty(len(rows), dtype=object)
+        for part, places, local in self.by_part(rows):
+            values[places] = self.part(part)[name].take(pa.array(local)).to_pylist()
+        return values.tolist()
+
+    def row(self, row: int) -> dict[str, Any]:
+        """All columns of one row."""
+        [(part, _, local)] = self.by_part(np.array([row]))
+        values: dict[str, Any] = self.part(part).take(pa.array(local)).to_pylist()[0]
+        return values

@@ -1,0 +1,36 @@
+"""Looking into the tables of a data set by the ids of their queries and passages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def of_queries(table: pa.Table, query_ids: Iterable[str]) -> pa.Table:
+    """The rows of some queries."""
+    return table.filter(pc.is_in(table["query_id"], value_set=pa.array(query_ids, pa.string())))
+
+
+def relevant(qrels: pa.Table) -> pa.Table:
+    """The judgments that say that a passage is a positive; relevance 0 is a known non-relevant passage."""
+    return qrels.filter(pc.greater(qrels["relevance"], 0))
+
+
+def pairs_of(table: pa.Table, passage: str = "passage_id") -> list[tuple[str, str]]:
+    """(query id, passage id) of each row."""
+    return list(zip(table["query_id"].to_pylist(), table[passage].to_pylist(), strict=True))
+
+
+def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
+    """The passage ids of each query that has some, in the order of the rows.
+
+    >>> passages_by_query(pa.table({"query_id": ["q", "r", "q"], "passage_id": ["b", "a", "a"]}))
+    {'q': ['b', 'a'], 'r': ['a']}
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for query_id, passage_id in pairs_of(table):
+        found[query_id].append(passage_id)
+    return dict(found)

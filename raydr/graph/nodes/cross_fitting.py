@@ -1,0 +1,160 @@
+"""Cross-fitting: folds of a split's pairs, a short training without each, and the margins of the pairs left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raydr.graph.declaring import Declaring, encoders, trainers
+from raydr.graph.node import Node
+from raydr.graph.nodes import data
+from raydr.graph.nodes.training import training_of, training_settings
+from raydr.losses.nce import NCE
+from raydr.training.training import Training
+
+#: The kind of cross-fitted margins, and the role of those that read them.
+MARGINS = "margins"
+
+
+def margins(run: Declaring, split: str) -> Node:
+    """Margins of all pairs of a split, each by a model that has not seen it, and of random pairs.
+
+    Args:
+        run: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
+        split: the split.
+    """
+    from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
+    from raydr.stages.scoring import scoring_of
+
+    config, settings, encode = run.config, run.config.cross_fit, run.config.encode
+    arithmetic = run.facts.encoding(encode)
+    cut = _folds(run, split)
+    models = {f"model/{fold}": _trained(run, cut, split, fold) for fold in range(settings.num_folds)}
+    return Node(
+        MARGINS,
+        f"{run.place}cross-fit-margins-{split}",
+        lambda work: measure_folds(
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            work["folds"],
+            split=split,
+            scorings=[scoring_of(model, encode, arithmetic) for model in work.group("model").values()],
+            num_random=settings.num_random,
+            num_draws=settings.num_draws,
+            seed=_seed(run),
+            settings=encode,
+        ),
+        {
+            "split": split,
+            "num_random": settings.num_random,
+            "num_draws": settings.num_draws,
+            "pool": POOL_SIZE,
+            "seed": _seed(run),
+            **arithmetic.content,
+        },
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), "folds": cut, **models},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+        asks_model=True,
+        demand=encoders(config),
+    )
+
+
+def margins_of(run: Declaring, training: Training) -> Node | None:
+    """The margins that a training's detection reads; None if it reads none."""
+    detection = training.train.pair_detection
+    reads_them = detection is not None and detection.margins == "cross_fitted"
+    return margins(run, training.train_split) if reads_them else None
+
+
+def _seed(run: Declaring) -> int:
+    own = run.config.cross_fit.seed
+    return run.config.seed if own is None else own
+
+
+def _folds(run: Declaring, split: str) -> Node:
+    from raydr.stages.folds import VERSION, cut_folds
+
+    num_folds, seed = run.config.cross_fit.num_folds, _seed(run)
+    return Node(
+        "folds",
+        f"{run.place}cross-fit-folds-{split}",
+        lambda work: cut_folds(
+            work.making, work.pool, work["dataset"], work["corpus"], split=split, num_folds=num_folds, seed=seed
+        ),
+        {"split": split, "num_folds": num_folds, "seed": seed},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run)},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+    )
+
+
+def _left_out(run: Declaring, cut: Node, split: str, fold: int) -> Node:
+    """The pairs of the other folds."""
+    from raydr.stages.folds import VERSION, leave_fold_out
+
+    return Node(
+        "dataset",
+        f"{run.place}cross-fit-pairs-{fold + 1}",
+        lambda work: leave_fold_out(
+            work.making, work.pool, work["dataset"], work["corpus"], work["folds"], split=split, fold=fold
+        ),
+        {"split": split, "fold": fold},
+        {**cut.inputs, "folds": cut},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
+    )
+
+
+def _training(run: Declaring, split: str) -> Training:
+    """The run's training in small: the loss, detection and negatives of a fold depend on no method."""
+    settings = run.config.cross_fit
+    changes: dict[str, Any] = {
+        "loss": NCE(),
+        "pair_detection": None,
+        "coteaching": None,
+        "num_epochs": settings.num_epochs,
+        "num_hard_negatives": 0,
+        "in_batch_negatives": True,
+        "share_warmup": None,
+        "keep": "last",
+    }
+    if settings.batch_size is not None:
+        changes["batch_size"] = settings.batch_size
+    if settings.optimizer is not None:
+        changes["optimizer"] = settings.optimizer
+    own = training_of(run)
+    if settings.model is not None:
+        own = own.model_copy(update={"model": settings.model})
+    changed = own.changed({}, changes, "cross_fit")
+    return changed.model_copy(update={"train_split": split, "seed": _seed(run)})
+
+
+def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
+    """The model that has not seen a fold."""
+    from raydr.graph.places import WARMUPS
+    from raydr.stages.train import VERSION
+    from raydr.stages.train_fold import train_fold
+
+    training = _training(run, split)
+    warmups = run.facts.places.root / WARMUPS
+    return Node(
+        "model",
+        f"{run.place}cross-fit-train-{fold + 1}",
+        lambda work: train_fold(
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            training=training,
+            tracker=work.tracker.handle(),
+            warmups=warmups,
+        ),
+        {**training_settings(training), "checkpoint": run.facts.checkpoint(training.model)},
+        {"dataset": _left_out(run, cut, split, fold), "corpus": data.corpus(run)},
+        VERSION,
+        num_rows=lambda inputs: training.train.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
+        asks_model=True,
+        demand=trainers(run.config),
+    )

@@ -1,0 +1,97 @@
+"""Exact scores of passages with several vectors each, by PyTorch: of all of them, or of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydr.data.opened import offsets_of
+from raydr.indexing.vector_stores import VectorStore
+from raydr.models.scores.base import ScoreFunction
+
+#: Vectors, padding included, of the passages that are looked at together.
+_BLOCK_VECTORS = 200_000
+
+
+class TorchSets:
+    """The passages of a shard, on the device of their vectors; searched as FAISS is.
+
+    Scores are computed and summed in float32, by the function that training and judging ask.
+
+    Args:
+        lengths_N: vectors of each passage.
+        vectors: all of them, passage after passage.
+        score: of a query's and a passage's vectors.
+        block_vectors: passages are looked at together that have so many vectors.
+    """
+
+    def __init__(
+        self,
+        lengths_N: NDArray[np.int64],
+        vectors: VectorStore,
+        score: ScoreFunction,
+        block_vectors: int = _BLOCK_VECTORS,
+    ) -> None:
+        self._vectors = vectors
+        self._score = score
+        self._block_vectors = block_vectors
+        self.ntotal = len(lengths_N)
+        #: Where each passage's vectors start, and their number at the end.
+        self.starts = offsets_of(lengths_N)
+        # Passages of similar length are padded together.
+        self._by_length = np.argsort(lengths_N, kind="stable")
+        self.device = vectors.device
+        self._starts = torch.from_numpy(self.starts).to(self.device)
+
+    def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows of the ``width`` best passages of each query, best first, each (queries, width).
+
+        Like FAISS, it keeps any of the passages that share the score at the cut.
+        """
+        device = self.device
+        found = torch.from_numpy(queries).to(device)
+        scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
+        rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
+        for rows_N in self._blocks(self._by_length):
+            scores_QN = self._score.all_pairs(found, self._padded(rows_N))
+            scores_QK = torch.cat([scores_QK, scores_QN], dim=1)
+            rows_QK = torch.cat([rows_QK, rows_N.expand(len(queries), -1)], dim=1)
+            if scores_QK.shape[1] > width:
+                scores_QK, places_QK = scores_QK.topk(width, dim=1)
+                rows_QK = rows_QK.gather(1, places_QK)
+        order_QK = scores_QK.argsort(dim=1, descending=True)
+        return scores_QK.gather(1, order_QK).cpu().numpy(), rows_QK.gather(1, order_QK).cpu().numpy()
+
+    def score_rows(self, query: Tensor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Scores of one query, (M, D) or (D,), with some passages, in the order asked for."""
+        order = np.argsort(self.starts[rows + 1] - self.starts[rows], kind="stable")
+        scores_N = np.empty(len(rows), dtype=np.float32)
+        at = 0
+        for rows_N in self._blocks(rows[order]):
+            found = self._score.all_pairs(query.unsqueeze(0), self._padded(rows_N))[0]
+            scores_N[order[at : at + len(rows_N)]] = found.cpu().numpy()
+            at += len(rows_N)
+        return scores_N
+
+    def _blocks(self, rows_N: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Rows that are sorted by length, in pieces that padded have few enough vectors."""
+        lengths_N = self.starts[rows_N + 1] - self.starts[rows_N]
+        start = 0
+        while start < len(rows_N):
+            # The longest is the last, so fewer than those that would fit if all were as short as the first.
+            stop = min(len(rows_N), start + max(1, self._block_vectors // max(1, int(lengths_N[start]))))
+            while stop > start + 1 and int(lengths_N[stop - 1]) * (stop - start) > self._block_vectors:
+                stop = start + max(1, self._block_vectors // int(lengths_N[stop - 1]))
+            yield torch.from_numpy(rows_N[start:stop]).to(self.device)
+            start = stop
+
+    def _padded(self, rows_N: Tensor) -> Tensor:
+        """The vectors of some passages, (N, M, D), padded with zeros."""
+        starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
+        place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
+        there_NM = place_NM < ends_N[:, None]
+        return self._vectors.take(place_NM.clamp(max=int(self.starts[-1]) - 1)).masked_fill(~there_NM.unsqueeze(-1), 0)

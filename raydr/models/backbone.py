@@ -1,0 +1,125 @@
+"""What is set on a loaded Hugging Face encoder, and what is asked of it: layers, dropout, attention, positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from raydr.errors import ConfigError
+from raydr.models.config import ModelConfig
+
+
+def without_pooler(backbone: Any) -> Any:
+    """The encoder alone: the pooler's output is never used, and its weights would get no gradient and break DDP."""
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = None
+    return backbone
+
+
+def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
+    """Cut a backbone to ``num_layers`` and set its dropout.
+
+    Raises:
+        ConfigError: it has fewer layers than asked for.
+    """
+    _keep_layers(backbone, config.num_layers, name)
+    if config.dropout is None:
+        return
+    for module in backbone.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = config.dropout
+    for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"):
+        if hasattr(backbone.config, field):
+            setattr(backbone.config, field, config.dropout)
+    for module in backbone.modules():
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = config.dropout
+
+
+def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
+    if num_layers is None:
+        return
+    available = int(backbone.config.num_hidden_layers)
+    if num_layers > available:
+        raise ConfigError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
+    holder = next(
+        (
+            module
+            for module in backbone.modules()
+            for child in module.children()
+            if isinstance(child, nn.ModuleList) and len(child) == available
+        ),
+        None,
+    )
+    if holder is None:
+        raise ConfigError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
+    for attribute, child in list(holder.named_children()):
+        if isinstance(child, nn.ModuleList) and len(child) == available:
+            setattr(holder, attribute, child[:num_layers])
+    backbone.config.num_hidden_layers = num_layers
+    # Kinds of layers by their place, which must be as many.
+    for field in ("layer_types", "mlp_layer_types"):
+        kinds = getattr(backbone.config, field, None)
+        if kinds is not None:
+            setattr(backbone.config, field, list(kinds)[:num_layers])
+
+
+def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> None:
+    """Take the implementation that is fastest for a device and an arithmetic; all give the same up to rounding.
+
+    In bfloat16 on a CPU these are plain matrix products: PyTorch's fused kernel is slower there, its backward pass
+    several times (docs/performance.md). Everywhere else the network keeps what it was loaded with.
+    """
+    from transformers import PreTrainedModel
+
+    if device != "cpu" or dtype != torch.bfloat16:
+        return
+    for module in network.modules():
+        if isinstance(module, PreTrainedModel):
+            module.set_attn_implementation("eager")
+
+
+def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) -> None:
+    """Refuse a length that the backbone would only fail at with the first text that is so long.
+
+    Rotary and relative positions have no end.
+
+    Args:
+        backbone: a loaded model.
+        max_length: tokens of the longest text.
+        setting: its key in the config.
+        name: of the checkpoint.
+
+    Raises:
+        ConfigError: its learnt positions are fewer.
+    """
+    for path, module in backbone.named_modules():
+        if not path.endswith("position_embeddings") or not isinstance(module, nn.Embedding):
+            continue
+        # RoBERTa and its kin count from behind the padding's position.
+        positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        if max_length > positions:
+            raise ConfigError(f"{setting} is {max_length}, but {name} has positions for {positions} tokens only")
+
+
+def recompute_activations(network: nn.Module) -> None:
+    """Make the layers of every backbone in a network forget their activations while it trains.
+
+    Gradients are the same: dropout draws the same masks again. A layer costs a second forward pass.
+
+    Raises:
+        ConfigError: a backbone cannot do it.
+    """
+    from transformers import PreTrainedModel
+
+    for module in network.modules():
+        if not isinstance(module, PreTrainedModel):
+            continue
+        if not module.supports_gradient_checkpointing:
+            raise ConfigError(
+                f"train.recompute_activations: {type(module).__name__} cannot do that; set it to false, or use "
+                "train.cache_tokens"
+            )
+        module.activation_checkpointing_enable({"use_reentrant": False})

@@ -1,0 +1,119 @@
+"""The form of which the score functions of Zhang and Stratos are settings: one side's vectors attend to the other's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from raydr.models.scores import base
+from raydr.models.scores.base import ScoreFunction, Vectors, inner_products
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Keys = Literal["query", "passage"]
+
+
+class Attended(ScoreFunction):
+    """Σ_i y_i · (X attn(Xᵀ y_i)): each vector y_i of one text attends to all vectors X of the other, the keys.
+
+    With s_ij = x_j·y_i that is Σ_i Σ_j a_ij s_ij, where a_i is one at the largest s_ij (``hard``: so Σ_i max_j s_ij)
+    or softmax_j(sharpness · s_ij) (``soft``). Padding is neither attended to nor summed.
+
+    Source: Zhang and Stratos (NAACL 2021), equation 9.
+    """
+
+    attention: Literal["soft", "hard"]
+    """``soft`` is a softmax over the keys, ``hard`` takes the largest alone."""
+
+    sharpness: float = Field(default=1.0, gt=0)
+    """What inner products are multiplied by before the softmax of ``soft``; 1 in the paper. Cosines lie between -1 and
+    1, so that with 1 every key has nearly the same weight."""
+
+    keys: Keys
+    """Whose vectors are attended to; those of the other side are summed over."""
+
+    @property
+    def is_largest_of_tokens(self) -> bool:
+        return self.attention == "hard" and self.keys == "passage" and self.passage_vectors.several
+
+    def pairs(self, query: Tensor, passage: Tensor) -> Tensor:
+        import torch
+
+        query, query_mask = _several(query, self.query_vectors)
+        passage, passage_mask = _several(passage, self.passage_vectors)
+        products = torch.einsum("...md,...pd->...mp", query, passage)
+        return self._attend(
+            products,
+            None if query_mask is None else query_mask.unsqueeze(-1),
+            None if passage_mask is None else passage_mask.unsqueeze(-2),
+            -2,
+            -1,
+        )
+
+    def all_pairs(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        query_QMD, query_mask_QM = _several(query_QD, self.query_vectors)
+        passage_PND, passage_mask_PN = _several(passage_PD, self.passage_vectors)
+        num_products = query_QMD.shape[0] * query_QMD.shape[1] * passage_PND.shape[1]
+        step = max(1, base.BLOCK_FLOATS // max(1, num_products))
+        block = self._block
+        if torch.is_grad_enabled() and self.attention == "soft" and step < len(passage_PND):
+            # The weights of all blocks would be kept for the backward pass.
+            block = partial(checkpoint, self._block, use_reentrant=False, preserve_rng_state=False)
+        scores = [
+            block(query_QMD, query_mask_QM, passage_PND[start : start + step], _rows(passage_mask_PN, start, step))
+            for start in range(0, len(passage_PND), step)
+        ]
+        return torch.cat(scores, dim=1) if scores else query_QMD.new_zeros((len(query_QMD), 0), dtype=torch.float32)
+
+    def _block(
+        self, query_QMD: Tensor, query_mask_QM: Tensor | None, passage_PND: Tensor, passage_mask_PN: Tensor | None
+    ) -> Tensor:
+        (num_queries, most, _), (num_passages, width, _) = query_QMD.shape, passage_PND.shape
+        products_QMPN = inner_products(query_QMD.flatten(0, 1), passage_PND.flatten(0, 1))
+        return self._attend(
+            products_QMPN.view(num_queries, most, num_passages, width),
+            None if query_mask_QM is None else query_mask_QM[:, :, None, None],
+            None if passage_mask_PN is None else passage_mask_PN[None, None],
+            1,
+            3,
+        )
+
+    def _attend(
+        self, products: Tensor, query_mask: Tensor | None, passage_mask: Tensor | None, query_dim: int, passage_dim: int
+    ) -> Tensor:
+        """Scores from the inner products of all vectors of two texts; masks are True at vectors, None if all are."""
+        import torch
+
+        key_dim, key_mask, other_mask = passage_dim, passage_mask, query_mask
+        if self.keys == "query":
+            key_dim, key_mask, other_mask = query_dim, query_mask, passage_mask
+        lowest = torch.finfo(products.dtype).min
+        if self.attention == "hard":
+            found = products if key_mask is None else products.masked_fill(~key_mask, lowest)
+            attended = found.max(key_dim, keepdim=True).values
+        else:
+            logits = products if self.sharpness == 1 else self.sharpness * products
+            logits = logits if key_mask is None else logits.masked_fill(~key_mask, lowest)
+            attended = (logits.softmax(key_dim) * products).sum(key_dim, keepdim=True)
+        if key_mask is not None:
+            attended = attended.masked_fill(~key_mask.any(key_dim, keepdim=True), 0)
+        if other_mask is not None:
+            attended = attended.masked_fill(~other_mask, 0)
+        return attended.sum((query_dim, passage_dim))
+
+
+def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]:
+    """Vectors (..., M, D), and which of them are there, (..., M); None if all are."""
+    if not vectors.several:
+        return encoding.unsqueeze(-2), None
+    return encoding, (encoding != 0).any(-1) if vectors.varies else None
+
+
+def _rows(mask_PN: Tensor | None, start: int, num: int) -> Tensor | None:
+    return None if mask_PN is None else mask_PN[start : start + num]

@@ -1,0 +1,38 @@
+"""Scores of pairs of ids: what a worker holds that reranks a run, or asks a teacher."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.models.pair_scoring import FloatArray
+from raydr.stages.scoring import Scoring
+
+
+class PairReader:
+    """A model with the texts that it is asked about.
+
+    Args:
+        data: has the queries.
+        corpus: has the passages.
+        split: of the queries.
+        scoring: which model, and how.
+    """
+
+    def __init__(self, data: Dataset, corpus: Corpus, split: str, scoring: Scoring) -> None:
+        self.data, self.corpus, self.split = data, corpus, split
+        self.scorer = scoring.open(probabilities=False)
+
+    def scores(self, query_ids: list[str], passage_ids: list[str]) -> FloatArray:
+        """Scores, shape (P,), of the pairs (query_ids[i], passage_ids[i]): log-odds, or similarities of a retriever.
+
+        Raises:
+            DataError: a query is not in the split, or a passage not in the corpus.
+        """
+        queries, query_P = np.unique(np.asarray(query_ids, dtype=object), return_inverse=True)
+        passages, passage_P = np.unique(np.asarray(passage_ids, dtype=object), return_inverse=True)
+        texts = self.corpus.texts(self.corpus.rows_of(passages.tolist()))
+        asked = query_texts(self.data, self.split, queries.tolist())
+        return self.scorer.score(asked, texts, query_P.astype(np.int64), passage_P.astype(np.int64))

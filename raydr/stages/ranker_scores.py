@@ -1,0 +1,116 @@
+"""What a ranker says of all that a retriever learns from: asked once, kept, and read by the losses that distil it.
+
+Artefact ``ranker_scores``::
+
+    scores/SPLIT/qrels/part-*.parquet       (query_id, passage_id, score) of the judged pairs
+    scores/SPLIT/negatives/part-*.parquet   the same of the candidates that no judge has dropped
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import relevant
+from raydr.models.encode_config import EncodeConfig
+from raydr.runtime.console import show_summary
+from raydr.stages.pair_reader import PairReader
+from raydr.stages.parts import feed_parts
+from raydr.stages.pool import Batch, Feed, Pool
+from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
+from raydr.stages.scoring import Scoring
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+
+KIND = "ranker_scores"
+#: Raised when the same settings lead to other parts.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ScoresJob:
+    """What every worker of one scoring knows; picklable."""
+
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact
+    output: Folder
+    split: str
+    scoring: Scoring
+    scale: float
+
+
+def score_candidates(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None,
+    *,
+    split: str,
+    settings: EncodeConfig,
+    scoring: Scoring,
+    scale: float,
+) -> dict[str, Any]:
+    """Score the judged pairs of a split and its candidate negatives.
+
+    Args:
+        making: the ``ranker_scores`` artefact.
+        pool: where scores are made.
+        dataset: queries and judgments.
+        corpus: the passages.
+        negatives: the candidates, judged or not; those that came with the data if None.
+        split: the split.
+        settings: of the workers.
+        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``.
+        scale: what scores are multiplied by: a retriever's τ, so that they are what its own losses see; 1 for a ranker.
+
+    Raises:
+        DataError: the inputs were not made for each other.
+    """
+    data = Dataset(dataset)
+    data.require_corpus(corpus)
+    scoring.tell("ranker's scores")
+    source = negatives or dataset
+    ranges = {
+        f"scores/{split}/{under}/part-{one.at:05d}-{one.number:05d}.parquet": one
+        for artifact, under in ((dataset, "qrels"), (source, "negatives"))
+        for one in row_ranges(artifact.sizes(f"{under}/{split}"), scoring.num_pairs)
+    }
+    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring, scale)
+    feed_parts(making, pool, Feed(ScorePart, job, settings), items_of(ranges), "ranker's scores", "pairs")
+    num_pairs = sum(making.done[name].rows for name in ranges)
+    show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
+    return {"split": split, "num_pairs": num_pairs, "scale": scale}
+
+
+class ScorePart:
+    """Holds the model; every call scores one range of the judgments or of the candidates."""
+
+    def __init__(self, job: ScoresJob) -> None:
+        self.job = job
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows, job = range_in(batch), self.job
+        judged = rows.part.startswith("qrels/")
+        table = rows.of(read_arrow((job.data.artifact if judged else job.negatives).local(rows.part)))
+        table = relevant(table) if judged else table.filter(pc.not_equal(table["action"], "drop"))
+        table = table.select(["query_id", "passage_id"])
+        scores_P = np.zeros(0)
+        if table.num_rows:
+            scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
+        scores = pa.array((job.scale * scores_P).astype(np.float32))
+        return written(batch, job.output, table.append_column("score", scores))
+
+
+def read_ranker_scores(scores: Artifact, split: str) -> pa.Table:
+    """All scores of a split."""
+    return pa.concat_tables([read_parquet(scores.local(name)) for name in scores.parts(f"scores/{split}")])

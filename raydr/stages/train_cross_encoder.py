@@ -1,0 +1,194 @@
+"""A cross-encoder, the run's ranker or that of a judge: trained, or an existing one taken as it is.
+
+Artefact ``cross_encoder``: the files of a Hugging Face sequence classifier, which
+``sentence_transformers.CrossEncoder(folder)`` opens, and how title and text become one input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.errors import ConfigError
+from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.runtime.console import say, show_table
+from raydr.stages.member import Member
+from raydr.stages.pool import Pool
+from raydr.stages.worker_group import run_workers
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder, publish_files
+from raydr.training.config import TrainConfig
+from raydr.training.ranker_config import RankerConfig
+
+if TYPE_CHECKING:
+    from raydr.models.cross_encoder import PairTokenizer
+    from raydr.training.checkpoint import Progress
+    from raydr.training.cross_encoder import CrossEncoderTrainer
+
+#: Raised when training gives another model for the same config.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CrossEncoderJob:
+    """What every worker of one training knows; picklable."""
+
+    settings: CrossEncoderTraining
+    split: str
+    seed: int
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    start: Artifact | None
+    output: Folder
+
+
+def train_cross_encoder(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None,
+    start: Artifact | None,
+    *,
+    settings: CrossEncoderTraining,
+    workers: TrainConfig,
+    split: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
+
+    The candidates are taken for negatives, but for those that a judge has dropped or weighted less.
+
+    Source: Park et al. (HCLT 2023) and RocketQA for binary cross-entropy; Zhang and Stratos (NAACL 2021, §6.3) and AR2
+    (ICLR 2022) for the softmax over a list.
+
+    Args:
+        making: the ``cross_encoder`` artefact; checkpoints lie beside it until it is finished.
+        pool: where it is trained.
+        dataset: the judgments.
+        corpus: the corpus it was prepared with.
+        negatives: a ``negatives`` artefact of the split; the data set's own candidates if None.
+        start: the cross-encoder that training goes on from; the checkpoint of the settings if None.
+        settings: how it is trained, with a dtype that is resolved.
+        workers: the section ``train``, for workers and devices.
+        split: what is trained on.
+        seed: of what is drawn.
+
+    Raises:
+        ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and there are none.
+        ModelError: the checkpoint cannot be loaded.
+        TrainingError: training broke off; the same command goes on from the last checkpoint.
+    """
+    data = Dataset(dataset)
+    data.require_corpus(corpus)
+    _check_workers(settings, workers)
+    if settings.num_hard_negatives and not (negatives or dataset).parts(f"negatives/{split}"):
+        raise ConfigError(
+            f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
+            f"split {split!r}: mine some first, or set it to 0"
+        )
+    job = CrossEncoderJob(settings, split, seed, data, Corpus(corpus), negatives, start, making.folder)
+    outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
+    names = sorted({name for row in outcome["history"] for name in row["metrics"]})
+    show_table(
+        f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch",
+        ["epoch", *names],
+        (
+            [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
+            for row in outcome["history"]
+        ),
+    )
+    making.record_files()
+    say(f"cross-encoder: {making.folder}")
+    return {"trained": True, "dtype": settings.dtype, **outcome}
+
+
+def save_cross_encoder(making: Building, pool: Pool, *, settings: CrossEncoderTraining) -> dict[str, Any]:
+    """Take a checkpoint as it is.
+
+    Raises:
+        ModelError: it cannot be loaded, or is no cross-encoder.
+    """
+    pool.run(_save_checkpoint, settings, making.folder)
+    making.record_files()
+    return {"trained": False, "history": []}
+
+
+def _check_workers(settings: CrossEncoderTraining, train: TrainConfig) -> None:
+    workers, size = train.num_workers, settings.batch_size
+    fewest, most = (workers, workers) if isinstance(workers, int) else workers
+    wrong = [count for count in range(fewest, most + 1) if size % (count * settings.accumulation_steps)]
+    if wrong:
+        raise ConfigError(
+            f"{settings.section}.batch_size {size} is not divisible by train.num_workers {wrong[0]}"
+            + (f" x accumulation_steps {settings.accumulation_steps}" if settings.accumulation_steps > 1 else "")
+        )
+
+
+def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+
+    model = CrossEncoder.from_config(settings.model, must_be_trained=True, section=settings.section)
+    tokenizer = PairTokenizer(settings.model)
+    publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
+
+
+def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
+    """Train on this worker's share of each batch; returns the outcome."""
+    trainer, tokenizer = _set_up(job, member)
+    progress = trainer.run()
+    if member.rank == 0:
+        publish_files(job.output, lambda path: trainer.model.save(path, tokenizer, job.settings.predicts))
+    return {
+        "history": [row.model_dump() for row in progress.history],
+        "detections": progress.detections,
+        "num_examples": len(trainer.examples),
+        "num_steps": trainer.num_steps,
+    }
+
+
+def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, PairTokenizer]:
+    """The trainer in the state that it goes on from, and the model's tokenizer."""
+    from raydr.data.examples import load_examples
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+    from raydr.models.precision import torch_dtype
+    from raydr.training.cross_encoder import CrossEncoderTrainer
+    from raydr.training.ranker_detection import RankerPairDetector
+
+    def report(progress: Progress, save: Callable[[Path], None]) -> None:
+        facts = {"epoch": progress.epoch, "global_step": progress.global_step}
+        member.report(facts | progress.history[-1].metrics, save)
+
+    settings = job.settings
+    origin = settings.model
+    if job.start is not None:
+        origin = origin.model_copy(update={"checkpoint": job.start.folder.localize_all()})
+    tokenizer = PairTokenizer(origin)
+    model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(member.device)
+    # What is saved with the model names the checkpoint of the run, not a folder of this node.
+    model.config = settings.model
+    examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus)
+    detector = None
+    if isinstance(settings, RankerConfig) and settings.pair_detection is not None:
+        detector = RankerPairDetector(examples, job.corpus, tokenizer, settings.pair_detection, job.seed)
+    trainer = CrossEncoderTrainer(
+        settings,
+        job.seed,
+        model,
+        tokenizer,
+        examples,
+        job.corpus,
+        torch_dtype(settings.dtype),
+        report,
+        wrap=member.wrap,
+        detector=detector,
+    )
+    with member.last_state() as folder:
+        if folder is not None:
+            trainer.resume(folder)
+    return trainer, tokenizer

@@ -1,0 +1,64 @@
+"""What determines an artefact's content, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from raydr.component import Config
+
+FORMAT_VERSION = 1
+
+
+class Identity(Config):
+    """What determines an artefact's content; hashed into its fingerprint.
+
+    Paths, times and worker counts are left out on purpose: they do not change the content.
+    """
+
+    kind: str
+    version: int = FORMAT_VERSION
+    """Raised by a stage whose output changes for the same config."""
+
+    config: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
+    """Fingerprints of the artefacts and files it is made from, by role."""
+
+    @property
+    def fingerprint(self) -> str:
+        """
+        >>> a = Identity(kind="index", config={"factory": "Flat", "k": 1})
+        >>> a.fingerprint == Identity(kind="index", config={"k": 1, "factory": "Flat"}).fingerprint
+        True
+        >>> a.fingerprint == Identity(kind="index", config={"factory": "SQfp16", "k": 1}).fingerprint
+        False
+        """
+        return fingerprint_of(self.model_dump())
+
+    def differences(self, other: Identity) -> list[str]:
+        """The fields that differ, one line each."""
+        mine, theirs = flatten(self.model_dump()), flatten(other.model_dump())
+        absent = "(absent)"
+        return [
+            f"{key}: there {theirs.get(key, absent)!r}, asked {mine.get(key, absent)!r}"
+            for key in sorted(mine.keys() | theirs.keys())
+            if mine.get(key, absent) != theirs.get(key, absent)
+        ]
+
+
+def fingerprint_of(value: Any) -> str:
+    """BLAKE2b over canonical JSON, 32 hex digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one level with dotted keys."""
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat.update(flatten(inner, f"{prefix}.{key}" if prefix else str(key)))
+    return flat

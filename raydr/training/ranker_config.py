@@ -1,0 +1,63 @@
+"""Settings of the run's ranker."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from raydr.component import Config, Pluggable
+from raydr.losses.base import Loss
+from raydr.losses.nce import NCE
+from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.gaussian import GaussianDetector
+
+
+class RankerDetectionConfig(Config):
+    """Detection of mismatched pairs with the ranker, before each epoch after the loss's warm-up."""
+
+    detector: Annotated[Detector, Pluggable()] = GaussianDetector()
+    """How perplexities become flags, as ``train.pair_detection.detector``."""
+
+    num_random: int = Field(default=15, ge=1)
+    """Random passages (positives of other pairs) that each pair is measured against; each is read with the query."""
+
+
+class RankerConfig(CrossEncoderTraining):
+    """The run's ranker: a cross-encoder over the candidates that ``negatives`` mines and the judges leave."""
+
+    section: ClassVar[str] = "ranker"
+    predicts: ClassVar[Literal["log_odds"]] = "log_odds"
+    gates_pairs: ClassVar[bool] = True
+
+    loss: Annotated[Loss, Pluggable()] = NCE()
+    """What is minimised over a query's list: ``nce``, a softmax over the positive and its negatives; ``bce``, each
+    passage by itself; ``rcl``; ``npc`` with ``use_consistency: false``."""
+
+    num_hard_negatives: int = Field(default=15, ge=0)
+    """Candidates of a query drawn as negatives in each epoch: all of them where ``negatives.depth`` is no larger."""
+
+    num_random_negatives: int = Field(default=0, ge=0)
+    """Random passages of the corpus drawn as further negatives."""
+
+    pair_detection: RankerDetectionConfig | None = None
+    """Flag mismatched pairs while training, for the loss ``npc``; off if null."""
+
+    @model_validator(mode="after")
+    def _flags_are_read(self) -> RankerConfig:
+        if (self.pair_detection is not None) != self.loss.reads_pair_flags:
+            raise ValueError(
+                f"loss {self.loss.name!r} and pair_detection do not fit: npc reads the flags that it makes, and no "
+                "other loss does"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _loss_begins(self) -> RankerConfig:
+        if self.num_epochs and self.loss.num_warmup_epochs >= self.num_epochs:
+            raise ValueError(
+                f"the loss {self.loss.name!r} is plain NCE in its first {self.loss.num_warmup_epochs} epochs and "
+                f"num_epochs is {self.num_epochs}: it would never begin; train longer, or let it begin earlier"
+            )
+        return self

@@ -1,0 +1,38 @@
+"""``raydr rerank``: a run in, a run out, ordered by a model that reads the passages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.verbs.command import Again, DryRun, TestSplit
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
+
+
+def rerank(
+    config: RunConfig,
+    system: Annotated[
+        str, typer.Option("--system", help="Whose run is reranked: a model's, bm25, or that of another program.")
+    ] = "trained",
+    split: TestSplit = "",
+    by: Annotated[
+        str, typer.Option("--by", help="Which model reranks, instead of rerank.model: ranker, or a retriever's name.")
+    ] = "",
+    trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Rerank the run of a system; the new one is called SYSTEM+MODEL, and evaluate compares it with the others."""
+    from raydr.graph.session import open_session
+    from raydr.verbs.search import first_test_split, write_trec
+
+    split = split or first_test_split(config)
+    with open_session(config, again, dry_run) as session:
+        made = session.make(session.recipe.reranked(split, system, by))
+        if trec and made:
+            write_trec(made[0], trec, tag=made[0].info["system"])
+        return made

@@ -1,0 +1,55 @@
+"""YAML that is refused: with the file, the line and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raydr.config.run import RunConfig
+from raydr.config.yaml_files import read_mapping
+from raydr.errors import ConfigError
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nname: a\nseed: 2\n", r"the key 'seed' is there twice, first in line 1\n.*line 3, column 1"),
+        ("train:\n  loss: nce\n  loss: rcl\n", r"the key 'loss' is there twice, first in line 2"),
+        ("a: &a {b: *a}\n", r"it contains itself"),
+        ("&a [*a]\n", r"it contains itself"),
+        (BOMB, r"with its anchors written out it holds more than 100,000 values"),
+        ("a: " + "[" * 3000 + "]" * 3000, r"it is nested too deeply"),
+    ],
+)
+def test_what_yaml_itself_would_take_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"(?s)run\.yaml is not valid YAML: .*{message}"):
+        read_mapping(file, "config file", "of sections")
+
+
+def test_anchors_that_are_no_bomb_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("a: &side {max_length: 32}\nb: *side\nc: {<<: *side, prefix: x}\n")
+    read = read_mapping(file, "config file", "of sections")
+    assert read == {"a": {"max_length": 32}, "b": {"max_length": 32}, "c": {"max_length": 32, "prefix": "x"}}
+
+
+def test_a_folder_and_another_encoding_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a folder: give the config file in it"):
+        RunConfig.load(tmp_path)
+    (tmp_path / "run.yaml").write_bytes("name: é\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"run\.yaml is not valid UTF-8 at byte 6: save the config file as UTF-8"):
+        RunConfig.load(tmp_path / "run.yaml")
+
+
+def test_an_override_names_each_key_once(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {reader: {name: beir, path: somewhere}}\n")
+    with pytest.raises(ConfigError, match=r"--set train=.*the key 'loss' is there twice"):
+        RunConfig.load(file, ["train={loss: nce, loss: rcl}"])

@@ -1,0 +1,222 @@
+"""Cross-fitting over a run: who is trained on what, one set of margins for judge, audit and training, resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from made_stage import interrupt
+from small_runs import recipe_of, small_run
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.errors import DataError
+from raydr.graph.node import Node
+from raydr.graph.places import Places
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.noise.detectors.local_fdr import LocalFdrDetector
+from raydr.stages.folds import fold_of_queries
+from raydr.stages.measure_folds import load_margins
+from raydr.store.artifact import Artifact
+
+NUM_QUERIES = 40
+NPC = "npc"
+DETECTION: dict[str, Any] = {"detector": "local_fdr", "margins": "cross_fitted", "weights": "posterior"}
+#: The tiny model learns little, and 40 pairs are few: with 10 random passages a fold the null is coarse.
+CROSS_FIT: dict[str, Any] = {"num_random": 10, "num_epochs": 2, "num_draws": 3}
+
+
+@pytest.fixture
+def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
+    def parse(**sections: Any) -> RunConfig:
+        settings: dict[str, Any] = {
+            "inject_noise": {"share": 0.25},
+            "negatives": None,
+            "train": {"num_epochs": 1, "num_hard_negatives": 0},
+            "judge": {"judges": [NPC], "model": "untrained"},
+            "cross_fit": CROSS_FIT,
+        }
+        for name, changes in sections.items():
+            settings[name] = settings.get(name, {}) | changes if isinstance(changes, dict) else changes
+        return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **settings))
+
+    return parse
+
+
+def margins_node(config: RunConfig) -> Node:
+    recipe = recipe_of(config)
+    return recipe.verdicts(config.judge.judge("npc"), config.data.train_split).inputs["margins"]
+
+
+def opened(places: Places, node: Node) -> Artifact:
+    return Artifact.open(places.folder(node.kind, node.key), node.kind)
+
+
+def rows_of(artifact: Artifact, under: str) -> list[dict[str, Any]]:
+    tables = [read_parquet(artifact.local(name)) for name in artifact.parts(under)]
+    return list(pa.concat_tables(tables).to_pylist())
+
+
+def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(configure: Any) -> None:
+    config = configure()
+    [filtered] = raydr.judge(config)
+    places = Places.of(config.workdir)
+    node = margins_node(config)
+    measured = rows_of(opened(places, node), "measures/train")
+    data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
+    qrels = data.qrels("train").to_pylist()
+    assert {(row["query_id"], row["passage_id"]) for row in measured} == {
+        (row["query_id"], row["passage_id"]) for row in qrels
+    }
+    fold_of = {row["query_id"]: row["fold"] for row in measured}
+    folds = opened(places, node.inputs["folds"])
+    assert fold_of_queries(folds, "train", list(fold_of)).tolist() == list(fold_of.values())
+    content = dict(
+        zip(
+            (row["passage_id"] for row in qrels),
+            corpus.content_hashes(corpus.rows_of([row["passage_id"] for row in qrels])).tolist(),
+            strict=True,
+        )
+    )
+    for fold in range(2):
+        model = node.inputs[f"model/{fold}"]
+        trained = Dataset(opened(places, model.inputs["dataset"])).qrels("train").to_pylist()
+        assert {fold_of[row["query_id"]] for row in trained} == {1 - fold}
+        mine = {content[row["passage_id"]] for row in qrels if fold_of[row["query_id"]] == fold}
+        assert not mine & {content[row["passage_id"]] for row in trained}
+        assert len(trained) + sum(one == fold for one in fold_of.values()) == NUM_QUERIES
+        settings = opened(places, model).manifest.identity.config
+        assert (settings["train"]["loss"]["name"], settings["train"]["num_epochs"]) == ("nce", 2)
+    # What the judge says is the detector's word on these margins.
+    verdicts = places.open("verdicts/npc-train", "verdicts")
+    found = load_margins(opened(places, node)).detect(LocalFdrDetector())
+    assert [row["action"] for row in rows_of(verdicts, "verdicts/train")] == np.where(
+        found.clean, "keep", "drop"
+    ).tolist()
+    assert verdicts.info["detector"]["share_mismatched"] == found.share_mismatched
+    assert filtered.info["judgments_after"] == int(found.clean.sum())
+
+
+def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(configure: Any) -> None:
+    config = configure(cross_fit={"num_random": 1000, "num_draws": 2})
+    raydr.judge(config)
+    places = Places.of(config.workdir)
+    node = margins_node(config)
+    measured = rows_of(opened(places, node), "measures/train")
+    data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
+    queries = data.queries("train")
+    text_of = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    for row in (measured[0], measured[17]):
+        fold = row["fold"]
+        scorer = DualEncoderScorer(opened(places, node.inputs[f"model/{fold}"]).folder.root, "float32", "cpu", 4096)
+        others = sorted(
+            {one["passage_id"] for one in measured if one["fold"] == fold} - {row["passage_id"]},
+        )
+        texts = corpus.texts(corpus.rows_of([row["passage_id"], *others]))
+        query = scorer.encode("query", None, [text_of[row["query_id"]]])
+        scores = 20.0 * (query @ scorer.encode("passage", texts.titles, texts.texts).T)[0].astype(np.float64)
+        # All passages of the fold are drawn, one of them for the positive's place: which one is found by its value.
+        expected = {}
+        for at in range(1, len(scores)):
+            rest = np.logaddexp.reduce(np.delete(scores, [0, at]))
+            expected[at] = (np.logaddexp(0.0, rest - scores[0]), np.logaddexp(0.0, rest - scores[at]))
+        assert len(row["perplexity"]) == 2
+        for found in zip(row["perplexity"], row["random_pair"], strict=True):
+            assert sum(np.allclose(one, found, atol=1e-4) for one in expected.values()) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_pairs_that_are_all_right_are_kept_and_such_that_are_all_random_are_not(configure: Any, share: float) -> None:
+    """With a tiny model: its queries are words of their passages, which it learns from other pairs."""
+    config = configure(inject_noise={"share": share} if share else None, cross_fit={"num_epochs": 6, "num_random": 15})
+    raydr.judge(config)
+    verdicts = Places.of(config.workdir).open("verdicts/npc-train", "verdicts")
+    flagged = 1.0 - verdicts.info["keep"] / NUM_QUERIES
+    probabilities = [row["probability"] for row in rows_of(verdicts, "detection/train")]
+    if share:
+        # 40 pairs estimate a share within some 0.15 of it; and nothing tells one random pair from another.
+        assert verdicts.info["detector"]["share_mismatched"] > 0.75
+        assert np.mean(probabilities) > 0.7
+    else:
+        assert flagged <= 0.03
+        assert np.mean(probabilities) < 0.1
+
+
+def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
+    loss = {"name": "npc", "warmup_epochs": 1}
+    train = {"loss": loss, "pair_detection": DETECTION, "num_epochs": 2, "num_hard_negatives": 0, "keep": "last"}
+    config = configure(judge={"judges": []}, train=train)
+    [soft] = raydr.train(config)
+    node = recipe_of(config).trained()
+    places = Places.of(config.workdir)
+    assert node.inputs["margins"].key == margins_node(configure(train=train)).key
+    margins = load_margins(opened(places, node.inputs["margins"]))
+    found = margins.detect(LocalFdrDetector())
+    measured = {query_id: at for at, query_id in enumerate(margins.query_ids.to_pylist())}
+    kept = read_parquet(soft.local("detection/epoch-002.parquet")).to_pylist()
+    place_N = [measured[row["query_id"]] for row in kept]
+    assert [row["perplexity"] for row in kept] == margins.perplexity_N[place_N].tolist()
+    assert [row["log_posterior"] for row in kept] == found.log_posterior[place_N].tolist()
+    share = soft.info["history"][1]["metrics"]["clean_share"]
+    assert share == pytest.approx(float(np.exp(found.log_posterior).mean()), abs=1e-5)
+    assert share != pytest.approx(float(found.clean.mean()), abs=1e-3)
+
+
+def test_the_audit_of_a_trained_model_flags_what_that_of_an_untrained_one_flags(configure: Any) -> None:
+    config = configure()
+    [trained] = raydr.train(configure(judge={"judges": []}))
+    assert trained.info["num_examples"] == NUM_QUERIES
+    pages = {name: raydr.audit(config, name)[0] for name in ("untrained", "trained")}
+    inputs = {name: page.manifest.identity.inputs for name, page in pages.items()}
+    assert inputs["untrained"]["verdicts/npc"] == inputs["trained"]["verdicts/npc"]
+    assert inputs["untrained"]["model"] != inputs["trained"]["model"]
+
+
+@pytest.mark.invariant
+def test_a_killed_cross_fit_goes_on(configure: Any) -> None:
+    config = configure()
+    raydr.judge(config)
+    places = Places.of(config.workdir)
+    node = margins_node(config)
+    whole = opened(places, node)
+    before = {name: whole.manifest.parts[name].checksum for name in whole.parts()}
+    first = opened(places, node.inputs["model/0"])
+    written = first.folder.details("manifest.json")
+    # Killed after the first fold's training: its model stays, all that came later is made.
+    places.folder("model", node.inputs["model/1"].key).remove()
+    interrupt(whole)
+    raydr.judge(config, again=True)
+    again = opened(places, node)
+    assert {name: again.manifest.parts[name].checksum for name in again.parts()} == before
+    assert first.folder.details("manifest.json") == written
+
+
+def test_pairs_are_measured_by_small_batches_where_a_fold_is_small(configure: Any) -> None:
+    config = configure(train={"batch_size": 64})
+    [filtered] = raydr.judge(config)
+    assert filtered.info["judgments_before"] == NUM_QUERIES
+    model = opened(Places.of(config.workdir), margins_node(config).inputs["model/0"])
+    assert model.info["num_steps"] == 1
+    assert model.info["num_examples"] >= 2
+    with pytest.raises(DataError, match="queries with a positive cannot be cut into 50 folds"):
+        raydr.judge(configure(cross_fit={"num_folds": 50}), again=True)
+
+
+@pytest.mark.usefixtures("here")
+def test_margins_are_shared_by_what_trains_on_the_same_pairs(configure: Any) -> None:
+    """Losses, detectors and epochs of a training play no part in the models of the folds; its optimiser does."""
+    base = margins_node(configure()).key
+    assert margins_node(configure(train={"num_epochs": 7, "loss": "rcl", "num_hard_negatives": 0})).key == base
+    assert margins_node(configure(train={"pair_detection": {"detector": "anchored"}})).key == base
+    faster = {"optimizer": {"learning_rate": 5e-3}}
+    assert margins_node(configure(train=faster)).key != base
+    own = {"optimizer": {"learning_rate": 1e-3}, "batch_size": 8, "seed": 0}
+    shared = margins_node(configure(cross_fit=own)).key
+    assert margins_node(configure(train=faster | {"batch_size": 4}, cross_fit=own)).key == shared
+    assert margins_node(configure(train={"num_workers": 2})).key == base

@@ -1,0 +1,72 @@
+"""A verb says what it will take by the last forecast, and asks where that is much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_runs import small_run
+from typer.testing import CliRunner
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.errors import ConfigError
+from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
+from raydr.graph.places import Places
+from raydr.graph.session import open_session
+from raydr.verbs import app
+
+GPU_HOUR, GIB = 3600.0, 2**30
+
+
+@pytest.fixture
+def raw(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> dict[str, Any]:
+    return small_run(beir_folder, tiny_checkpoint, tmp_path / "w", train={"num_epochs": 1})
+
+
+def forecast(raw: dict[str, Any], scaled: bool = False) -> RunConfig:
+    """A config with a forecast of 150 GPU-hours for its training, and of a TiB for something else."""
+    config = RunConfig.parse(raw)
+    with open_session(config) as session:
+        key = session.recipe.model().key
+    stages = (
+        StageEstimate("train-trained", "", 50 * GPU_HOUR, 8, 3, None, 2 * GIB, key=key),
+        StageEstimate("encode-trained-passages", "", 10, 8, 3, None, 2048 * GIB, key="of another model"),
+    )
+    root = Places.of(config.workdir).root
+    root.write_json(FORECAST_FILE, Forecast(stages, 60, "an H100", "", scaled).as_json())
+    return config
+
+
+def test_a_verb_says_what_the_forecast_of_its_nodes_is(raw: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    raydr.train(forecast(raw), dry_run=True)
+    said = capsys.readouterr().err
+    assert "forecast of 1 of them" in said
+    assert "50 h 00 min one after the other, 150.0 GPU-hours, 2.0 GiB written" in said
+
+
+def test_what_takes_more_than_was_agreed_to_is_not_begun(raw: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"150.0 GPU-hours.*plan.confirm_above.gpu_hours is 100: give --yes"):
+        raydr.train(forecast(raw))
+    with pytest.raises(ConfigError, match=r"plan.confirm_above.disk_gib is 1: give --yes"):
+        raydr.train(forecast(raw | {"plan": {"confirm_above": {"gpu_hours": None, "disk_gib": 1}}}))
+    assert not (Path(raw["workdir"]) / "store").exists()
+
+
+def test_yes_makes_it(raw: dict[str, Any], tmp_path: Path) -> None:
+    forecast(raw)
+    written = tmp_path / "config.yaml"
+    written.write_text(yaml.safe_dump(raw))
+    refused = CliRunner().invoke(app, ["train", str(written)])
+    assert refused.exit_code != 0
+    done = CliRunner().invoke(app, ["train", str(written), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert Places.of(raw["workdir"]).open("models/trained", "model")
+
+
+def test_the_forecast_for_another_corpus_says_nothing(raw: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    raydr.prepare(forecast(raw, scaled=True))
+    raydr.train(RunConfig.parse(raw), dry_run=True)
+    assert "forecast of" not in capsys.readouterr().err

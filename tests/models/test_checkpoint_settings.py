@@ -1,0 +1,223 @@
+"""What a checkpoint brings: settings, and vectors as sentence-transformers gives them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from raydr.config.run import RunConfig
+from raydr.models.checkpoint_settings import hub_file, replaced
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+from raydr.models.inference import encode_tokens
+
+TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]
+
+
+def sentence_transformer(
+    folder: Path,
+    checkpoint: str,
+    *,
+    pooling: dict[str, Any] | None = None,
+    dense: dict[str, Any] | None = None,
+    normalize: bool = False,
+    **changes: Any,
+) -> str:
+    """A folder as sentence-transformers writes it; ``changes`` go into its two config files."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    torch.manual_seed(3)
+    transformer = Transformer(checkpoint)
+    modules: list[Any] = [transformer, Pooling(32, **(pooling or {}))]
+    if dense is not None:
+        modules.append(Dense(32, **dense))
+    if normalize:
+        modules.append(Normalize())
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+    for file, keys in {
+        "config_sentence_transformers.json": ("prompts", "default_prompt_name", "similarity_fn_name"),
+        "sentence_bert_config.json": ("max_seq_length", "do_lower_case"),
+    }.items():
+        content = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(content | {key: changes[key] for key in keys if key in changes}))
+    return str(folder)
+
+
+def vectors(config: ModelConfig) -> dict[str, np.ndarray]:
+    model, tokenizers = DualEncoder.from_config(config).eval(), build_tokenizers(config)
+    return {
+        "query": encode_tokens(model.tower("query"), tokenizers["query"](None, TEXTS), 64, 0, "query"),
+        "passage": encode_tokens(model.tower("passage"), tokenizers["passage"](None, TEXTS), 64, 0, "passage"),
+    }
+
+
+BROUGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "E5": (
+        {"normalize": True, "prompts": {"query": "query: ", "passage": "passage: "}, "max_seq_length": 24},
+        {"pooling": "mean", "similarity": "cosine", "prefixes": ("query: ", "passage: "), "lengths": (24, 24)},
+    ),
+    "BGE": (
+        {"pooling": {"pooling_mode": "cls"}, "normalize": True, "prompts": {"query": "find "}, "max_seq_length": 24},
+        {"pooling": "cls", "similarity": "cosine", "prefixes": ("find ", ""), "lengths": (24, 24)},
+    ),
+    "dot": (
+        {"pooling": {"pooling_mode": "cls"}, "similarity_fn_name": "dot"},
+        {"pooling": "cls", "similarity": "dot", "prefixes": ("", ""), "lengths": (128, 128)},
+    ),
+    "dense": (
+        {"dense": {"out_features": 8, "activation_function": torch.nn.Identity()}, "similarity_fn_name": "dot"},
+        {"pooling": "mean", "similarity": "dot", "projection": 8},
+    ),
+    "dense without bias": (
+        {"dense": {"out_features": 8, "bias": False, "activation_function": None}, "similarity_fn_name": "dot"},
+        {"projection": 8},
+    ),
+    "prompt of both sides": (
+        {"similarity_fn_name": "dot", "prompts": {"all": "x "}, "default_prompt_name": "all"},
+        {"prefixes": ("x ", "x ")},
+    ),
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("name", BROUGHT)
+def test_a_sentence_transformers_folder_gives_its_own_vectors(name: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    made, expected = BROUGHT[name]
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, **made)
+    config = ModelConfig(checkpoint=folder)
+    found = {
+        "pooling": config.pooling,
+        "similarity": config.similarity,
+        "projection": config.projection,
+        "prefixes": (config.query.prefix, config.passage.prefix),
+        "lengths": (config.query.max_length, config.passage.max_length),
+    }
+    assert {key: found[key] for key in expected} == expected
+    assert replaced(config.model_dump()) == ""
+    mine, theirs = vectors(config), SentenceTransformer(folder, device="cpu")
+    prompts = theirs.prompts
+    of_query = theirs.encode_query(TEXTS) if prompts["query"] else theirs.encode(TEXTS)
+    of_passage = theirs.encode(TEXTS, prompt_name="passage" if prompts.get("passage") else None)
+    np.testing.assert_allclose(mine["query"], of_query, atol=1e-5)
+    np.testing.assert_allclose(mine["passage"], of_passage, atol=1e-5)
+
+
+def test_the_config_takes_the_place_of_what_is_brought_and_says_so(tmp_path: Path, tiny_checkpoint: str) -> None:
+    made = {"pooling": {"pooling_mode": "cls"}, "prompts": {"query": "find "}, "similarity_fn_name": "dot"}
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, max_seq_length=24, **made)
+    raw = {"checkpoint": folder, "pooling": "mean", "query": {"prefix": "q: "}, "passage": {"max_length": 16}}
+    config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}, "model": raw}).model
+    assert (config.pooling, config.similarity) == ("mean", "dot")
+    assert config.query == SideConfig(prefix="q: ", max_length=24)
+    assert config.passage == SideConfig(prefix="", max_length=16)
+    said = replaced(config.model_dump())
+    assert said.startswith(f"the section model takes the place of what {folder} brings: ")
+    for change in ("pooling 'mean' (not 'cls')", "query.prefix 'q: ' (not 'find ')", "passage.max_length 16 (not 24)"):
+        assert change in said
+    assert "similarity" not in said
+    # What was resolved stays so, also where the folder is gone.
+    shutil.rmtree(folder)
+    assert ModelConfig.model_validate(config.model_dump()) == config
+
+
+def test_a_raydr_model_brings_its_settings(tmp_path: Path, tiny_checkpoint: str) -> None:
+    side = {"prefix": "p: ", "max_length": 24}
+    config = ModelConfig.model_validate(
+        {"checkpoint": tiny_checkpoint, "pooling": "cls", "similarity": "dot", "projection": 8, "scale": 5}
+        | {"title": "pair", "query": side, "passage": side}
+    )
+    DualEncoder.from_config(config).save(tmp_path / "model", build_tokenizers(config))
+    again = ModelConfig(checkpoint=str(tmp_path / "model"))
+    assert again == config.model_copy(update={"checkpoint": str(tmp_path / "model")})
+    cosine = ModelConfig(checkpoint=str(tmp_path / "model"), similarity="cosine")
+    assert (cosine.similarity, cosine.pooling) == ("cosine", "cls")
+    assert replaced(cosine.model_dump()).endswith(": similarity 'cosine' (not 'dot')")
+
+
+@pytest.mark.parametrize(
+    ("made", "message", "instead"),
+    [
+        ({"pooling": {"pooling_mode": "max"}}, r"pools by max, and raydr by mean, cls: set model\.pooling", "pooling"),
+        ({"pooling": {"include_prompt": False}}, r"leaves the prompt out of pooling", "pooling"),
+        ({"similarity_fn_name": "euclidean"}, r"compares by euclidean, and raydr by cosine or dot", "similarity"),
+        ({"dense": {"out_features": 8}}, r"has a Dense layer with the activation Tanh", "projection"),
+    ],
+)
+def test_what_cannot_be_done_as_the_checkpoint_asks_is_refused(
+    made: dict[str, Any], message: str, instead: str, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, **made)
+    with pytest.raises(ValidationError, match=rf"checkpoint {folder} {message}"):
+        ModelConfig(checkpoint=folder)
+    values: dict[str, Any] = {"pooling": "mean", "similarity": "dot", "projection": None}
+    config = ModelConfig.model_validate({"checkpoint": folder, instead: values[instead]})
+    assert f"model.{instead}, since {folder}" in replaced(config.model_dump())
+
+
+def test_modules_that_raydr_has_not_are_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, normalize=True)
+    modules = json.loads(Path(folder, "modules.json").read_text())
+    modules.insert(2, {"idx": 9, "name": "9", "path": "9_LayerNorm", "type": "sentence_transformers.models.LayerNorm"})
+    Path(folder, "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValidationError, match=r"by Transformer → Pooling → LayerNorm → Normalize, and raydr by"):
+        ModelConfig(checkpoint=folder)
+
+
+def test_two_towers_take_each_their_own(tmp_path: Path, tiny_checkpoint: str) -> None:
+    prompts = {"query": "q: ", "passage": "p: "}
+    one = sentence_transformer(tmp_path / "one", tiny_checkpoint, prompts=prompts, max_seq_length=24)
+    other = sentence_transformer(tmp_path / "other", tiny_checkpoint, prompts=prompts, max_seq_length=48)
+    config = ModelConfig(checkpoint=one, passage_checkpoint=other, towers="two")
+    assert (config.query, config.passage) == (
+        SideConfig(prefix="q: ", max_length=24),
+        SideConfig(prefix="p: ", max_length=48),
+    )
+    cls = sentence_transformer(tmp_path / "cls", tiny_checkpoint, pooling={"pooling_mode": "cls"})
+    with pytest.raises(ValidationError, match=r"brings pooling 'mean', and passage_checkpoint .* 'cls'"):
+        ModelConfig(checkpoint=one, passage_checkpoint=cls, towers="two")
+
+
+def test_a_name_on_the_hub_brings_what_was_kept_of_it(
+    tmp_path: Path, tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    folder = Path(sentence_transformer(tmp_path / "st", tiny_checkpoint, pooling={"pooling_mode": "cls"}))
+
+    def metadata(url: str, **settings: Any) -> None:
+        name, _, file = url.rpartition("/resolve/main/")
+        if name.endswith("somebody/far-away"):
+            raise ConnectionError("away")
+        if not (folder / file).exists():
+            raise huggingface_hub.errors.EntryNotFoundError(file)
+
+    kept: list[str] = []
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", metadata)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file: str(folder / file))
+    monkeypatch.setattr(
+        huggingface_hub,
+        "try_to_load_from_cache",
+        lambda name, file: str(folder / file) if file in kept else None,
+    )
+    assert ModelConfig(checkpoint="somebody/something").pooling == "cls"
+    assert ModelConfig(checkpoint="somebody/far-away").pooling == "mean"
+    # Weights that were kept without what belongs to them.
+    kept.append("config.json")
+    hub_file.cache_clear()
+    config = ModelConfig(checkpoint="somebody/far-away")
+    assert config.pooling == "mean"
+    assert "far-away cannot be reached now, so that it is not known whether" in replaced(config.model_dump())
+    kept += ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]
+    hub_file.cache_clear()
+    assert ModelConfig(checkpoint="somebody/far-away").pooling == "cls"
+    hub_file.cache_clear()

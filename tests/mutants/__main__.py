@@ -1,0 +1,77 @@
+"""Plant each mutant in a copy of the tree, and say which test sees it.
+
+    python -m tests.mutants                         # all of them: half an hour or more
+    python -m tests.mutants --area losses masks     # some
+    python -m tests.mutants --tree ../before --mutants LISTS --json before.json
+    python -m tests.mutants --beside before.json    # a table of both
+
+Ends with 1 if a mutant survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.mutants.planting import (
+    Result,
+    as_table,
+    check_killers,
+    copy_tree,
+    load_mutants,
+    preload,
+    try_mutant,
+)
+
+
+def main() -> int:
+    """Try the mutants, print a line each and a table of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tree", type=Path, default=Path.cwd(), help="the checkout that is planted in; stays as it is")
+    parser.add_argument("--mutants", type=Path, default=Path(__file__).parent, help="folder of lists, a file an area")
+    parser.add_argument("--area", nargs="*", default=[], help="only these")
+    parser.add_argument("--name", nargs="*", default=[], help="only these")
+    parser.add_argument("--nearest-only", action="store_true", help="do not go on to all tests of the package")
+    parser.add_argument("--json", type=Path, help="write the results to this file, anew after each mutant")
+    parser.add_argument("--beside", type=Path, help="results of another tree, for a table of both")
+    given = parser.parse_args()
+    mutants = [
+        one
+        for one in load_mutants(given.mutants)
+        if (not given.area or one.area in given.area) and (not given.name or one.name in given.name)
+    ]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
+        tree = Path(place).resolve() / "tree"
+        copy_tree(given.tree.resolve(), tree)
+        preload()
+        for number, mutant in enumerate(mutants, start=1):
+            started = time.monotonic()
+            results.append(try_mutant(tree, mutant, given.nearest_only))
+            result, seconds = results[-1], time.monotonic() - started
+            print(
+                f"{number}/{len(mutants)} {mutant.area}/{mutant.name}: {result.outcome} {result.by} ({seconds:.0f} s)"
+            )
+            sys.stdout.flush()
+            _write(given.json, results)
+        results = check_killers(tree, results)
+    _write(given.json, results)
+    before = {row["name"]: row for row in json.loads(given.beside.read_text())} if given.beside else None
+    print(as_table(results, before))
+    counts = Counter(result.outcome for result in results)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return int(counts["killed"] < len(results))
+
+
+def _write(file: Path | None, results: list[Result]) -> None:
+    if file is not None:
+        file.write_text(json.dumps([result.row() for result in results], indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""The local false-discovery rate: monotone, calibrated where mismatched pairs are random ones, quiet without noise."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydr.errors import DataError
+from raydr.noise.detection_report import report_detection
+from raydr.noise.detectors.base import Detector
+from raydr.noise.detectors.draws import detect_over_draws
+from raydr.noise.detectors.local_fdr import LocalFdrDetector, grenander_density, p_values, storey_share
+
+
+def drawn(share, num=4000, seed=0, folds=1):
+    """Perplexities, random ones beside them, and the truth: mismatched margins are drawn like random ones.
+
+    The margins of right pairs are skewed and lie lower; each fold has a place and a scale of its own.
+    """
+    rng = np.random.default_rng(seed)
+    fold_N = np.arange(num) % folds
+    wrong_N = rng.random(num) < share
+    right_N = rng.normal(-2.0, 1.0, num) - rng.gamma(2.0, 2.0, num)
+    scale_N = 1.0 + 2.0 * fold_N
+    margins_N = np.where(wrong_N, rng.normal(0.0, 1.0, num), right_N) * scale_N + 15.0 * fold_N
+    random_N = rng.normal(0.0, 1.0, num) * scale_N + 15.0 * fold_N
+    return np.logaddexp(0.0, margins_N), np.logaddexp(0.0, random_N), wrong_N, fold_N
+
+
+def test_it_is_found_by_its_name():
+    assert Detector.choices()["local_fdr"] is LocalFdrDetector
+
+
+@given(st.lists(st.floats(0.0, 50.0), min_size=20, max_size=200), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
+def test_the_posterior_never_rises_with_the_perplexity(values, share, seed):
+    rng = np.random.default_rng(seed)
+    perplexities_N = np.asarray(values)
+    random_R = rng.gamma(2.0, 1.0 + 10.0 * share, 60)
+    posterior_N = LocalFdrDetector().detect(perplexities_N, random_R).log_posterior
+    assert np.isfinite(posterior_N).all()
+    assert (posterior_N <= 0.0).all()
+    order = np.argsort(perplexities_N, kind="stable")
+    assert (np.diff(posterior_N[order]) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_calibrated_where_mismatched_pairs_are_random_ones(share, seed):
+    perplexities_N, random_N, wrong_N, _ = drawn(share, seed=seed)
+    found = LocalFdrDetector().detect(perplexities_N, random_N)
+    assert found.reason == ""
+    report = report_detection(wrong_N, ~found.clean, perplexities_N, -np.expm1(found.log_posterior))
+    assert report.calibration_error < 0.05
+    assert report.precision > 0.75
+    assert report.recall > 0.75
+    # An upper bound, since some right pairs are as surprising as random ones.
+    assert share - 0.04 < found.share_mismatched < share + 0.06
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_that_are_all_random_are_all_likely_mismatched(seed):
+    perplexities_N, random_N, _, _ = drawn(1.0, num=2000, seed=seed)
+    found = LocalFdrDetector().detect(perplexities_N, random_N)
+    assert found.share_mismatched > 0.9
+    assert (-np.expm1(found.log_posterior)).mean() > 0.85
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_noise_at_most_three_of_a_hundred_are_flagged(seed):
+    perplexities_N, random_N, _, _ = drawn(0.0, seed=seed)
+    assert (~LocalFdrDetector().detect(perplexities_N, random_N).clean).mean() <= 0.03
+
+
+def test_folds_are_compared_with_their_own_random_pairs():
+    perplexities_N, random_N, wrong_N, fold_N = drawn(0.5, folds=2)
+    apart = LocalFdrDetector().detect(perplexities_N, random_N, fold_N)
+    pooled = LocalFdrDetector().detect(perplexities_N, random_N)
+    right = [((~found.clean) == wrong_N).mean() for found in (apart, pooled)]
+    assert right[0] > right[1] + 0.02
+    assert right[0] > 0.8
+
+
+def test_the_order_of_the_pairs_does_not_matter():
+    perplexities_N, random_N, _, fold_N = drawn(0.3, num=500, folds=3)
+    order = np.random.default_rng(1).permutation(500)
+    first = LocalFdrDetector().detect(perplexities_N, random_N, fold_N)
+    second = LocalFdrDetector().detect(perplexities_N[order], random_N[order], fold_N[order])
+    assert np.array_equal(first.clean[order], second.clean)
+    np.testing.assert_allclose(first.log_posterior[order], second.log_posterior)
+
+
+def test_over_several_draws_the_probability_is_the_mean():
+    perplexities_N, random_N, _, fold_N = drawn(0.4, num=1000, folds=2)
+    jitter = np.random.default_rng(5)
+    draws_ND = np.abs(perplexities_N[:, None] + jitter.normal(0.0, 0.2, (1000, 3)))
+    random_ND = np.stack([jitter.permutation(random_N[fold_N == 0])[:500] for _ in range(3)], axis=1).repeat(2, axis=0)
+    detector = LocalFdrDetector(threshold=0.3)
+    alone = [detector.detect(draws_ND[:, at], random_ND[:, at], fold_N) for at in range(3)]
+    found = detect_over_draws(detector, draws_ND, random_ND, fold_N)
+    np.testing.assert_allclose(
+        np.exp(found.log_posterior), np.mean([np.exp(one.log_posterior) for one in alone], axis=0)
+    )
+    assert np.array_equal(found.clean, np.exp(found.log_posterior) > 0.3)
+    assert found.share_mismatched == pytest.approx(np.mean([one.share_mismatched for one in alone]))
+    one = detect_over_draws(detector, draws_ND[:, :1], random_ND[:, :1], fold_N)
+    assert np.array_equal(one.log_posterior, alone[0].log_posterior)
+    keeps_all = detect_over_draws(detector, draws_ND * 0.0 + 1.0, random_ND * 0.0 + 2.0)
+    assert keeps_all.clean.all()
+    assert keeps_all.reason
+
+
+def test_threshold_zero_flags_nothing_and_higher_thresholds_flag_more():
+    perplexities_N, random_N, _, _ = drawn(0.5)
+    flagged = [
+        int((~LocalFdrDetector(threshold=threshold).detect(perplexities_N, random_N).clean).sum())
+        for threshold in (0.0, 0.1, 0.5, 0.9)
+    ]
+    assert flagged[0] == 0 < flagged[1] <= flagged[2] <= flagged[3]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_the_share_of_right_pairs_among_the_flagged_is_bounded(share):
+    perplexities_N, random_N, wrong_N, _ = drawn(share)
+    free = LocalFdrDetector().detect(perplexities_N, random_N)
+    for bound in (0.05, 0.2):
+        found = LocalFdrDetector(max_false_share=bound).detect(perplexities_N, random_N)
+        flagged_N = ~found.clean
+        assert np.exp(found.log_posterior[flagged_N]).mean() <= bound
+        assert (~wrong_N[flagged_N]).mean() <= bound + 0.05
+        assert np.array_equal(found.log_posterior, free.log_posterior)
+    # Nothing more could be flagged: the next pairs would break the bound.
+    rest = np.unique(found.log_posterior[found.clean])
+    more_N = found.log_posterior <= rest[0]
+    assert np.exp(found.log_posterior[more_N]).mean() > 0.2
+
+
+def test_what_cannot_be_compared_is_refused_or_kept():
+    perplexities_N, random_N, _, fold_N = drawn(0.5, num=100)
+    with pytest.raises(DataError, match="local_fdr compares with random pairs"):
+        LocalFdrDetector().detect(perplexities_N)
+    with pytest.raises(DataError, match="99 folds of 100 pairs and 100 random ones"):
+        LocalFdrDetector().detect(perplexities_N, random_N, fold_N[1:])
+    with pytest.raises(DataError, match="finite"):
+        LocalFdrDetector().detect(np.append(perplexities_N[1:], np.nan), random_N)
+    found = LocalFdrDetector().detect(perplexities_N, np.full(100, 2.0))
+    assert "fewer than 10 different" in found.reason
+    assert found.clean.all()
+    alone = LocalFdrDetector().detect(np.linspace(0.0, 0.1, 50), np.linspace(5.0, 9.0, 50))
+    assert (alone.reason, alone.share_mismatched) == ("", 0.0)
+    assert alone.clean.all()
+    assert not alone.log_posterior.any()
+
+
+def test_p_values_of_random_pairs_are_uniform():
+    rng = np.random.default_rng(0)
+    p_N = p_values(rng.normal(size=20_000), rng.normal(size=20_000))
+    assert storey_share(p_N) == pytest.approx(1.0, abs=0.03)
+    np.testing.assert_allclose(np.quantile(p_N, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.02)
+
+
+def test_the_density_is_the_slope_of_the_least_concave_majorant():
+    p_N = np.random.default_rng(3).beta(0.4, 1.5, 60)
+    density_N = grenander_density(p_N)
+    # The majorant at a place is the highest chord over it between two points of the distribution function.
+    places = np.concatenate([[0.0], np.sort(p_N), [1.0]])
+    heights = np.concatenate([[0.0], np.arange(1, 61) / 60, [1.0]])
+
+    def majorant(x):
+        chords = [
+            heights[a] + (heights[b] - heights[a]) * (x - places[a]) / (places[b] - places[a])
+            for a in range(len(places))
+            for b in range(a + 1, len(places))
+            if places[a] <= x <= places[b] and places[a] < places[b]
+        ]
+        return max(chords)
+
+    for at in (5, 20, 40):
+        p = np.sort(p_N)[at]
+        slope = (majorant(p) - majorant(p - 1e-6)) / 1e-6
+        assert density_N[np.argsort(p_N)[at]] == pytest.approx(slope, rel=1e-3)

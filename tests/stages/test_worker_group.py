@@ -1,0 +1,166 @@
+"""Training in one process without Ray Train: the same model, gone on with after a death, and shared states."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from made_stage import make
+from training.harness import model_config, run_alone
+
+from raydr.models.dual_encoder import DualEncoder
+from raydr.models.threads import torch_threads
+from raydr.stages.shared_warmup import SharedWarmup
+from raydr.stages.train import train
+from raydr.stages.train_worker import _go_on
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
+from raydr.training.checkpoint import Progress
+from raydr.training.config import NEUTRAL, TrainConfig
+from raydr.training.training import Training
+
+SETTINGS: dict[str, Any] = {
+    "loss": {"name": "npc", "warmup_epochs": 1},
+    "pair_detection": {"num_random": 20},
+    "num_epochs": 4,
+    "batch_size": 8,
+    "optimizer": {"learning_rate": 1e-3},
+    "dtype": "float32",
+    "dev": {"random_passages": 30},
+    "keep": "last",
+}
+
+
+@dataclass
+class Recorder:
+    """A watcher that remembers, and may die after an epoch."""
+
+    dies_after: int = 99
+    epochs: list[int] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    def tell(self, message: str) -> None:
+        self.messages.append(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        assert num_steps == 5
+
+    def epoch(self, progress: Progress) -> None:
+        self.epochs.append(progress.epoch)
+        if progress.epoch == self.dies_after:
+            raise KeyboardInterrupt
+
+
+def training_of(checkpoint: str, **changes: Any) -> Training:
+    train = TrainConfig.model_validate(SETTINGS | changes)
+    return Training(model=model_config(checkpoint), train=train, train_split="train", dev_split="dev", seed=0)
+
+
+def fit(
+    training: Training, data: tuple[str, str], output: Path, watcher: Recorder | None, warmups: str = "warmups"
+) -> Artifact:
+    # What plays no part in the result is none of the identity's business, as in the graph.
+    content = training.model_dump(mode="json") | {"train": training.train.model_dump(mode="json", exclude=NEUTRAL)}
+    inputs = Artifact.open(data[1], "dataset"), Artifact.open(data[0], "corpus")
+    return make(
+        output,
+        "model",
+        train,
+        *inputs,
+        None,
+        None,
+        identity=Identity(kind="model", config=content, inputs={"dataset": inputs[0].fingerprint}),
+        training=training,
+        tracker=None,
+        warmups=Folder(str(output.parent / warmups)),
+        watcher=watcher,
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return DualEncoder.load(folder).state_dict()
+
+
+@pytest.mark.invariant
+def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_checkpoint, tmp_path):
+    training = training_of(tiny_checkpoint)
+    dying, going_on = Recorder(dies_after=3), Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        fit(training, tiny_data, tmp_path / "model", dying)
+    artifact = fit(training, tiny_data, tmp_path / "model", going_on)
+    assert dying.epochs == [1, 2, 3]
+    assert going_on.messages[1].startswith("going on from epoch 4")
+    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
+    artifact.verify()
+    assert not (tmp_path / "model.training").exists()
+    with torch_threads(int(training.train.cpus_per_worker)):
+        _, expected = run_alone(tiny_data, training.model, SETTINGS)
+    for name, tensor in weights(tmp_path / "model").items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.invariant
+def test_a_longer_warm_up_goes_on_from_a_shorter_one_with_the_same_result(tiny_data, tiny_checkpoint, tmp_path):
+    shared = {"share_warmup": [1, 2]}
+    fit(training_of(tiny_checkpoint, **shared), tiny_data, tmp_path / "short", Recorder())
+    assert [path.parent.name for path in (tmp_path / "warmups").rglob("progress.json")] == ["epoch-1"]
+    longer = {"loss": {"name": "npc", "warmup_epochs": 2}}
+    recorder = Recorder()
+    fit(training_of(tiny_checkpoint, **shared, **longer), tiny_data, tmp_path / "long", recorder)
+    assert recorder.messages[1].startswith("plain NCE up to epoch 1 is there")
+    fit(training_of(tiny_checkpoint, **longer), tiny_data, tmp_path / "alone", Recorder(), warmups="elsewhere")
+    for name, tensor in weights(tmp_path / "long").items():
+        torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=1e-5, atol=1e-7)
+
+
+def test_ranks_begin_with_the_epoch_that_rank_0_has_found(tmp_path, monkeypatch):
+    """Another training may leave a state between two ranks' looks."""
+    monkeypatch.setattr("raydr.training.collectives.broadcast_object", lambda value: 1)
+    warmup = SharedWarmup(Folder(str(tmp_path)), TrainConfig.model_validate({"loss": {"name": "npc"}}))
+    (tmp_path / "epoch-1").mkdir()
+    resumed: list[Path] = []
+    trainer = SimpleNamespace(resume=resumed.append)
+    member = SimpleNamespace(last_state=nullcontext)
+    _go_on(trainer, member, SimpleNamespace(tell=lambda message: None), warmup)
+    assert resumed == [tmp_path / "epoch-1"]
+
+
+def test_only_epochs_of_plain_nce_are_shared():
+    def kept(**train: Any) -> set[int]:
+        return SharedWarmup(Folder("memory://warm"), TrainConfig.model_validate(train)).kept
+
+    assert kept(loss="nce", num_epochs=2, share_warmup=[1, 2, 3]) == {1, 2}
+    assert kept(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=[1, 3]) == {1, 2}
+    # It detects with the untrained model, and its states carry the flags.
+    assert kept(loss="nce", pair_detection={}, share_warmup=1) == set()
+    assert kept(loss="npc", pair_detection={}, share_warmup=1) == {1}
+    # It distils from its teacher from the first step on.
+    assert kept(loss="distillation", share_warmup=1) == set()
+
+
+def test_threads_of_this_process_are_what_they_were(tiny_data, tiny_checkpoint, tmp_path):
+    before = torch.get_num_threads()
+    seen = []
+
+    class Looking(Recorder):
+        def step(self, progress: Progress, num_steps: int) -> None:
+            seen.append(torch.get_num_threads())
+
+    fit(training_of(tiny_checkpoint, num_epochs=1, cpus_per_worker=2), tiny_data, tmp_path / "model", Looking())
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == before
+
+
+def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_path, capsys):
+    training = training_of(tiny_checkpoint, num_epochs=2)
+    fit(training, tiny_data, tmp_path / "model", None)
+    said = capsys.readouterr().err
+    assert "epoch 1: loss " in said
+    assert "epoch 2: loss " in said
+    assert "5 steps an epoch" in said

@@ -1,0 +1,130 @@
+"""Leases on an S3 server of this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+import fsspec
+import pytest
+
+from raydr.errors import BusyError
+from raydr.graph.garbage import find_garbage
+from raydr.graph.places import Places
+from raydr.store import lease
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
+from raydr.store.lease import Lease, hold_lease, is_leased
+
+IDENTITY = Identity(kind="run", config={"top_k": 10})
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    """The URL of a bucket on a server in this process."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    given = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    before = dict(os.environ)
+    os.environ |= given
+    try:
+        fsspec.filesystem("s3").mkdir("raydr")
+        yield "s3://raydr"
+    finally:
+        os.environ.clear()
+        os.environ |= before
+        fsspec.filesystem("s3").clear_instance_cache()
+        server.stop()
+
+
+@pytest.fixture
+def folder(bucket, request):
+    return Folder(f"{bucket}/{request.node.name}/store/run/abc")
+
+
+def leases_of(folder: Folder) -> Folder:
+    return Folder(folder.url.replace("/abc", "/.abc.lease"))
+
+
+def test_of_many_processes_one_makes_an_artefact(folder):
+    together = threading.Barrier(6)
+    done = threading.Event()
+    outcomes = []
+
+    def try_it() -> None:
+        together.wait()
+        try:
+            with begin(folder, IDENTITY) as making:
+                done.wait()
+                assert isinstance(making, Building)
+                making.finish()
+                outcomes.append("made")
+        except BusyError:
+            outcomes.append("busy")
+        if len(outcomes) == 5:
+            done.set()
+
+    threads = [threading.Thread(target=try_it) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["busy"] * 5 + ["made"]
+    with begin(folder, IDENTITY) as found:
+        assert isinstance(found, Artifact)
+    assert leases_of(folder).files() == []
+
+
+def test_a_second_process_is_told_who_writes(folder):
+    with hold_lease(folder):
+        assert is_leased(folder)
+        with pytest.raises(BusyError, match=rf"pid {os.getpid()}\) is writing s3://raydr/.*/store/run/abc"):
+            hold_lease(folder).__enter__()
+    assert not is_leased(folder)
+
+
+def test_the_lease_of_a_killed_process_runs_out(folder):
+    leases_of(folder).write_json("000000007.json", Lease(holder="gone, pid 1", expires=time.time() - 1).model_dump())
+    assert not is_leased(folder)
+    with hold_lease(folder):
+        assert leases_of(folder).files() == ["000000008.json"]
+
+
+def test_a_lease_is_renewed_while_it_is_held(folder, monkeypatch):
+    monkeypatch.setattr(lease, "_RENEW_S", 0.01)
+    with hold_lease(folder):
+        (name,) = leases_of(folder).files()
+        first = leases_of(folder).read_json(name)["expires"]
+        while leases_of(folder).read_json(name)["expires"] == first:
+            pass
+
+
+def test_who_slept_through_a_lease_is_told(folder, monkeypatch):
+    monkeypatch.setattr(lease, "_RENEW_S", 0.01)
+    taken = Lease(holder="other, pid 2", expires=time.time() + 60)
+    with pytest.raises(BusyError, match="could not be renewed in time"), hold_lease(folder):
+        leases_of(folder).write_json("000000002.json", taken.model_dump())
+        while any(thread.name == "raydr-lease" for thread in threading.enumerate()):
+            pass
+    assert is_leased(folder), "what another process holds is left to it"
+
+
+def test_what_is_being_made_is_no_garbage(folder, bucket, request):
+    places = Places(Folder(f"{bucket}/{request.node.name}"))
+    with pytest.raises(RuntimeError), begin(folder, IDENTITY) as making:
+        making.folder.write_json("part.json", 1)
+        assert find_garbage(places) == []
+        raise RuntimeError
+    assert [one.why for one in find_garbage(places)] == ["was begun and not finished"]

@@ -1,0 +1,75 @@
+"""``raydr search`` for a text: what is refused, with which hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import small_run
+from typer.testing import CliRunner
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.errors import ArtifactError, ConfigError
+from raydr.graph.places import Places
+from raydr.store.artifact import Building, begin
+from raydr.store.identity import Identity
+from raydr.verbs import app
+
+
+@pytest.fixture
+def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
+    return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "w"))
+
+
+@pytest.mark.parametrize("options", [{"split": "test"}, {"trec": "out.trec"}])
+@pytest.mark.parametrize("text", ["", "a river"])
+def test_a_text_beside_a_split_is_refused(config: RunConfig, text: str, options: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"a text \({text!r}\) and --{next(iter(options))} were given: leave one out"
+    ):
+        raydr.search(config, text, **options)
+
+
+def test_an_empty_text_of_the_command_line_is_no_search_of_a_split(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(config.to_yaml())
+    result = CliRunner().invoke(app, ["search", str(tmp_path / "run.yaml"), "--split", "test", ""])
+    assert result.exit_code == 2
+    assert not (tmp_path / "w").exists()
+
+
+def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match=r"bm25 searches the queries of a split, and no text: give --split"):
+        raydr.search(config, "a river", model="bm25")
+    places = Places.of(config.workdir)
+    identity = Identity(kind="model")
+    with begin(places.folder("model", identity.fingerprint), identity) as making:
+        assert isinstance(making, Building)
+        making.finish()
+    places.point("models/mine", "model", identity.fingerprint)
+    with pytest.raises(ArtifactError, match=r"there is no model called models/nope in .*; there is mine") as caught:
+        raydr.search_text(config, "a river", model="nope")
+    assert "raydr index" not in str(caught.value)
+    with pytest.raises(ArtifactError, match=r"there is no index of mine in .*: raydr index --model mine makes it"):
+        raydr.search_text(config, "a river", model="mine")
+    with pytest.raises(ConfigError, match=r"search_text takes one text, got a list: call it for each of them"):
+        raydr.search_text(config, ["a river"])  # type: ignore[arg-type]
+
+
+def test_what_was_changed_behind_the_manifest_is_not_searched(config: RunConfig) -> None:
+    raydr.index(config, "untrained")
+    assert len(raydr.search_text(config, "a river", "untrained", 3)) == 3
+    places = Places.of(config.workdir)
+    shard = Path(places.open("index/untrained", "index").folder.path("shard-000.faiss"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with pytest.raises(ArtifactError, match=r"shard-000\.faiss does not have the checksum in the manifest"):
+        raydr.search_text(config, "a river", "untrained")
+    with pytest.raises(ArtifactError, match=r"shard-000\.faiss does not have the checksum in the manifest"):
+        raydr.evaluate(config, ["untrained"])
+    shard.write_bytes(whole)
+    weights = Path(places.open("models/untrained", "model").folder.path("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ArtifactError, match=r"model\.safetensors does not have the checksum in the manifest"):
+        raydr.search_text(config, "a river", "untrained")

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -35,10 +34,12 @@ def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray
     >>> int(hash_strings(["a"])[0]) == int(hash_strings(["b", "a"])[1])
     True
     """
+    from pandas.util import hash_array
+
     listed = strings.to_pylist() if isinstance(strings, pa.Array | pa.ChunkedArray) else list(strings)
     values = np.empty(len(listed), dtype=object)
     values[:] = listed
-    return np.asarray(pd.util.hash_array(values, categorize=False), dtype=np.uint64)
+    return np.asarray(hash_array(values, categorize=False), dtype=np.uint64)
 
 
 def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:

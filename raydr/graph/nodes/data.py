@@ -20,7 +20,7 @@ def corpus(run: Declaring) -> Node:
         "corpus",
         stage(partial(prepare_corpus, reader=data.reader, sources=sources, data=data)),
         {
-            "reader": data.reader.content_key(),
+            "reader": run.facts.content_key(data.reader),
             "part_rows": data.part_rows,
             "sources": sources.by_role("corpus", checksums),
         },
@@ -44,7 +44,7 @@ def prepared(run: Declaring) -> Node:
         "dataset",
         stage(partial(prepare_dataset, reader=data.reader, sources=sources, data=data, seed=config.seed), "corpus"),
         {
-            "reader": data.reader.content_key(),
+            "reader": run.facts.content_key(data.reader),
             "part_rows": data.part_rows,
             "sources": sources.by_role("dataset", checksums),
             **subset,

@@ -47,7 +47,7 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
 
 def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
-    from raydr.models.dual_encoder import read_config
+    from raydr.models.saved_config import read_config
     from raydr.stages.index import build_index
 
     settings, vectors = run.config.index, passages(run, model, name)

@@ -199,7 +199,7 @@ def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | N
         pairs: the data set that is trained on.
         negatives: mined candidates; those that came with the data if None.
     """
-    from raydr.models.dual_encoder import read_config
+    from raydr.models.saved_config import read_config
     from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
     from raydr.stages.scoring import scoring_of
 

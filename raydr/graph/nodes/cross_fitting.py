@@ -6,7 +6,7 @@ from typing import Any
 
 from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
-from raydr.graph.nodes import data
+from raydr.graph.nodes import data, retrieval
 from raydr.graph.nodes.training import training_of, training_settings
 from raydr.losses.nce import NCE
 from raydr.training.training import Training
@@ -59,6 +59,22 @@ def margins(run: Declaring, split: str) -> Node:
         asks_model=True,
         demand=encoders(config),
     )
+
+
+def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
+    """What the model of each fold finds in the whole corpus for the queries of a split, by role.
+
+    Args:
+        run: as in :func:`margins`.
+        split: the split.
+        depth: passages a query.
+    """
+    config, cut = run.config, _folds(run, split)
+    own = run.of(config.model_copy(update={"model": config.cross_fit.model or config.model}))
+    return {
+        f"run/{fold}": retrieval.search(own, _trained(run, cut, split, fold), f"fold-{fold + 1}", split, depth)
+        for fold in range(config.cross_fit.num_folds)
+    }
 
 
 def margins_of(run: Declaring, training: Training) -> Node | None:

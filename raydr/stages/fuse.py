@@ -71,7 +71,7 @@ def choose_fusion_weights(
             "each alone": ", ".join(f"{system} {value:.4f}" for system, value in chosen["alone"].items()),
         },
     )
-    return chosen
+    return dict(chosen)
 
 
 def fuse(

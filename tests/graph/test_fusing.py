@@ -10,8 +10,10 @@ from small_runs import recipe_of, small_run
 
 import raydr
 from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError
 from raydr.graph.places import Places
+from raydr.stages.runs import Run
 
 
 @pytest.fixture
@@ -39,6 +41,12 @@ def test_a_fusion_is_compared_with_its_systems_and_chosen_without_the_test_split
     node = recipe_of(config).search("test", "fused")
     weights = node.inputs["weights"]
     assert {one.settings["split"] for name, one in weights.inputs.items() if name.startswith("run/")} == {"dev"}
+    # A text finds what its run has.
+    query = Dataset(Places.of(config.workdir).open("dataset", "dataset")).queries("test").to_pylist()[3]
+    ranked = [row for part in Run(fused).parts() for row in part.to_pylist() if row["query_id"] == query["query_id"]]
+    hits = raydr.search_text(config, query["text"], "fused", 5)
+    assert [(hit.rank, hit.passage_id) for hit in hits] == [(row["rank"], row["passage_id"]) for row in ranked[:5]]
+    assert [hit.score for hit in hits] == pytest.approx([row["score"] for row in ranked[:5]], abs=1e-3)
     # Nothing is made again, and the verb writes the run for others.
     [again] = raydr.fuse(config, trec=str(tmp_path / "fused.trec"))
     assert again.fingerprint == fused.fingerprint

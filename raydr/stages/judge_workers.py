@@ -31,7 +31,7 @@ from raydr.store.artifact import Artifact, Part
 from raydr.store.folder import Folder
 
 #: Folders of parts.
-VERDICTS, MEASURES, DETECTION, RELABELLED = "verdicts", "measures", "detection", "relabelled"
+VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
 
 
 @dataclass(frozen=True)

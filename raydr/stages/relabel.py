@@ -20,9 +20,9 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import VERDICTS, read_parquet
 from raydr.data.tables import pairs_of, relevant
 from raydr.noise.judges.base import Verdicts
-from raydr.noise.judges.relabel import Relabel, probably_right, stands_out
+from raydr.noise.judges.relabel import RELABELLED, Relabel, probably_right, stands_out
 from raydr.noise.verdict_report import verdict_table
-from raydr.stages.judge_workers import DETECTION, RELABELLED
+from raydr.stages.judge_workers import DETECTION
 from raydr.stages.judge_workers import VERDICTS as DECIDED
 from raydr.stages.parts import write_table
 from raydr.stages.runs import Run, by_query

@@ -19,6 +19,7 @@ from raydr.data.schema import read_parquet
 from raydr.errors import DataError
 from raydr.graph.node import Node
 from raydr.graph.places import Places
+from raydr.graph.why import explain_query
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.stages.folds import fold_of_queries
@@ -248,6 +249,12 @@ def test_a_query_without_a_right_pair_gets_the_passage_that_stands_out(configure
         (row["query_id"], row["passage_id"]) for row in decided if row["action"] == "keep"
     }
     assert new <= {(row["query_id"], row["passage_id"]) for row in after}
+    story = explain_query(places, relabelled[0]["query_id"])
+    assert [one.passage_id for one in story.positives] == [
+        known[relabelled[0]["query_id"]]["passage_id"],
+        relabelled[0]["passage_id"],
+    ]
+    assert [said["action"] for said in story.positives[1].verdicts] == ["relabel"]
     # The searches are those of the models that measured the pairs, and npc says the same of the pairs.
     node = recipe_of(config).verdicts(config.judge.judges[0], "train")
     for fold in range(2):

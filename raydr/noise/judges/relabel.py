@@ -16,6 +16,9 @@ from raydr.noise.judges.base import BoolArray, Decision, FloatArray, ScoredCandi
 from raydr.noise.judges.npc import NPC
 from raydr.noise.margins import Margins
 
+#: Folder of the parts with new passages, beside those with verdicts.
+RELABELLED = "relabelled"
+
 
 class Relabel(SplitJudge):
     """Drops what ``npc`` drops on cross-fitted margins, and gives such a query the passage that surely is right.

@@ -62,7 +62,7 @@ def margins(run: Declaring, split: str) -> Node:
 
 
 def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
-    """What the model of each fold finds in the whole corpus for the queries of a split, by role.
+    """What the model of each fold finds in the whole corpus for the queries of a split, and these models, by role.
 
     Args:
         run: as in :func:`margins`.
@@ -71,9 +71,10 @@ def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
     """
     config, cut = run.config, _folds(run, split)
     own = run.of(config.model_copy(update={"model": config.cross_fit.model or config.model}))
+    models = [_trained(run, cut, split, fold) for fold in range(config.cross_fit.num_folds)]
+    found = [retrieval.search(own, model, f"fold-{at}", split, depth) for at, model in enumerate(models, start=1)]
     return {
-        f"run/{fold}": retrieval.search(own, _trained(run, cut, split, fold), f"fold-{fold + 1}", split, depth)
-        for fold in range(config.cross_fit.num_folds)
+        f"{role}/{at}": node for role, nodes in (("model", models), ("run", found)) for at, node in enumerate(nodes)
     }
 
 

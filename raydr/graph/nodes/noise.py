@@ -48,6 +48,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         negatives: what is judged; None for judges of pairs.
         model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
     """
+    from raydr.models.dual_encoder import read_config
     from raydr.stages.judge import VERSION
     from raydr.stages.judge import judge as give_verdicts
     from raydr.stages.scoring import scoring_of
@@ -78,7 +79,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
             runs=list(work.group("run").values()),
-            scale=(config.cross_fit.model or config.model).scale,
+            scale=next((read_config(one.folder.localize_all()).scale for one in work.group("model").values()), 1.0),
         ),
         {
             "split": split,

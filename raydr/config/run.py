@@ -23,7 +23,7 @@ from raydr.config.yaml_files import parse_yaml, read_mapping
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
 from raydr.errors import ConfigError
-from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
 from raydr.indexing.factory import check_factory
 from raydr.models.config import ModelConfig
@@ -91,6 +91,10 @@ class RunConfig(Config):
     index: IndexConfig = IndexConfig()
     search: SearchConfig = SearchConfig()
     rerank: RerankConfig = RerankConfig()
+    fuse: FuseConfig | None = None
+    """Runs put together into one, the system ``fused``, which ``raydr evaluate`` then compares with the others; not if
+    null."""
+
     evaluate: EvaluateConfig = EvaluateConfig()
     cross_fit: CrossFitConfig = CrossFitConfig()
     judge: JudgeConfig = JudgeConfig()
@@ -133,6 +137,8 @@ class RunConfig(Config):
                 raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
             if is_ranker(name):
                 raise ValueError(f"variants: {name!r} would be a cross-encoder (section ranker): take another name")
+            if name == FUSED:
+                raise ValueError(f"variants: {name!r} is what the section fuse makes: take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)
         return self

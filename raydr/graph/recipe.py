@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
 from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
 from raydr.graph.declaring import Declaring
+from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
@@ -286,12 +288,14 @@ class Recipe:
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of a system: of BM25, of a model, of another program, or of one of these reranked (SYSTEM+MODEL)."""
+        """The run of BM25, a model, another program, of several of them fused, or one of these reranked (+MODEL)."""
         name = f"runs/{split}/{system}"
         self.dataset()
         first, reranked, by = system.rpartition("+")
         if reranked:
             return self.reranked(split, first, by)
+        if system == FUSED:
+            return self.fused(split)
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
             return self.named(name, retrieval.search_bm25(self.run, split))
@@ -314,21 +318,22 @@ class Recipe:
         node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, name)
         return self.named(f"runs/{split}/{name}", node)
 
+    def fused(self, split: str) -> Node:
+        """The runs that the section ``fuse`` names as one."""
+        return self.named(f"runs/{split}/{FUSED}", fuse_runs(self.run, split, self.search))
+
     def _is_foreign(self, split: str, system: str) -> bool:
         """Whether a system is there as a run of another program alone."""
         own = {BM25, TRAINED, UNTRAINED, *self.config.variants}
         places = self.run.facts.places
-        return (
-            system not in own
-            and places.pointer(f"models/{system}") is None
-            and (places.pointer(f"runs/{split}/{system}") is not None)
-        )
+        is_model = system in own or places.pointer(f"models/{system}") is not None
+        return not is_model and places.pointer(f"runs/{split}/{system}") is not None
 
     # -- results
 
     def systems(self, split: str) -> list[str]:
-        """What is compared: BM25, the untrained and the trained model, variants, and other runs that are there."""
-        own = [BM25, UNTRAINED, TRAINED, *self.config.variants]
+        """What is compared: BM25, the untrained and the trained model, variants, a fusion, other runs there are."""
+        own = [BM25, UNTRAINED, TRAINED, *self.config.variants, *([FUSED] if self.config.fuse is not None else [])]
         there = [name.rpartition("/")[2] for name in self.run.facts.places.names(f"runs/{split}")]
         return [*own, *(name for name in there if name not in own)]
 

@@ -126,7 +126,7 @@ def _move(made: Path, path: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _open_index(folder: Folder, fingerprint: str) -> BM25Index:
+def open_bm25(folder: Folder, fingerprint: str) -> BM25Index:
     """The index that this process searches: the next part finds it open and compiled."""
     artifact = Artifact.open(folder, "bm25")
     paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
@@ -144,7 +144,7 @@ def _search_part(
     rows: RowRange,
 ) -> Mapping[str, Part]:
     queries = rows.of(read_arrow(dataset.local(rows.part)))
-    hits = _open_index(bm25, fingerprint).search(queries["text"].to_pylist(), top_k)
+    hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k)
     query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
         pa.array(np.repeat(query_ids, [len(one.rows) for one in hits]), type=pa.string()),

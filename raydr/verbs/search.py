@@ -23,7 +23,7 @@ def search(
         str | None, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", help="Name of the model in the working folder; bm25 searches a split without one.")
+        str, typer.Option("--model", help="Name of the model in the working folder; or bm25, or fused (raydr fuse).")
     ] = "trained",
     split: TestSplit = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
@@ -37,7 +37,7 @@ def search(
     """Search the queries of a split, or a text given on the command line.
 
     Raises:
-        ConfigError: a text and a split were given, the text is empty, or BM25 is to search a text.
+        ConfigError: a text and a split were given, or the text is empty.
     """
     if text is not None:
         if split or trec:
@@ -75,22 +75,49 @@ def search_text(
     Args:
         config: the run.
         text: the query.
-        model: the retriever.
+        model: the retriever, ``bm25``, or ``fused``.
         top_k: passages.
         rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
 
     Raises:
-        ConfigError: the text is none, or is empty, or BM25 is to search it.
-        ArtifactError: there is no model of that name, no index of it, or no model that reranks.
+        ConfigError: the text is none, or is empty.
+        ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
     """
-    from raydr.graph.places import BM25, Places
-    from raydr.indexing.searcher import Searcher
+    from raydr.graph.places import Places
 
     if not isinstance(text, str):
         raise ConfigError(f"search_text takes one text, got a {type(text).__name__}: call it for each of them")
-    if model == BM25:
-        raise ConfigError("bm25 searches the queries of a split, and no text: give --split, or another --model")
+    if not text.strip():
+        raise ConfigError("the text is empty: give some text to search for")
     places = Places.of(config.workdir)
+    if not rerank:
+        return _find(config, places, text, model, top_k)
+    from raydr.indexing.rerank import rerank_hits
+
+    found = _find(config, places, text, model, config.rerank.depth)
+    return rerank_hits(text, found, _open_scorer(places, config.rerank.model))[:top_k]
+
+
+def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int) -> list[Hit]:
+    from raydr.data.corpus import Corpus
+    from raydr.evaluation.config import FUSED, FuseConfig
+    from raydr.graph.places import BM25
+    from raydr.indexing.fused import bm25_hits, fuse_hits
+    from raydr.indexing.searcher import Searcher
+    from raydr.stages.bm25 import open_bm25
+
+    if model == FUSED:
+        # As the run was made: the weights may have been chosen on dev.
+        run = places.open(f"runs/{first_test_split(config)}/{FUSED}", "run")
+        weights, made_with = run.info["weights"], run.manifest.identity.config
+        settings = FuseConfig(by=made_with["by"], rank_offset=made_with.get("rank_offset", 0))
+        lists = [_find(config, places, text, system, config.search.top_k) for system in weights]
+        return fuse_hits(lists, list(weights.values()), settings, top_k)
+    if model == BM25:
+        index = places.open(BM25, "bm25")
+        return bm25_hits(
+            open_bm25(index.folder, index.fingerprint), Corpus(places.open("corpus", "corpus")), text, top_k
+        )
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
         raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")
@@ -100,12 +127,7 @@ def search_text(
         saved,
         config.search,
     )
-    if not rerank:
-        return searcher.search([text], top_k)[0]
-    from raydr.indexing.rerank import rerank_hits
-
-    scorer = _open_scorer(places, config.rerank.model)
-    return rerank_hits(text, searcher.search([text], config.rerank.depth)[0], scorer)[:top_k]
+    return searcher.search([text], top_k)[0]
 
 
 def _open_scorer(places: Places, name: str) -> PairScorer:

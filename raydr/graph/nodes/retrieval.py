@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
+from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
@@ -135,6 +137,57 @@ def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str)
         asks_model=True,
         demand=encoders(run.config),
     )
+
+
+def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+    """What each system counts for in a fusion, chosen on the dev split.
+
+    Args:
+        run: the config.
+        settings: how runs are fused.
+        runs: over the dev split, by system.
+    """
+    from raydr.stages.fuse import VERSION, WEIGHTS, choose_fusion_weights
+
+    split = run.config.data.dev_split
+    return Node(
+        WEIGHTS,
+        f"{run.place}fusion-weights",
+        stage(partial(choose_fusion_weights, settings=settings, split=split), "dataset", "run/"),
+        {"split": split, "measure": settings.measure, **_fusion(settings)},
+        {"dataset": data.dataset(run), **{f"run/{system}": node for system, node in runs.items()}},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
+    )
+
+
+def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+    """The runs of several systems as one.
+
+    Args:
+        run: the config.
+        settings: how they are fused.
+        runs: over the split, by system.
+        weights: chosen on dev; None where the settings have them.
+        split: the split.
+    """
+    from raydr.stages.fuse import VERSION, fuse
+
+    given = {"dataset": data.dataset(run), **{f"run/{system}": node for system, node in runs.items()}}
+    return Node(
+        "run",
+        run.label("fuse", split),
+        stage(partial(fuse, settings=settings, split=split), "dataset", "run/", "weights"),
+        {"split": split, "system": FUSED, **_fusion(settings), **({} if weights else {"weights": settings.weights})},
+        given if weights is None else given | {"weights": weights},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
+    )
+
+
+def _fusion(settings: FuseConfig) -> dict[str, object]:
+    offset = {"rank_offset": settings.rank_offset} if settings.by == "ranks" else {}
+    return {"systems": settings.systems, "by": settings.by, **offset}
 
 
 def _searchers(run: Declaring) -> dict[str, float]:

@@ -30,6 +30,7 @@ def search(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Order what is found for TEXT by rerank.model, as raydr rerank does runs.")
     ] = False,
+    partition: Annotated[str, typer.Option("--partition", help="Search TEXT among the passages of this one.")] = "",
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
     again: Again = False,
     dry_run: DryRun = False,
@@ -44,8 +45,10 @@ def search(
             raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
         from raydr.verbs.hits import show_hits
 
-        show_hits(text, search_text(config, text, model, top_k, rerank))
+        show_hits(text, search_text(config, text, model, top_k, rerank, partition))
         return []
+    if partition:
+        raise ConfigError("--partition goes with a text; where a split's queries are searched says partition.search")
     if rerank:
         raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
     from raydr.graph.session import open_session
@@ -68,7 +71,12 @@ def write_trec(run: Artifact, file: str, tag: str) -> None:
 
 
 def search_text(
-    config: RunConfig, text: str, model: str = "trained", top_k: int = 10, rerank: bool = False
+    config: RunConfig,
+    text: str,
+    model: str = "trained",
+    top_k: int = 10,
+    rerank: bool = False,
+    partition: str = "",
 ) -> list[Hit]:
     """The passages that a model finds for one text; opens what is there, and needs no Ray.
 
@@ -78,9 +86,10 @@ def search_text(
         model: the retriever.
         top_k: passages.
         rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
+        partition: where they are looked for; everywhere if empty.
 
     Raises:
-        ConfigError: the text is none, or is empty, or BM25 is to search it.
+        ConfigError: the text is none, or is empty, BM25 is to search it, or there is no such partition.
         ArtifactError: there is no model of that name, no index of it, or no model that reranks.
     """
     from raydr.graph.places import BM25, Places
@@ -101,11 +110,11 @@ def search_text(
         config.search,
     )
     if not rerank:
-        return searcher.search([text], top_k)[0]
+        return searcher.search([text], top_k, partition)[0]
     from raydr.indexing.rerank import rerank_hits
 
     scorer = _open_scorer(places, config.rerank.model)
-    return rerank_hits(text, searcher.search([text], config.rerank.depth)[0], scorer)[:top_k]
+    return rerank_hits(text, searcher.search([text], config.rerank.depth, partition)[0], scorer)[:top_k]
 
 
 def _open_scorer(places: Places, name: str) -> PairScorer:

@@ -22,6 +22,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.yaml_files import parse_yaml, read_mapping
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
+from raydr.data.partitions import PartitionConfig, Scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
@@ -83,6 +84,7 @@ class RunConfig(Config):
     negatives: NegativesConfig | None = None
     """Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data."""
 
+    partition: PartitionConfig = PartitionConfig()
     bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -150,6 +152,10 @@ class RunConfig(Config):
             return self
         train = merged(self.train.model_dump(), changes)
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
+
+    def scope(self, split: str) -> Scope:
+        """The partitions that queries of a split are searched in: of the training split those of its negatives."""
+        return self.partition.negatives if split == self.data.train_split else self.partition.search
 
     @property
     def draws_candidates(self) -> bool:

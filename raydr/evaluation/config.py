@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from raydr.component import Config
+from raydr.evaluation.linking import linking_measures
 from raydr.evaluation.metrics import check_measures
 
 
@@ -25,6 +26,10 @@ class EvaluateConfig(Config):
     answer_query_prefixes: list[str] = []
     """Only queries whose id starts with one of these count for answer accuracy; all if empty."""
 
+    linking_depth: int | None = Field(default=None, ge=1)
+    """For entity linking: adds accuracies, normalised by the queries with a relevant one among so many first passages
+    (64 in the papers, what a reranker was given); none if null."""
+
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Of the bootstrap intervals."""
 
@@ -33,6 +38,11 @@ class EvaluateConfig(Config):
 
     permutations: int = Field(default=10_000, ge=100)
     """Random swaps of the paired test; all of them where the queries are few."""
+
+    @property
+    def scored_measures(self) -> list[str]:
+        """The measures, and those that accuracies are made of."""
+        return [*self.measures, *(linking_measures(self.linking_depth) if self.linking_depth else [])]
 
     @field_validator("measures")
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
+from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.graph.declaring import Declaring
@@ -50,8 +51,8 @@ class Recipe:
             ConfigError: the name would lead out of its folder, or is none that files can have.
         """
         for step in name.split("/"):
-            # What several judges have left is called after all of them.
-            for part in step.split("+"):
+            # What several judges have left is called after all of them; a run after the partitions that were searched.
+            for part in step.replace("@", "+").split("+"):
                 check_name(part, name)
         self.names[name] = node
         return node
@@ -288,22 +289,30 @@ class Recipe:
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of BM25, a model, another program, of several of them fused, or one of these reranked (+MODEL)."""
+        """The run of BM25, a model, another program, of several of them fused, or one of these reranked (+MODEL).
+
+        Other partitions than the config's are searched by ``SYSTEM@own``, ``SYSTEM@split`` and ``SYSTEM@all``.
+        """
         name = f"runs/{split}/{system}"
         self.dataset()
         first, reranked, by = system.rpartition("+")
         if reranked:
             return self.reranked(split, first, by)
+        system, scope = split_scope(system)
         if system == FUSED:
+            if scope is not None:
+                raise ConfigError(
+                    f"{FUSED}@{scope}: a fusion searches where its systems do; write @{scope} in fuse.systems"
+                )
             return self.fused(split)
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
-            return self.named(name, retrieval.search_bm25(self.run, split))
-        if self._is_foreign(split, system):
+            return self.named(name, retrieval.search_bm25(self.run, split, scope))
+        if scope is None and self._is_foreign(split, system):
             return self.existing(name, "run")
         self.index(system)
         self.queries(split, system)
-        return self.named(name, retrieval.search(self.run, self.model(system), system, split))
+        return self.named(name, retrieval.search(self.run, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
         """The run of a system, its best passages ordered anew.

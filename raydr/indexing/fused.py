@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from raydr.data.corpus import Corpus
+from raydr.data.partitions import check_partition
 from raydr.evaluation.config import FuseConfig
 from raydr.evaluation.fusion import Evidence, Ranked
 from raydr.indexing.searcher import Hit
@@ -31,9 +32,15 @@ def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings
     return [replace(hits[passage_id], rank=rank, score=score) for rank, (passage_id, score) in best]
 
 
-def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int) -> list[Hit]:
-    """What BM25 finds for a text; equal scores by passage id descending, as in runs."""
-    [found] = index.search([text], top_k)
+def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition: str = "") -> list[Hit]:
+    """What BM25 finds for a text; equal scores by passage id descending, as in runs.
+
+    Raises:
+        ConfigError: the corpus has no such partition.
+    """
+    check_partition(partition, corpus.part_partitions, f"the corpus at {corpus.artifact.folder}")
+    pool = corpus.pool([partition]) if partition else None
+    [found] = index.search([text], top_k, None if pool is None else pool.rows(np.arange(len(pool))))
     texts = corpus.texts(found.rows)
     columns = (corpus.ids(found.rows), texts.titles, texts.texts, found.scores.tolist())
     hits = [Hit(0, *one) for one in zip(*columns, strict=True)]

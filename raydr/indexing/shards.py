@@ -77,6 +77,8 @@ class IndexShards(Opened):
         self.scored_from_codes = info.get("vectors") == "codes"
         #: Fingerprints of the model that encoded the passages, and of their corpus.
         self.model_fingerprint, self.corpus_fingerprint = str(info["model"]), str(info["corpus"])
+        #: The partition of each shard's passages, see :mod:`raydr.data.partitions`; empty where they have none.
+        self.partitions: list[str] = info.get("partitions") or [""] * self.num_shards
         ids = [ids_name(shard) for shard in range(self.num_shards)]
         rows = (artifact.manifest.parts[name].rows for name in ids)
         self._ids = RowParts(ids, rows, partial(verified, artifact))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raydr.data.partitions import partition_of
 from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
@@ -192,6 +193,7 @@ def encode_texts(
         settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
+    partitions = list(map(partition_of, parts))
     unit = "queries" if split else "passages"
     feed = Feed(EncodeParts, job, settings, before=tokenize_part)
     started = time.perf_counter()
@@ -208,6 +210,7 @@ def encode_texts(
         "device": arithmetic.device,
         "source": texts.fingerprint,
         **({"split": split} if split else {}),
+        **({"partitions": partitions} if any(partitions) else {}),
     }
 
 

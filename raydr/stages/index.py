@@ -60,7 +60,8 @@ def build_index(
     num_vectors = vectors.num_vectors
     factory, reason = resolve_factory(settings, num_vectors, vectors.dim, score)
     # So many passages that their vectors are as many.
-    plans = plan_shards(vectors.starts, max(1, settings.shard_rows * len(vectors) // max(1, num_vectors)))
+    shard_rows = max(1, settings.shard_rows * len(vectors) // max(1, num_vectors))
+    plans = plan_shards(vectors.starts, shard_rows, vectors.partitions)
     several = f" of {num_vectors:,} vectors" if vectors.several else ""
     say(f"index: {factory} ({reason}), {len(vectors):,} passages{several} in {len(plans)} shards")
     trained = needs_training(factory, vectors.dim)
@@ -82,6 +83,7 @@ def build_index(
         "num_shards": len(plans),
         "model": vectors.model_fingerprint,
         "corpus": vectors.source_fingerprint,
+        **({"partitions": [plan.partition for plan in plans]} if any(vectors.partitions) else {}),
     }
 
 

@@ -117,6 +117,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
         margins=load_margins(job.margins) if job.margins is not None else None,
         ranker_scores=_ranker_scores(job),
+        scope=training.scope,
     )
     dtype = torch_dtype(train.dtype)
     setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)

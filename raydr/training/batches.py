@@ -221,7 +221,7 @@ class BatchMaker:
         rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
         # Something has to be encoded in empty places: they hold the positive.
         absent[last:] = True
-        log_probs[end:] = -np.log(len(self.corpus))
+        log_probs[end:] = -np.log(len(examples.pool(at)))
         if drawn.log_draw_prob is not None:
             log_probs[1:end] = drawn.log_draw_prob
         has_probs = not np.isnan(log_probs[1:]).any()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from raydr.component import Config, Pluggable
+from raydr.data.partitions import Scope
 from raydr.evaluation.metrics import check_measures
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
@@ -27,6 +28,9 @@ class DevConfig(Config):
 
     random_passages: int = Field(default=5000, ge=0)
     """Random passages put beside the dev queries' positives and negatives."""
+
+    scope: Scope = "own"
+    """Where passages have partitions: those that a dev query is searched in, and random passages are of."""
 
     measure: str = "RR@10"
     """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""

@@ -30,6 +30,7 @@ def search(
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Order what is found for TEXT by rerank.model, as raydr rerank does runs.")
     ] = False,
+    partition: Annotated[str, typer.Option("--partition", help="Search TEXT among the passages of this one.")] = "",
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
     again: Again = False,
     dry_run: DryRun = False,
@@ -44,8 +45,10 @@ def search(
             raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
         from raydr.verbs.hits import show_hits
 
-        show_hits(text, search_text(config, text, model, top_k, rerank))
+        show_hits(text, search_text(config, text, model, top_k, rerank, partition))
         return []
+    if partition:
+        raise ConfigError("--partition goes with a text; where a split's queries are searched says partition.search")
     if rerank:
         raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
     from raydr.graph.session import open_session
@@ -68,7 +71,12 @@ def write_trec(run: Artifact, file: str, tag: str) -> None:
 
 
 def search_text(
-    config: RunConfig, text: str, model: str = "trained", top_k: int = 10, rerank: bool = False
+    config: RunConfig,
+    text: str,
+    model: str = "trained",
+    top_k: int = 10,
+    rerank: bool = False,
+    partition: str = "",
 ) -> list[Hit]:
     """The passages that a model finds for one text; opens what is there, and needs no Ray.
 
@@ -78,9 +86,10 @@ def search_text(
         model: the retriever, ``bm25``, or ``fused``.
         top_k: passages.
         rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
+        partition: where they are looked for; everywhere if empty.
 
     Raises:
-        ConfigError: the text is none, or is empty.
+        ConfigError: the text is none, or is empty, or there is no such partition.
         ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
     """
     from raydr.graph.places import Places
@@ -91,14 +100,14 @@ def search_text(
         raise ConfigError("the text is empty: give some text to search for")
     places = Places.of(config.workdir)
     if not rerank:
-        return _find(config, places, text, model, top_k)
+        return _find(config, places, text, model, top_k, partition)
     from raydr.indexing.rerank import rerank_hits
 
-    found = _find(config, places, text, model, config.rerank.depth)
+    found = _find(config, places, text, model, config.rerank.depth, partition)
     return rerank_hits(text, found, _open_scorer(places, config.rerank.model))[:top_k]
 
 
-def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int) -> list[Hit]:
+def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, partition: str) -> list[Hit]:
     from raydr.data.corpus import Corpus
     from raydr.evaluation.config import FUSED, FuseConfig
     from raydr.graph.places import BM25
@@ -111,13 +120,12 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int) 
         run = places.open(f"runs/{first_test_split(config)}/{FUSED}", "run")
         weights, made_with = run.info["weights"], run.manifest.identity.config
         settings = FuseConfig(by=made_with["by"], rank_offset=made_with.get("rank_offset", 0))
-        lists = [_find(config, places, text, system, config.search.top_k) for system in weights]
+        lists = [_find(config, places, text, system, config.search.top_k, partition) for system in weights]
         return fuse_hits(lists, list(weights.values()), settings, top_k)
     if model == BM25:
         index = places.open(BM25, "bm25")
-        return bm25_hits(
-            open_bm25(index.folder, index.fingerprint), Corpus(places.open("corpus", "corpus")), text, top_k
-        )
+        opened = open_bm25(index.folder, index.fingerprint)
+        return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
         raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")
@@ -127,7 +135,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int) 
         saved,
         config.search,
     )
-    return searcher.search([text], top_k)[0]
+    return searcher.search([text], top_k, partition)[0]
 
 
 def _open_scorer(places: Places, name: str) -> PairScorer:

@@ -48,6 +48,9 @@ CONTENT = {
     "negatives.miner": "negatives run",
     "negatives.depth": "negatives model",
     "negatives.first_rank": "negatives",
+    # Runs over the training split are for mining.
+    "partition.negatives": "run negatives model cross_encoder",
+    "partition.search": "run",
     "bm25.*": "bm25",
     # Where candidates are scored it counts from what, and how many there are.
     "model.score": "index model run",
@@ -74,7 +77,7 @@ CONTENT = {
             *("train.num_epochs", "train.batch_size", "train.accumulation_steps", "train.num_hard_negatives"),
             *("train.sampler", "train.sampler.*", "train.in_batch_negatives", "train.positive", "train.optimizer.*"),
             *("train.dtype", "train.keep", "train.dev.max_queries", "train.dev.random_passages", "train.dev.measure"),
-            "train.dev.patience",
+            *("train.dev.patience", "train.dev.scope"),
         ),
         "model",
     ),

@@ -30,7 +30,7 @@ def corpus(run: Declaring) -> Node:
 
 def prepared(run: Declaring) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
-    from raydr.stages.prepare import prepare_dataset
+    from raydr.stages.prepare import VERSION, prepare_dataset
 
     config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
@@ -50,6 +50,7 @@ def prepared(run: Declaring) -> Node:
             **subset,
         },
         {"corpus": corpus(run)},
+        VERSION,
         num_rows=lambda inputs: sources.num_rows(),
     )
 

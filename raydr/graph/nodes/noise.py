@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
@@ -26,12 +27,13 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
     from raydr.negatives.config import NegativesConfig
     from raydr.stages.mine import VERSION, mine
 
-    settings = run.config.negatives or NegativesConfig()
+    settings, scope = run.config.negatives or NegativesConfig(), run.config.scope(split)
+    how: dict[str, Any] = {"split": split, "miner": miner, "round": number, "scope": scope}
     return Node(
         "negatives",
         f"{run.place}mine-{miner}-{split}",
-        stage(partial(mine, settings=settings, split=split, miner=miner, round=number), "dataset", "corpus", "run"),
-        {"split": split, "miner": miner, "round": number, **settings.model_dump(include={"first_rank", "depth"})},
+        stage(partial(mine, settings=settings, **how), "dataset", "corpus", "run"),
+        {**how, **settings.model_dump(include={"first_rank", "depth"})},
         {"dataset": data.dataset(run), "corpus": data.corpus(run)} | ({} if ranked is None else {"run": ranked}),
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),

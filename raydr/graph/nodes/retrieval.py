@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from raydr.data.partitions import Scope
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
@@ -74,7 +75,7 @@ def index(run: Declaring, model: Node, name: str) -> Node:
     )
 
 
-def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0) -> Node:
+def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
     """What a model finds for the queries of a split.
 
     Args:
@@ -83,17 +84,24 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0) -
         name: what it is called.
         split: the split.
         top_k: passages a query; ``search.top_k`` if 0.
+        scope: the partitions that a query is searched in; as the config says if None.
     """
     from raydr.stages.search import search as find
     from raydr.stages.search import search_settings
 
     settings, factory, score = run.config.search, run.config.index.factory, run.config.model.score
     top_k = top_k or settings.top_k
+    system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
     return Node(
         "run",
-        run.label("search", name, split),
-        stage(partial(find, settings=settings, top_k=top_k, system=name), "index", "queries"),
-        {"split": split, "top_k": top_k, **search_settings(settings, None if factory == "auto" else factory, score)},
+        run.label("search", system, split),
+        stage(partial(find, settings=settings, top_k=top_k, scope=scope, system=system), "index", "queries"),
+        {
+            "split": split,
+            "top_k": top_k,
+            "scope": scope,
+            **search_settings(settings, None if factory == "auto" else factory, score),
+        },
         {"index": index(run, model, name), "queries": queries(run, model, name, split)},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
         demand=_searchers(run),
@@ -215,16 +223,17 @@ def bm25(run: Declaring) -> Node:
     )
 
 
-def search_bm25(run: Declaring, split: str) -> Node:
-    """What BM25 finds for the queries of a split."""
+def search_bm25(run: Declaring, split: str, scope: Scope | None = None) -> Node:
+    """What BM25 finds for the queries of a split; ``scope`` as in :func:`search`."""
     from raydr.stages.bm25 import search_bm25 as find
 
+    system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     top_k = run.config.search.top_k
     return Node(
         "run",
-        f"search-bm25-{split}",
-        stage(partial(find, split=split, top_k=top_k), "dataset", "corpus", "bm25"),
-        {"split": split, "top_k": top_k},
+        f"search-{system}-{split}",
+        stage(partial(find, split=split, top_k=top_k, scope=scope), "dataset", "corpus", "bm25"),
+        {"split": split, "top_k": top_k, "scope": scope},
         {"bm25": bm25(run), "dataset": data.dataset(run), "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
     )

@@ -27,6 +27,7 @@ def training_of(run: Declaring) -> Training:
         train_split=config.data.train_split,
         dev_split=config.data.dev_split,
         seed=config.seed,
+        scope=config.partition.negatives,
     )
 
 
@@ -176,11 +177,18 @@ def cross_encoder(
         "cross_encoder",
         label,
         stage(
-            partial(train_cross_encoder, settings=settings, workers=config.train, split=split, seed=config.seed),
+            partial(
+                train_cross_encoder,
+                settings=settings,
+                workers=config.train,
+                split=split,
+                seed=config.seed,
+                scope=config.partition.negatives,
+            ),
             *("dataset", "corpus", "negatives", "start"),
         ),
         settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
-        | {"predicts": settings.predicts, "split": split, "seed": config.seed}
+        | {"predicts": settings.predicts, "split": split, "seed": config.seed, "scope": config.partition.negatives}
         | origin,
         inputs,
         VERSION,

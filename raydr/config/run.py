@@ -207,7 +207,9 @@ class RunConfig(Config):
         Raises:
             ConfigError: with the file, the key, the value and what is allowed.
         """
-        raw = read_mapping(located(path, CONFIGS, "config file"), "config file", "of sections (data, model, train, ...)")
+        raw = read_mapping(
+            located(path, CONFIGS, "config file"), "config file", "of sections (data, model, train, ...)"
+        )
         for override in overrides or []:
             apply_override(raw, override)
         return cls.parse(raw, str(path))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raydr.verbs.export import export
     from raydr.verbs.gc import gc
     from raydr.verbs.import_run import import_run
+    from raydr.verbs.import_vectors import import_vectors
     from raydr.verbs.index import index
     from raydr.verbs.inject_noise import inject_noise
     from raydr.verbs.inspect import inspect
@@ -44,6 +45,7 @@ __all__ = [
     "export",
     "gc",
     "import_run",
+    "import_vectors",
     "index",
     "inject_noise",
     "inspect",

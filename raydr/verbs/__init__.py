@@ -33,6 +33,7 @@ VERBS = (
     "search",
     "rerank",
     "import-run",
+    "import-vectors",
     "evaluate",
     "refresh",
     "tune",

@@ -83,7 +83,7 @@ def search_text(
         ConfigError: the text is none, or is empty, or BM25 is to search it.
         ArtifactError: there is no model of that name, no index of it, or no model that reranks.
     """
-    from raydr.graph.places import BM25, Places
+    from raydr.graph.places import BM25, Places, vectors_name
     from raydr.indexing.searcher import Searcher
 
     if not isinstance(text, str):
@@ -91,6 +91,8 @@ def search_text(
     if model == BM25:
         raise ConfigError("bm25 searches the queries of a split, and no text: give --split, or another --model")
     places = Places.of(config.workdir)
+    if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
+        raise ConfigError(f"{model} is there as vectors, and nothing encodes a text as it does: give --split")
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
         raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")

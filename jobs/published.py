@@ -9,6 +9,7 @@ from typing import Literal
 import yaml
 
 from raydr.component import Config
+from raydr.config.shipped import CONFIGS, located
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.runtime.console import say, show_table
 
@@ -45,7 +46,7 @@ class Published(Config):
 
 def compare_with_published(config_file: str, measured: Sequence[MeasureSummary], system: str) -> None:
     """If the config is a recipe, show the paper's figures beside those of a system."""
-    path = Path(config_file).resolve()
+    path = located(config_file, CONFIGS, "config file").resolve()
     if path.parent != RECIPES.resolve():
         return
     published = Published.load()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from raydr.verbs.fuse import fuse
     from raydr.verbs.gc import gc
     from raydr.verbs.import_run import import_run
+    from raydr.verbs.import_vectors import import_vectors
     from raydr.verbs.index import index
     from raydr.verbs.inject_noise import inject_noise
     from raydr.verbs.inspect import inspect
@@ -46,6 +47,7 @@ __all__ = [
     "fuse",
     "gc",
     "import_run",
+    "import_vectors",
     "index",
     "inject_noise",
     "inspect",

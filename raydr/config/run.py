@@ -19,6 +19,7 @@ from raydr.component import Config, explain, findings
 from raydr.config.judge import JudgeConfig
 from raydr.config.plan import PlanConfig
 from raydr.config.refresh import RefreshConfig
+from raydr.config.shipped import CONFIGS, located
 from raydr.config.yaml_files import parse_yaml, read_mapping
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
@@ -209,12 +210,18 @@ class RunConfig(Config):
 
     @classmethod
     def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:
-        """Read a YAML file and apply ``key.path=value`` overrides (values are YAML).
+        """Read a YAML file, or a config that comes with raydr (``so-codenn``), and apply overrides.
+
+        Args:
+            path: local, or a name (:mod:`raydr.config.shipped`).
+            overrides: ``key.path=value``; the values are YAML.
 
         Raises:
             ConfigError: with the file, the key, the value and what is allowed.
         """
-        raw = read_mapping(path, "config file", "of sections (data, model, train, ...)")
+        raw = read_mapping(
+            located(path, CONFIGS, "config file"), "config file", "of sections (data, model, train, ...)"
+        )
         for override in overrides or []:
             apply_override(raw, override)
         return cls.parse(raw, str(path))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from raydr.component import Config
-from raydr.data.fields import RowError, answers_of, content_id, filled_field, id_field, text_field
+from raydr.data.fields import RowError, absent, answers_of, content_id, filled_field, id_field, id_of, text_field
 from raydr.data.readers.base import Row
 
 Layout = Literal["columns", "sentence-transformers", "tevatron"]
@@ -22,19 +22,29 @@ class PairColumns(Config):
     """The query's text."""
 
     positive: str = "positive"
-    """The text of its positive."""
+    """The text of its positive, or a list of several."""
 
     negatives: list[str] = []
     """Columns that hold a negative or a list of negatives each, the hardest first."""
+
+    label: str = ""
+    """A judgment of the pair, a number; without one every pair is relevant."""
+
+    relevant_from: float = 1
+    """Labels from this on are positives (the label is their relevance if it is whole, else 1); the others are judged
+    not relevant, and are negatives."""
 
     query_id: str = ""
     """Its id; made from the text without one."""
 
     title: str = ""
-    """Title and id of the positive."""
+    """Title of the positive."""
 
     passage_id: str = ""
-    """See ``title``."""
+    """Id of the positive, or a list of ids; made from title and text without one."""
+
+    negative_ids: list[str] = []
+    """Ids of the negatives, a column for each of ``negatives``."""
 
     answers: str = ""
     """Answer strings."""
@@ -82,27 +92,52 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, li
     answers = answers_of(record.get(columns.answers)) if columns.answers else None
     yield Row.query(split, query_id, query, line, answers)
     title = text_field(record, columns.title, default="") if columns.title else ""
-    text = filled_field(record, columns.positive)
-    named = columns.passage_id
-    passage_id = id_field(record, named) if named else content_id(title, text)
-    yield Row.passage(passage_id, title, text, line)
-    yield Row.judgment(split, query_id, passage_id, line)
-    negatives = [text for column in columns.negatives for text in _texts_of(record, column)]
-    for rank, negative in enumerate(negatives, start=1):
-        yield Row.passage(content_id("", negative), "", negative, line)
-        yield Row.negative(split, query_id, content_id("", negative), line, rank)
+    if record.get(columns.positive) is None:
+        raise absent(record, columns.positive)
+    positives = _passages_of(record, columns.positive, columns.passage_id, title)
+    if not positives:
+        raise RowError(f"empty text in {columns.positive!r}")
+    relevance = _relevance(record, columns) if columns.label else 1
+    for passage_id, text in positives:
+        yield Row.passage(passage_id, title, text, line)
+        yield Row.judgment(split, query_id, passage_id, line, relevance)
+    negatives = list(positives) if relevance == 0 else []
+    ids = [*columns.negative_ids, *[""] * (len(columns.negatives) - len(columns.negative_ids))]
+    for column, named in zip(columns.negatives, ids, strict=True):
+        negatives += (found := _passages_of(record, column, named))
+        for passage_id, text in found:
+            yield Row.passage(passage_id, "", text, line)
+    for rank, (passage_id, _) in enumerate(negatives, start=1):
+        yield Row.negative(split, query_id, passage_id, line, rank)
 
 
-def _texts_of(record: Mapping[str, Any], column: str) -> list[str]:
+def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str = "") -> list[tuple[str, str]]:
+    """Ids and texts of the passages in a column that are not blank; ``named`` is the column of the ids, if any."""
     value = record.get(column)
     # A table with columns negative_1 to negative_n leaves cells empty where a query has fewer.
-    if value is None or value == "":
-        return []
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        return value
-    raise RowError(f"{column!r} must be a string or a list of strings, found {value!r:.80}")
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise RowError(f"{column!r} must be a string or a list of strings, found {value!r:.80}")
+    ids = record.get(named)
+    ids = ids if isinstance(ids, list) else [ids] * len(texts)
+    if named and len(ids) != len(texts):
+        raise RowError(f"{column!r} has {len(texts)} texts, {named!r} has {len(ids)} ids")
+    return [
+        (id_of(one, named) if named else content_id(title, text), text)
+        for one, text in zip(ids, texts, strict=True)
+        if text.strip()
+    ]
+
+
+def _relevance(record: Mapping[str, Any], columns: PairColumns) -> int:
+    value = record.get(columns.label)
+    try:
+        label = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise RowError(f"{columns.label!r} must be a number, found {value!r:.80}") from None
+    if not label >= columns.relevant_from:
+        return 0
+    return int(label) if label.is_integer() and label > 0 else 1
 
 
 def _tevatron_rows(record: Mapping[str, Any], split: str, line: int) -> Iterator[Row]:

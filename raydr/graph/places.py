@@ -44,6 +44,11 @@ _COMMANDS = {
 }
 
 
+def vectors_name(system: str, split: str = "") -> str:
+    """What the vectors of a system are called: of passages, or of the queries of a split."""
+    return f"embeddings/{system}/{f'queries-{split}' if split else 'passages'}"
+
+
 class Pointer(Config):
     """What a name points to."""
 

@@ -9,12 +9,13 @@ from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
 from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
+from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
-from raydr.graph.places import BM25, TRAINED, UNTRAINED
+from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
@@ -90,7 +91,8 @@ class Recipe:
 
     def ranked(self, split: str, system: str) -> Node:
         """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
-        if system in (BM25, UNTRAINED) or self._is_foreign(split, system):
+        found = foreign.is_run(self.run, split, system) or foreign.is_embedder(self.run, system)
+        if system in (BM25, UNTRAINED) or found:
             return self.search(split, system)
         return retrieval.search(self.run, self.base_model(system), system, split)
 
@@ -278,14 +280,18 @@ class Recipe:
     # -- retrieval
 
     def passages(self, model: str = TRAINED) -> Node:
-        return self.named(f"embeddings/{model}/passages", retrieval.passages(self.run, self.model(model), model))
+        if foreign.is_embedder(self.run, model):
+            return foreign.vectors(self.run, model)
+        return self.named(vectors_name(model), retrieval.passages(self.run, self.model(model), model))
 
     def queries(self, split: str, model: str = TRAINED) -> Node:
         node = retrieval.queries(self.run, self.model(model), model, split)
-        return self.named(f"embeddings/{model}/queries-{split}", node)
+        return self.named(vectors_name(model, split), node)
 
     def index(self, model: str = TRAINED) -> Node:
-        self.passages(model)
+        vectors = self.passages(model)
+        if foreign.is_embedder(self.run, model):
+            return self.named(f"index/{model}", retrieval.index_of_imported(self.run, vectors, model))
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
@@ -308,7 +314,9 @@ class Recipe:
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
             return self.named(name, retrieval.search_bm25(self.run, split, scope))
-        if scope is None and self._is_foreign(split, system):
+        if foreign.is_embedder(self.run, system):
+            return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
+        if scope is None and foreign.is_run(self.run, split, system):
             return self.existing(name, "run")
         self.index(system)
         self.queries(split, system)
@@ -330,13 +338,6 @@ class Recipe:
     def fused(self, split: str) -> Node:
         """The runs that the section ``fuse`` names as one."""
         return self.named(f"runs/{split}/{FUSED}", fuse_runs(self.run, split, self.search))
-
-    def _is_foreign(self, split: str, system: str) -> bool:
-        """Whether a system is there as a run of another program alone."""
-        own = {BM25, TRAINED, UNTRAINED, *self.config.variants}
-        places = self.run.facts.places
-        is_model = system in own or places.pointer(f"models/{system}") is not None
-        return not is_model and places.pointer(f"runs/{split}/{system}") is not None
 
     # -- results
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from raydr.data.embeddings import Embeddings
 from raydr.data.partitions import Scope, within
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, DataError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.factory import EXACT, make_index, uses
 from raydr.indexing.merge import Found, merge, rank_found
@@ -110,6 +110,12 @@ def search(
         ConfigError: the cluster cannot hold one search actor, or has no GPU that is asked for.
     """
     shards, encoded = IndexShards(index), Embeddings(queries)
+    if shards.dim != encoded.dim or shards.model_fingerprint != encoded.model_fingerprint:
+        raise DataError(
+            f"the passages at {index.folder} have {shards.dim} dimensions and are of {shards.model_fingerprint}, the "
+            f"queries at {queries.folder} have {encoded.dim} and are of {encoded.model_fingerprint}: search with "
+            "vectors of one model"
+        )
     ranges = row_ranges(queries.sizes(), settings.batch_queries)
     batches = {part_name(number): batch for number, batch in enumerate(ranges)}
     todo = missing_parts(making, batches, "search")

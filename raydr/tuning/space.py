@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from raydr.component import explain
 from raydr.config.run import RunConfig, merged
+from raydr.config.shipped import SPACES, located
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.tuning.parameters import Parameter, as_text
@@ -65,16 +66,17 @@ def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any]
     """Read a space file, YAML or Python, and bind it to a config.
 
     Args:
-        path: a ``.py`` file with a mapping ``SPACE`` or a function ``space(config)`` that returns one; else YAML.
+        path: a ``.py`` file with a mapping ``SPACE`` or a function ``space(config)`` that returns one; else YAML. Or
+            the name of a space that comes with raydr, such as ``npc``.
         config: the run.
         overrides: nested settings of the space file that are changed.
 
     Raises:
         ConfigError: the file is missing or wrong, a key is not in the config, or a value of it is not valid.
     """
-    file = Path(path)
+    file = located(path, SPACES, "space file")
     if not file.is_file():
-        raise ConfigError(f"there is no space file {file}; spaces that come with raydr are in tune_spaces/")
+        raise ConfigError(f"there is no space file {file}")
     raw = _from_python(file, config) if file.suffix == ".py" else read_mapping(file, "space file", _SHAPE)
     return build_space(merged(raw, overrides or {}), config, file.stem, str(file))
 

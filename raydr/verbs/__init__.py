@@ -34,6 +34,7 @@ VERBS = (
     "rerank",
     "fuse",
     "import-run",
+    "import-vectors",
     "evaluate",
     "refresh",
     "tune",

@@ -9,7 +9,12 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-ConfigFile = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file that describes the run.")]
+ConfigFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG", help="YAML file that describes the run, or the name of one that comes with raydr."
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. train.num_epochs=5; repeatable."),

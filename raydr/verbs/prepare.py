@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from raydr.verbs.command import Again, DryRun
+import typer
+
+from raydr.verbs.command import Again, DryRun, Overrides, Yes
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
     from raydr.store.artifact import Artifact
 
 
-def prepare(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
+def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
     """Read the raw files into a corpus and a data set, and put noise in on purpose if the config says so.
 
     Returns:
@@ -22,3 +24,42 @@ def prepare(config: RunConfig, again: Again = False, dry_run: DryRun = False) ->
     with open_session(config, again, dry_run) as session:
         dataset, corpus = session.recipe.dataset(), session.recipe.corpus()
         return session.make(corpus, dataset, anew=list(session.recipe.names.values()))
+
+
+def run(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|DATA",
+            help="YAML file of a run; or a file or folder of data, which is looked at and gets a config.",
+        ),
+    ],
+    set_: Overrides = None,
+    again: Again = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Read raw files into a corpus and a data set; files without a config are looked at, and get one."""
+    from raydr.config.first_config import first_config, is_data
+    from raydr.config.run import RunConfig
+    from raydr.runtime.console import say
+
+    overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
+    if not is_data(config):
+        prepare(RunConfig.load(config, overrides), again, dry_run)
+        return
+    first = first_config(config)
+    say(f"{config} is {first.what}")
+    if held_out := first.raw["data"].get("hold_out"):
+        shares = " and ".join(f"{share:.0%} for {split}" for split, share in held_out.items())
+        say(f"splits that it has not are held out of the training queries: {shares} (data.hold_out)")
+    if dry_run:
+        say(f"{first.name}.yaml would be written:\n{first.text}")
+        return
+    file = first.write()
+    say(f"config: {file}")
+    prepare(RunConfig.load(file, overrides), again)
+    if first.trains:
+        say(f"the whole run, with its baselines and a page: raydr evaluate {file}")
+    else:
+        say(f"there is nothing to train on: raydr evaluate {file} --system bm25 --system untrained")

@@ -44,7 +44,10 @@ def quickstart(
 
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="[CONFIG]", help="YAML file of a run; code search over installed packages if none.")
+        str,
+        typer.Argument(
+            metavar="[CONFIG]", help="YAML file or name of a run; code search over installed packages if none."
+        ),
     ] = "",
     set_: Overrides = None,
     again: Again = False,

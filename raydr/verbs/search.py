@@ -110,7 +110,7 @@ def search_text(
 def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, partition: str) -> list[Hit]:
     from raydr.data.corpus import Corpus
     from raydr.evaluation.config import FUSED, FuseConfig
-    from raydr.graph.places import BM25
+    from raydr.graph.places import BM25, vectors_name
     from raydr.indexing.fused import bm25_hits, fuse_hits
     from raydr.indexing.searcher import Searcher
     from raydr.stages.bm25 import open_bm25
@@ -126,6 +126,8 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         index = places.open(BM25, "bm25")
         opened = open_bm25(index.folder, index.fingerprint)
         return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
+    if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
+        raise ConfigError(f"{model} is there as vectors, and nothing encodes a text as it does: give --split")
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
         raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")

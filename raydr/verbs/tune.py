@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raydr.verbs.command import Again, DryRun, Overrides
+from raydr.verbs.command import Again, ConfigFile, DryRun, Overrides
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
@@ -26,7 +26,7 @@ def tune(
 
     Args:
         config: the run; as it is, it is the first trial.
-        space: a space file, or its content.
+        space: a space file, the name of one that comes with raydr, or its content.
         name: of the search in the working folder; that of the file if empty.
         space_overrides: ``key.path=value`` for settings of the space file.
         again: replace a search that was done differently.
@@ -45,9 +45,9 @@ def tune(
 
 
 def run(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file that describes the run.")],
+    config: ConfigFile,
     space: Annotated[
-        str, typer.Option("--space", metavar="FILE", help="Space file, YAML or Python; see tune_spaces/.")
+        str, typer.Option("--space", metavar="FILE", help="Space file, YAML or Python, or a name: npc, ccr, joint, ...")
     ],
     name: Annotated[str, typer.Option("--name", help="Name of the search; that of the space file if left out.")] = "",
     set_space: Annotated[

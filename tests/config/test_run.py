@@ -10,7 +10,7 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.verbs.quickstart import DEFAULT_CONFIG
 
-CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))]
+CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))]
 
 
 @pytest.fixture

@@ -106,14 +106,14 @@ def test_ids_title_answers_and_split_come_from_columns(tmp_path: Path) -> None:
 
 
 def test_a_record_that_lacks_something_is_one_bad_row(tmp_path: Path) -> None:
-    lines = ['{"query": "q"}', '{"query": "", "positive": "p"}', '{"query": "q", "positive": ["p"]}', "{"]
+    lines = ['{"query": "q"}', '{"query": "", "positive": "p"}', '{"query": "q", "positive": 5}', "{"]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}))
     assert not rows
     assert bad[:3] == [
         "a.jsonl:1: no 'positive' (it has query)",
         "a.jsonl:2: empty text in 'query'",
-        "a.jsonl:3: 'positive' must be a string, found ['p']",
+        "a.jsonl:3: 'positive' must be a string or a list of strings, found 5",
     ]
     assert bad[3].startswith("a.jsonl:4: broken JSON")
 
@@ -129,3 +129,23 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text("<a/>")
     with pytest.raises(DataError, match=r"a\.xml is none of the formats"):
         PairsReader(path=str(tmp_path), files={"train": "a.xml"}).sources()
+
+
+def test_lists_of_positives_and_negatives_with_ids_of_their_own(tmp_path: Path) -> None:
+    record = {"query": "q", "pos": ["a", "b"], "pi": ["1", 2], "neg": ["c", " ", "d"], "ni": [3, 4, 5]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n" + json.dumps({**record, "ni": [3]}))
+    columns = PairColumns(positive="pos", passage_id="pi", negatives=["neg"], negative_ids=["ni"])
+    rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}, columns=columns))
+    assert [row["passage_id"] for row in values_of(rows, "qrels")] == ["1", "2"]
+    assert [(row["passage_id"], row["rank"]) for row in values_of(rows, "negatives")] == [("3", 1), ("5", 2)]
+    assert bad == ["a.jsonl:2: 'neg' has 3 texts, 'ni' has 1 ids"]
+
+
+def test_labelled_pairs_are_judgments_and_those_not_relevant_are_negatives_too(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("query,positive,score\nq,good,0.9\nq,better,2\nq,bad,0.2\nq,worst,\n")
+    columns = PairColumns(label="score", relevant_from=0.5)
+    rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.csv"}, columns=columns))
+    assert [row["relevance"] for row in values_of(rows, "qrels")] == [1, 2, 0]
+    [negative] = values_of(rows, "negatives")
+    assert negative["passage_id"] == values_of(rows, "passages")[2]["passage_id"]
+    assert bad == ["a.csv:5: 'score' must be a number, found ''"]

@@ -19,7 +19,8 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
 
-_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
+#: Ends of files of pairs.
+FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 
 
 class PairsReader(Reader):
@@ -49,25 +50,30 @@ class PairsReader(Reader):
         for split, names in self.files.items():
             for name in [names] if isinstance(names, str) else names:
                 path = find_input(self.path, name, f"pairs of split {split}")
-                if _format_of(path) not in _FORMATS:
-                    raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in _FORMATS)}[.gz]")
+                if format_of(path) not in FORMATS:
+                    raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]")
                 found.append(Source(path, "pairs", split))
         return found
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         rows_of = partial(rows_of_pair, self.layout, self.columns, source.split)
-        return read_rows(_records(source.path, bad_rows), bad_rows, rows_of)
+        return read_rows(records_of(source.path, bad_rows), bad_rows, rows_of)
 
     def content_key(self) -> dict[str, Any]:
         return self.model_dump(include={"name", "layout", "columns"})
 
 
-def _format_of(path: str) -> str:
+def format_of(path: str) -> str:
+    """
+    >>> format_of("a/train.jsonl.gz"), format_of("train.CSV")
+    ('jsonl', 'csv')
+    """
     return path.removesuffix(".gz").rpartition(".")[2].lower()
 
 
-def _records(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    kind = _format_of(path)
+def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Records by column name, with the line or the number that each is known by; the file's end says its format."""
+    kind = format_of(path)
     if kind == "parquet":
         return _parquet_records(path)
     if kind in ("csv", "tsv"):

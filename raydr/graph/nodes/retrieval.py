@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from raydr.data.partitions import Scope
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, encoders
-from raydr.graph.node import Node, stage
+from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
+from raydr.models.scores.base import ScoreFunction
+from raydr.models.scores.dual import Dual
 
 
 def passages(run: Declaring, model: Node, name: str) -> Node:
@@ -51,22 +54,29 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
 def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
     from raydr.models.saved_config import read_config
+
+    def score(work: Work) -> ScoreFunction:
+        return read_config(work["model"].folder.localize_all()).score
+
+    return _index(run, passages(run, model, name), name, score, run.config.model.score.passage_vectors.several)
+
+
+def index_of_imported(run: Declaring, vectors: Node, name: str) -> Node:
+    """The FAISS index over passage vectors that another program has made."""
+    return _index(run, vectors, name, lambda work: Dual(), several=False)
+
+
+def _index(run: Declaring, vectors: Node, name: str, score: Callable[[Work], ScoreFunction], several: bool) -> Node:
     from raydr.stages.index import build_index
 
-    settings, vectors = run.config.index, passages(run, model, name)
+    settings = run.config.index
     content = {"factory", "shard_rows", "train_rows"}
-    if run.config.model.score.passage_vectors.several:
+    if several:
         content.add("vectors")
     return Node(
         "index",
         run.label("index", name),
-        lambda work: build_index(
-            work.making,
-            work.pool,
-            work["embeddings"],
-            settings=settings,
-            score=read_config(work["model"].folder.localize_all()).score,
-        ),
+        lambda work: build_index(work.making, work.pool, work["embeddings"], settings=settings, score=score(work)),
         settings.model_dump(mode="json", include=content),
         {"embeddings": vectors, **vectors.inputs},
         num_rows=lambda inputs: inputs["embeddings"].rows(),
@@ -86,10 +96,36 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, s
         top_k: passages a query; ``search.top_k`` if 0.
         scope: the partitions that a query is searched in; as the config says if None.
     """
+    found = index(run, model, name), queries(run, model, name, split)
+    return search_in(run, *found, name, split, run.config.model.score, top_k, scope)
+
+
+def search_in(
+    run: Declaring,
+    searched: Node,
+    asked: Node,
+    name: str,
+    split: str,
+    score: ScoreFunction,
+    top_k: int = 0,
+    scope: Scope | None = None,
+) -> Node:
+    """What is found in an index.
+
+    Args:
+        run: the config.
+        searched: the index.
+        asked: vectors of the queries.
+        name: what the run is called.
+        split: the split.
+        score: of the vectors.
+        top_k: passages a query; ``search.top_k`` if 0.
+        scope: as in :func:`search`.
+    """
     from raydr.stages.search import search as find
     from raydr.stages.search import search_settings
 
-    settings, factory, score = run.config.search, run.config.index.factory, run.config.model.score
+    settings, factory = run.config.search, run.config.index.factory
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
     return Node(
@@ -102,7 +138,7 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, s
             "scope": scope,
             **search_settings(settings, None if factory == "auto" else factory, score),
         },
-        {"index": index(run, model, name), "queries": queries(run, model, name, split)},
+        {"index": searched, "queries": asked},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
         demand=_searchers(run),
     )
@@ -248,4 +284,30 @@ def imported(file: str, split: str, system: str) -> Node:
         f"import-{system}-{split}",
         stage(partial(import_trec_run, path=file)),
         {"source": "trec", "split": split, "system": system, "file": trec_checksum(file)},
+    )
+
+
+def imported_vectors(
+    run: Declaring, name: str, file: str, ids: str, split: str, similarity: Literal["cosine", "dot"]
+) -> Node:
+    """Vectors that another program has made.
+
+    Args:
+        run: the config.
+        name: what the program is called.
+        file: of the vectors.
+        ids: file of their ids; empty if the first has them, or they are in the order of the texts.
+        split: whose queries they are of; of the passages if empty.
+        similarity: ``cosine`` scales them to length 1.
+    """
+    from raydr.stages.import_vectors import file_checksum, import_vectors
+
+    role, texts = ("dataset", data.dataset(run)) if split else ("corpus", data.corpus(run))
+    files = {"file": file_checksum(file)} | ({"ids": file_checksum(ids)} if ids else {})
+    return Node(
+        "embeddings",
+        run.label("import-vectors", name, split or "passages"),
+        stage(partial(import_vectors, file=file, ids=ids, split=split, system=name, similarity=similarity), role),
+        {"source": "vectors", "system": name, "split": split, "similarity": similarity, **files},
+        {role: texts},
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from raydr.config.run import RunConfig
+from raydr.config.shipped import CONFIGS, located
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.runtime.secrets import holds_credentials, looks_secret
@@ -135,7 +136,7 @@ def check_places(config: RunConfig) -> None:
 
 def _inside(config_file: str, working_dir: Path) -> str:
     """The config's path in the job's copy of the working directory."""
-    path = Path(config_file).expanduser().absolute()
+    path = located(config_file, CONFIGS, "config file").expanduser().absolute()
     try:
         inside = path.resolve().relative_to(working_dir.resolve())
     except ValueError:

@@ -1,0 +1,111 @@
+"""The first config of somebody's data: what was recognised, splits for what has none, and defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raydr.config.yaml_files import read_mapping
+from raydr.data.recognition import recognise, split_in
+from raydr.errors import ConfigError
+
+#: Share of the training queries that become a split which the data have not.
+_HELD_OUT = 0.1
+#: As in configs/example.yaml; small data have smaller batches, so that an epoch is some steps.
+_BATCH_SIZE, _FEWEST_STEPS = 64, 8
+
+
+@dataclass(frozen=True)
+class FirstConfig:
+    """A config for data that somebody has.
+
+    Args:
+        name: of the run.
+        raw: the config.
+        what: the data are, for people.
+        trains: whether there is a training split.
+    """
+
+    name: str
+    raw: dict[str, Any]
+    what: str
+    trains: bool
+
+    @property
+    def text(self) -> str:
+        settings = yaml.safe_dump(self.raw, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+        return f"# {self.what}\n# What else may be set: raydr settings\n{settings}"
+
+    def write(self) -> Path:
+        """Write it into the current folder, where a file that says the same may be.
+
+        Raises:
+            ConfigError: a file of that name says something else.
+        """
+        path = Path(f"{self.name}.yaml")
+        if not path.exists():
+            path.write_text(self.text, encoding="utf-8")
+        elif read_mapping(path, "config file", "of sections") != self.raw:
+            raise ConfigError(
+                f"{path} is there already and says something else: raydr prepare {path} goes on with it; for a new one "
+                "move it away"
+            )
+        return path
+
+
+def is_data(given: str) -> bool:
+    """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML."""
+    path = Path(given).expanduser()
+    return not given.endswith((".yaml", ".yml")) and ("://" in given or path.exists())
+
+
+def first_config(data: str) -> FirstConfig:
+    """A config for a file or a folder, local or an fsspec URL.
+
+    Raises:
+        DataError: the data are nothing that is known.
+    """
+    found = recognise(data)
+    stem = data.rstrip("/").rpartition("/")[2].removesuffix(".gz")
+    name = re.sub(r"[^A-Za-z0-9-]+", "-", stem.rpartition(".")[0] or stem).strip("-") or "data"
+    splits = _splits(found.splits)
+    left = 1 - sum(splits.get("hold_out", {}).values())
+    train = {"num_epochs": 3, "batch_size": _batch_size(found.num_queries, left), "optimizer": {"learning_rate": 5e-5}}
+    raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": found.reader, **splits}, "train": train}
+    return FirstConfig(name, raw, found.what, any(split_in(split) == "train" for split in found.splits))
+
+
+def _splits(names: Sequence[str]) -> dict[str, Any]:
+    """Which split is for what; what there is none for is held out of the training split, if there is one.
+
+    >>> _splits(["train", "validation"])
+    {'dev_split': 'validation', 'hold_out': {'test': 0.1}}
+    >>> _splits(["test"]), _splits(["train", "dev", "test"])
+    ({'dev_split': ''}, {})
+    """
+    by_word: dict[str, list[str]] = {}
+    for name in names:
+        by_word.setdefault(split_in(name), []).append(name)
+    settings: dict[str, Any] = {}
+    for word, key in (("train", "train_split"), ("dev", "dev_split")):
+        if (found := by_word.get(word, [word])[0]) != word:
+            settings[key] = found
+    if (tests := by_word.get("test", ["test"])) != ["test"]:
+        settings["test_splits"] = tests
+    if "train" not in by_word and "dev" not in by_word:
+        settings["dev_split"] = ""
+    if lacking := [word for word in ("dev", "test") if word not in by_word and "train" in by_word]:
+        settings["hold_out"] = dict.fromkeys(lacking, _HELD_OUT)
+    return settings
+
+
+def _batch_size(num_queries: int | None, left: float) -> int:
+    size = _BATCH_SIZE
+    while num_queries is not None and size > 2 and size * _FEWEST_STEPS > num_queries * left:
+        size //= 2
+    return size

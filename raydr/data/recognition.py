@@ -1,0 +1,162 @@
+"""What somebody's files are: a look at a file or a folder, and the reader with the settings that it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from raydr.data.inputs import absolute, exists
+from raydr.data.lines import read_lines
+from raydr.data.pair_shape import DPR, PairShape, pair_shape
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.pairs import FORMATS, format_of, records_of
+from raydr.errors import DataError
+from raydr.store.folder import Folder
+
+#: Records that are looked at.
+_LOOKED_AT = 1000
+#: Words in the names of files and splits that say what they are for.
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "valid", "validation", "val"), "dev"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
+}
+_KNOWN = (
+    "Known are BEIR (corpus.jsonl, queries.jsonl, qrels/), DPR (passages TSV, biencoder JSON), MS MARCO "
+    "(collection.tsv, queries.SPLIT.tsv), data sets that save_to_disk wrote, and files of pairs named train, dev, test "
+    f"({', '.join(f'.{end}' for end in FORMATS)}, also .gz)"
+)
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What data are.
+
+    Args:
+        reader: its settings.
+        what: they are, for people.
+        splits: that were found, by the names that the data have for them.
+        num_queries: of the training split; None if there is more than was looked at.
+    """
+
+    reader: dict[str, Any]
+    what: str
+    splits: Sequence[str]
+    num_queries: int | None = None
+
+
+def recognise(path: str) -> Recognised:
+    """Look at a file or a folder.
+
+    Args:
+        path: local or an fsspec URL.
+
+    Raises:
+        DataError: it is nothing that is known; says what was found, and what is known.
+    """
+    place = absolute(path)
+    if exists(place):
+        return _file(place)
+    names = Folder(place).files()
+    if not names:
+        raise DataError(f"there is no file or folder with files at {place}")
+    plain = {name.removesuffix(".gz") for name in names}
+    if {"corpus.jsonl", "queries.jsonl"} <= plain:
+        splits = _named(plain, r"qrels/([^/]+)\.tsv")
+        return Recognised({"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits)
+    if plain & {"dataset_dict.json", "state.json"}:
+        return _saved(place)
+    if "collection.tsv" in plain:
+        splits = _named(plain, r"queries\.([^/]+)\.tsv")
+        return Recognised({"name": "msmarco", "path": place, "splits": splits}, "MS MARCO's files", splits)
+    return _folder(place, names)
+
+
+def _file(path: str) -> Recognised:
+    folder, _, name = path.rpartition("/")
+    return _pairs(folder, {"train": [name]}, "")
+
+
+def _folder(folder: str, names: Sequence[str]) -> Recognised:
+    """Files of pairs, or of DPR, one or several a split."""
+    tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
+    passages = [
+        one for one in tables if format_of(one) == "tsv" and _first_line(f"{folder}/{one}") == "id\ttext\ttitle"
+    ]
+    tables = [name for name in tables if name not in passages]
+    found: dict[str, list[str]] = {}
+    for name in tables:
+        if split := split_in(name) or ("train" if len(tables) == 1 else ""):
+            found.setdefault(split, []).append(name)
+    if "train" not in found:
+        listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        raise DataError(f"{folder} holds {listed}, of which nothing says what it is. {_KNOWN}")
+    return _pairs(folder, found, passages[0] if passages else "")
+
+
+def _pairs(folder: str, files: Mapping[str, list[str]], passages: str) -> Recognised:
+    path = f"{folder}/{files['train'][0]}"
+    records = _look(path)
+    if set(records[0]) >= DPR:
+        biencoder = {split: names[0] for split, names in files.items()}
+        reader = {"name": "dpr", "path": folder, "biencoder": biencoder} | ({"passages": passages} if passages else {})
+        return Recognised(reader, "DPR's biencoder files", list(files), _num_queries(records, "question"))
+    shape = pair_shape(records, path)
+    reader = {"name": "pairs", "path": folder, "files": dict(files), **shape.settings}
+    return Recognised(reader, shape.what, _splits(files, shape, records), _num_queries(records, shape.query))
+
+
+def _saved(folder: str) -> Recognised:
+    """A data set that ``save_to_disk`` wrote."""
+    from datasets import DatasetDict, load_from_disk
+
+    loaded = load_from_disk(folder)
+    tables = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
+    splits = {split_in(name) or name: name for name in tables}
+    records = list(islice(tables[splits.get("train", next(iter(tables)))], _LOOKED_AT))
+    shape = pair_shape(records, folder)
+    reader = {"name": "huggingface", "path": folder, "splits": splits, **shape.settings}
+    return Recognised(reader, shape.what, _splits(splits, shape, records), _num_queries(records, shape.query))
+
+
+def _splits(files: Iterable[str], shape: PairShape, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those of the files, or those that a column names."""
+    column = shape.settings.get("columns", {}).get("split")
+    return sorted({record[column] for record in records}) if column else list(files)
+
+
+def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | None:
+    return len({str(record.get(column)) for record in records}) if len(records) < _LOOKED_AT else None
+
+
+def _named(names: Iterable[str], pattern: str) -> list[str]:
+    return [found.group(1) for name in sorted(names) if (found := re.fullmatch(pattern, name))]
+
+
+def split_in(name: str) -> str:
+    """The split that a name speaks of, in raydr's word; empty if it does of none.
+
+    >>> split_in("nq-train.jsonl.gz"), split_in("validation"), split_in("pairs.csv")
+    ('train', 'dev', '')
+    """
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
+
+
+def _look(path: str) -> list[Mapping[str, Any]]:
+    """The first records of a file."""
+    if format_of(path) not in FORMATS:
+        raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
+    bad_rows = BadRows(path)
+    records = [record for _, record in islice(records_of(path, bad_rows), _LOOKED_AT)]
+    if not records:
+        first = f": {bad_rows.kept[0]}" if bad_rows.kept else ""
+        raise DataError(f"{path} holds no record{first}")
+    return records
+
+
+def _first_line(path: str) -> str:
+    return next((line for _, line in read_lines(path, BadRows(path))), "")

@@ -1,0 +1,52 @@
+"""Systems of other programs: their runs, and the vectors of their embedders, as they were imported."""
+
+from __future__ import annotations
+
+from raydr.config.run import RANKER
+from raydr.data.partitions import Scope
+from raydr.errors import ArtifactError
+from raydr.graph.declaring import Declaring
+from raydr.graph.node import Existing, Node
+from raydr.graph.nodes import data, retrieval
+from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
+from raydr.models.scores.dual import Dual
+
+
+def is_own(run: Declaring, system: str) -> bool:
+    """Whether a system is one of the config, or a model that is there."""
+    own = {BM25, TRAINED, UNTRAINED, RANKER, *run.config.variants}
+    return system in own or run.facts.places.pointer(f"models/{system}") is not None
+
+
+def is_run(run: Declaring, split: str, system: str) -> bool:
+    """Whether a system is there as a run alone."""
+    return not is_own(run, system) and run.facts.places.pointer(f"runs/{split}/{system}") is not None
+
+
+def is_embedder(run: Declaring, system: str) -> bool:
+    """Whether a system is there as vectors."""
+    return not is_own(run, system) and run.facts.places.pointer(vectors_name(system)) is not None
+
+
+def vectors(run: Declaring, system: str, split: str = "") -> Node:
+    """The vectors of an embedder: of passages, or of the queries of a split.
+
+    Raises:
+        ArtifactError: they were not imported, or for other data.
+    """
+    name, places = vectors_name(system, split), run.facts.places
+    if places.pointer(name) is None:
+        raise ArtifactError(
+            f"there are vectors of {system} for passages, and none for the queries of split {split!r}: raydr "
+            f"import-vectors CONFIG FILE --system {system} --split {split}"
+        )
+    node = Existing.of(places.open(name, "embeddings"), name)
+    texts = data.dataset(run) if split else data.corpus(run)
+    if texts.key not in node.identity.inputs.values():
+        raise ArtifactError(f"{name} was imported for other data than the config's: import it again")
+    return node
+
+
+def search(run: Declaring, index: Node, system: str, split: str, scope: Scope | None = None) -> Node:
+    """What an embedder's vectors find for the queries of a split."""
+    return retrieval.search_in(run, index, vectors(run, system, split), system, split, Dual(), scope=scope)

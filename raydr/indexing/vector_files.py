@@ -1,0 +1,104 @@
+"""Vectors that other programs have written: NumPy, Parquet, Arrow, FAISS; with or without ids."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from raydr.errors import DataError
+from raydr.indexing.backend import load_faiss
+
+_EXPECTED = (
+    "expected .npy (N, D), .npz with the arrays vectors and ids, .parquet with a column of ids and one of lists of "
+    "numbers, or .faiss (.index)"
+)
+#: The columns that are taken where a table has several that could be.
+_ID, _VECTOR = ("id", "_id", "passage_id", "query_id", "docid"), ("vector", "embedding", "embeddings", "emb")
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """What a file holds.
+
+    Args:
+        vectors: (N, D), mapped where the format allows it.
+        ids: of the rows; None if the file has none.
+    """
+
+    vectors: NDArray[Any]
+    ids: pa.Array | None
+
+
+def read_vectors(path: str) -> VectorFile:
+    """Vectors of a local file; its end says the format.
+
+    Raises:
+        DataError: the file is of another format or damaged, or its content is no matrix of numbers.
+    """
+    read = {".npy": _numpy, ".npz": _arrays, ".parquet": _parquet, ".faiss": _faiss, ".index": _faiss}
+    end = Path(path).suffix.lower()
+    if end not in read:
+        raise DataError(f"{path}: {_EXPECTED}")
+    try:
+        found = read[end](path)
+    except (OSError, ValueError, KeyError, pa.ArrowInvalid, RuntimeError) as error:
+        raise DataError(f"cannot read {path} ({error}); {_EXPECTED}") from None
+    if found.vectors.ndim != 2 or found.vectors.dtype.kind != "f":
+        raise DataError(f"{path} holds {found.vectors.dtype} of shape {found.vectors.shape}; {_EXPECTED}")
+    if found.ids is not None and len(found.ids) != len(found.vectors):
+        raise DataError(f"{path} has {len(found.vectors):,} vectors and {len(found.ids):,} ids")
+    return found
+
+
+def read_ids(path: str) -> pa.Array:
+    """Ids of a local file, one a line, or of a ``.npy``."""
+    if path.endswith(".npy"):
+        return _texts(np.load(path, allow_pickle=False))
+    with open(path, encoding="utf-8") as file:
+        return pa.array(file.read().splitlines(), pa.string())
+
+
+def _numpy(path: str) -> VectorFile:
+    return VectorFile(np.load(path, mmap_mode="r", allow_pickle=False), None)
+
+
+def _arrays(path: str) -> VectorFile:
+    with np.load(path, allow_pickle=False) as arrays:
+        return VectorFile(arrays["vectors"], _texts(arrays["ids"]) if "ids" in arrays else None)
+
+
+def _parquet(path: str) -> VectorFile:
+    schema = pq.read_schema(path)
+    lists = [field.name for field in schema if pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)]
+    named = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_integer(field.type)]
+    columns = [
+        next((name for name in known if name in there), *there[:1]) for known, there in ((_ID, named), (_VECTOR, lists))
+    ]
+    table = pq.read_table(path, columns=columns).combine_chunks()
+    rows = table[columns[1]].combine_chunks()
+    flat = rows.flatten().to_numpy(zero_copy_only=False)
+    if len(rows) and set(pc.unique(pc.list_value_length(rows)).to_pylist()) != {len(flat) // len(rows)}:
+        raise ValueError(f"lists of {columns[1]!r} differ in length")
+    return VectorFile(flat.reshape(len(rows), -1), pc.cast(table[columns[0]].combine_chunks(), pa.string()))
+
+
+def _faiss(path: str) -> VectorFile:
+    faiss = load_faiss()
+    index = faiss.read_index(path)
+    ids = None
+    if isinstance(index, faiss.IndexIDMap | faiss.IndexIDMap2):
+        ids = _texts(faiss.vector_to_array(index.id_map))
+        index = faiss.downcast_index(index.index)
+    return VectorFile(index.reconstruct_n(0, index.ntotal), ids)
+
+
+def _texts(ids: NDArray[Any]) -> pa.Array:
+    return pa.array([str(one) for one in itertools.chain(ids.tolist())], pa.string())

@@ -1,0 +1,49 @@
+"""``raydr import-vectors``: vectors of another embedder, for passages or for the queries of a split."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
+
+
+def import_vectors(
+    config: RunConfig,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The vectors: .npy, .npz, .parquet or .faiss; local or a URL.")
+    ],
+    system: Annotated[str, typer.Option("--system", help="What the embedder is called: index, search, mine take it.")],
+    split: Annotated[str, typer.Option("--split", help="Whose queries they are of; of passages if left out.")] = "",
+    ids: Annotated[str, typer.Option("--ids", help="File of their ids, one a line or .npy, where FILE has none.")] = "",
+    similarity: Annotated[
+        Literal["cosine", "dot"], typer.Option("--similarity", help="How the embedder's vectors are compared.")
+    ] = "cosine",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Take over vectors of any other embedder, to index, search, mine, judge and evaluate with them.
+
+    Raises:
+        ConfigError: the name is no name of a folder, or one that raydr gives to systems of its own.
+    """
+    from raydr.config.run import check_name
+    from raydr.graph import foreign
+    from raydr.graph.nodes.retrieval import imported_vectors
+    from raydr.graph.places import vectors_name
+    from raydr.graph.session import open_session
+
+    check_name(system, "system")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        recipe.dataset()
+        if foreign.is_own(recipe.run, system):
+            raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
+        node = imported_vectors(recipe.run, system, file, ids, split, similarity)
+        return session.make(recipe.named(vectors_name(system, split), node))

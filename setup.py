@@ -1,0 +1,18 @@
+"""What pyproject.toml cannot say: configs, recipes and search spaces go into the wheel from where they lie."""
+
+from setuptools import find_packages, setup
+
+# raydr.config.shipped looks for them there.
+SHIPPED = {
+    "raydr.shipped.configs": "configs",
+    "raydr.shipped.experiments": "configs/experiments",
+    "raydr.shipped.recipes": "jobs/recipes",
+    "raydr.shipped.tune_spaces": "tune_spaces",
+}
+
+setup(
+    packages=[*find_packages(include=["raydr", "raydr.*"]), *SHIPPED],
+    package_dir=SHIPPED,
+    package_data={"raydr": ["py.typed"], "raydr.verbs": ["*.yaml"], **{name: ["*.yaml"] for name in SHIPPED}},
+    include_package_data=False,
+)

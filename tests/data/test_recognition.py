@@ -1,0 +1,189 @@
+"""What somebody's files are taken for, and that the reader then reads them without a bad row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raydr.component import build
+from raydr.config.first_config import first_config
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row
+from raydr.data.recognition import Recognised, recognise
+from raydr.errors import ConfigError, DataError
+
+
+def lines(path: Path, records: Sequence[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def table(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def rows_of(found: Recognised) -> list[Row]:
+    """All rows, read as the recognised settings say."""
+    reader = build(Reader, found.reader)
+    rows = []
+    for source in reader.sources():
+        bad = BadRows(source.path)
+        rows += reader.read(source, bad)
+        assert not bad.count, bad.kept[0]
+    return rows
+
+
+def counted(rows: Sequence[Row]) -> dict[str, int]:
+    named = {}
+    for row in rows:
+        what = row.table if row.values.get("relevance") != 0 else "not relevant"
+        named[what] = named.get(what, 0) + 1
+    return named
+
+
+PAIRS = [(f"question {n}", f"answer {n}", f"wrong {n}") for n in range(5)]
+TEVATRON = {"docid": "1", "title": "t", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("records", "what", "counts"),
+    [
+        (
+            [{"anchor": q, "positive": p, "negative": n} for q, p, n in PAIRS],
+            "triplets: query in 'anchor', positive in 'positive', negatives in 'negative'",
+            {"queries": 5, "passages": 10, "qrels": 5, "negatives": 5},
+        ),
+        (
+            [{"Question": q, "Answer": p} for q, p, _ in PAIRS],
+            "pairs: query in 'Question', positive in 'Answer'",
+            {"queries": 5, "passages": 5, "qrels": 5},
+        ),
+        (
+            # Names that say nothing: the first column asks.
+            [{"title": q, "source_code": p} for q, p, _ in PAIRS],
+            "pairs: query in 'title', positive in 'source_code'",
+            {"queries": 5, "passages": 5, "qrels": 5},
+        ),
+        (
+            [{"sentence1": q, "sentence2": p, "score": 5 * n / 4} for n, (q, p, _) in enumerate(PAIRS)],
+            "scored pairs: query in 'sentence1', positive in 'sentence2', judgment in 'score', relevant from 2.5",
+            {"queries": 5, "passages": 5, "qrels": 3, "not relevant": 2, "negatives": 2},
+        ),
+        (
+            [{"query": q, "pos": [p, p + "!"], "neg": [n, "x", "y"]} for q, p, n in PAIRS],
+            "lists of positives and negatives: query in 'query', positive in 'pos', negatives in 'neg'",
+            {"queries": 5, "passages": 25, "qrels": 10, "negatives": 15},
+        ),
+        (
+            [{"qid": q, "query": q, "pos": [p], "pos_ids": [p], "neg": [n], "neg_ids": [n]} for q, p, n in PAIRS],
+            "lists of positives and negatives: query in 'query', positive in 'pos', negatives in 'neg', ids of queries "
+            "in 'qid', ids of positives in 'pos_ids', ids of negatives in 'neg_ids'",
+            {"queries": 5, "passages": 10, "qrels": 5, "negatives": 5},
+        ),
+        (
+            [{"query_id": "1", "query": "q", "positive_passages": [TEVATRON], "negative_passages": []}],
+            "tevatron's records, passages with ids of their own",
+            {"queries": 1, "passages": 1, "qrels": 1},
+        ),
+    ],
+    ids=["triplets", "pairs", "two columns", "scored", "lists", "lists with ids", "tevatron"],
+)
+def test_a_file_of_pairs_is_known_by_its_columns(tmp_path, records, what, counts):
+    found = recognise(str(lines(tmp_path / "mine.jsonl", records)))
+    assert found.what == what
+    assert counted(rows_of(found)) == counts
+    assert found.num_queries == len(records)
+
+
+def test_ids_of_rows_are_no_ids_of_queries(tmp_path):
+    """Taken for such, one query would be several, and its positives each other's negatives."""
+    records = [{"id": n, "docid": "same", "query": "q", "positive": f"p{n}"} for n in range(3)]
+    rows = rows_of(recognise(str(lines(tmp_path / "mine.jsonl", records))))
+    assert len({row.values["query_id"] for row in rows if row.table == "queries"}) == 1
+    assert len({row.values["passage_id"] for row in rows if row.table == "passages"}) == 3
+
+
+def test_ids_made_of_content_do_not_depend_on_the_file(tmp_path):
+    records = [{"query": q, "positive": p} for q, p, _ in PAIRS]
+    one = rows_of(recognise(str(lines(tmp_path / "a" / "mine.jsonl", records))))
+    other = rows_of(
+        recognise(str(table(tmp_path / "mine.csv", [["query", "positive"], *[p[:2] for p in PAIRS[::-1]]])))
+    )
+    ids = [{(row.table, str(row.values)) for row in rows} for rows in (one, other)]
+    assert ids[0] == ids[1]
+
+
+def test_a_folder_of_files_has_the_splits_that_their_names_say(tmp_path):
+    for name in ("train-0.jsonl", "train-1.jsonl", "validation.jsonl"):
+        lines(tmp_path / "mine" / name, [{"query": f"{name} {q}", "positive": p} for q, p, _ in PAIRS])
+    found = recognise(str(tmp_path / "mine"))
+    assert found.reader["files"] == {"train": ["train-0.jsonl", "train-1.jsonl"], "dev": ["validation.jsonl"]}
+    assert counted(rows_of(found))["queries"] == 15
+    assert first_config(str(tmp_path / "mine")).raw["data"]["hold_out"] == {"test": 0.1}
+
+
+def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
+    assert recognise(str(beir_folder)).reader == {"name": "beir", "path": str(beir_folder)}
+    assert first_config(str(beir_folder)).raw["data"].keys() == {"reader"}
+    ms = tmp_path / "ms"
+    ms.mkdir()
+    (ms / "collection.tsv").write_text("1\tpassage\n")
+    (ms / "queries.train.tsv").write_text("q\tquery\n")
+    (ms / "qrels.train.tsv").write_text("q\t0\t1\t1\n")
+    assert counted(rows_of(recognise(str(ms)))) == {"passages": 1, "queries": 1, "qrels": 1}
+    dpr = tmp_path / "dpr"
+    dpr.mkdir()
+    (dpr / "psgs.tsv").write_text("id\ttext\ttitle\n1\tpassage\tof it\n")
+    context = {"passage_id": "1", "title": "of it", "text": "passage"}
+    record = {"question": "q", "answers": [], "positive_ctxs": [context], "hard_negative_ctxs": []}
+    (dpr / "nq-train.json").write_text(json.dumps([record]))
+    assert counted(rows_of(recognise(str(dpr)))) == {"passages": 1, "queries": 1, "qrels": 1}
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_list([{"anchor": q, "positive": p} for q, p, _ in PAIRS])
+    datasets.DatasetDict({"train": made, "validation": made}).save_to_disk(tmp_path / "saved")
+    found = recognise(str(tmp_path / "saved"))
+    assert found.reader["splits"] == {"train": "train", "dev": "validation"}
+    assert counted(rows_of(found))["qrels"] == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"a": 1, "b": 2}', r"has the columns 'a', 'b', and none whose name says that it holds the queries"),
+        ('{"query": "q", "b": 2}', "that it holds the positives"),
+        ("{broken", r"holds no record: .*mine.jsonl:1: broken JSON"),
+    ],
+)
+def test_what_is_not_known_is_named(tmp_path, content, message):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        recognise(str(path))
+
+
+def test_a_folder_of_something_else_says_what_is_known(tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "b.jsonl").touch()
+    with pytest.raises(DataError, match=r"holds a.jsonl, b.jsonl, of which nothing says what it is. Known are BEIR"):
+        recognise(str(tmp_path))
+    with pytest.raises(DataError, match="there is no file or folder"):
+        recognise(str(tmp_path / "none"))
+
+
+def test_somebodys_config_is_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = first_config(str(lines(tmp_path / "my pairs.jsonl", [{"query": q, "positive": p} for q, p, _ in PAIRS])))
+    assert first.write() == first.write() == Path("my-pairs.yaml")
+    assert first.raw["train"]["batch_size"] == 2
+    Path("my-pairs.yaml").write_text("name: mine\n")
+    with pytest.raises(ConfigError, match=r"my-pairs.yaml is there already and says something else"):
+        first.write()
+    assert Path("my-pairs.yaml").read_text() == "name: mine\n"

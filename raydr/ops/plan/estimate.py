@@ -14,6 +14,7 @@ from raydr.graph.forecast import StageEstimate
 from raydr.indexing.factory import EXACT, resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 from raydr.stages.encoders import places_for_encoders
+from raydr.stages.index import MOST_TRAIN_CPUS
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
 _STAGE_SECONDS = 3.0
@@ -41,7 +42,7 @@ def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: in
 
     Args:
         config: the run.
-        capacity: CPUs and GPUs of the cluster; infinite if it grows on demand.
+        capacity: CPUs and GPUs of the cluster; infinite if nobody knows.
         num_texts: no more tasks than texts.
 
     >>> from raydr.config.run import RunConfig
@@ -139,10 +140,10 @@ def estimate_index(
     settings, dim = config.index, encoding.dim
     rows = num_vectors(sizes, encoding)
     factory, size, cells = _index_of(config, rows, dim)
-    threads = settings.cpus_per_task
+    threads, trainers = settings.cpus_per_task, settings.train_cpus or int(min(MOST_TRAIN_CPUS, max(1, cpus)))
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
     at_once = max(1, int(min(num_shards, cpus / threads)))
-    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * threads)
+    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * trainers)
     assign = rows * cells * dim / (rates.products_per_second * threads * at_once)
     fill = rows * dim * 4 / (rates.fill_bytes_per_second * at_once)
     shard_rows = min(rows, settings.shard_rows)

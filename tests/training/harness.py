@@ -91,8 +91,9 @@ def model_config(checkpoint: str, **changes: Any) -> ModelConfig:
 
 
 def make_trainer(
-    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
-) -> Trainer:
+    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None,
+    device: str = "cpu",
+) -> Trainer:  # fmt: skip
     config = TrainConfig.model_validate({"dtype": "float32", "log_steps": 1, "dev": {"random_passages": 30}} | train)
     dataset = Dataset.open(data[1])
     tables = {
@@ -100,7 +101,7 @@ def make_trainer(
     }
     taught = some_ranker_scores(tables["train"]) if config.loss.reads_ranker_scores else None
     inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught)
-    student = DualEncoder.from_config(model, seed=0)
+    student = DualEncoder.from_config(model, seed=0).to(device)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     setup = build_setup(
         config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap

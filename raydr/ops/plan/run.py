@@ -23,11 +23,12 @@ from raydr.ops.plan.estimate import (
     estimate_index,
     estimate_search,
     estimate_training,
+    network_warning,
 )
 from raydr.ops.plan.measure import try_model
 from raydr.ops.plan.rates import RunRates
 from raydr.ops.plan.tables import plan_rows
-from raydr.runtime.console import duration, say, show_summary, show_table
+from raydr.runtime.console import duration, say, show_summary, show_table, warn
 from raydr.stages.resources import cluster_capacity
 from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
@@ -57,6 +58,8 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     rates = try_model(config, Corpus(corpus), data)
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
     found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
+    if warning := network_warning(config, rates.encoding.num_parameters, rates.training.step_seconds):
+        warn(warning)
     planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
     missing = {nodes[key][0].label.rpartition("/")[2] for key, one in found.items() if one is None}
     scaled = config.plan.num_passages is not None

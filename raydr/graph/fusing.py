@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raydr.errors import ArtifactError
-from raydr.evaluation.config import FuseConfig
+from raydr.data.partitions import Scope
+from raydr.errors import ArtifactError, ConfigError
+from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
 from raydr.graph.nodes import retrieval
 
 
-def fuse_runs(run: Declaring, split: str, search: Callable[[str, str], Node]) -> Node:
+def fuse_runs(run: Declaring, split: str, search: Callable[[str, str], Node], scope: Scope | None = None) -> Node:
     """The run that the section ``fuse`` describes.
 
     Args:
         run: the config.
         split: that is searched; weights are chosen on the dev split, whichever it is.
         search: the run of a system, by split and name.
+        scope: a fusion has none.
 
     Raises:
+        ConfigError: a scope is given.
         ArtifactError: there is no such system, or no run of it.
     """
+    if scope is not None:
+        raise ConfigError(f"{FUSED}@{scope}: what is fused is searched where fuse.systems say: write @{scope} there")
     settings = run.config.fuse or FuseConfig()
 
     def runs(on: str) -> dict[str, Node]:

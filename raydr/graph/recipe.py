@@ -306,11 +306,7 @@ class Recipe:
             return self.reranked(split, first, by)
         system, scope = split_scope(system)
         if system == FUSED:
-            if scope is not None:
-                raise ConfigError(
-                    f"{FUSED}@{scope}: a fusion searches where its systems do; write @{scope} in fuse.systems"
-                )
-            return self.fused(split)
+            return self.named(name, fuse_runs(self.run, split, self.search, scope))
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
             return self.named(name, retrieval.search_bm25(self.run, split, scope))
@@ -334,10 +330,6 @@ class Recipe:
         name = f"{system}+{by}"
         node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, name)
         return self.named(f"runs/{split}/{name}", node)
-
-    def fused(self, split: str) -> Node:
-        """The runs that the section ``fuse`` names as one."""
-        return self.named(f"runs/{split}/{FUSED}", fuse_runs(self.run, split, self.search))
 
     # -- results
 

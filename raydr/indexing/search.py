@@ -145,7 +145,7 @@ class ShardSearcher:
             # Where FAISS searches, an actor starts without the seconds that importing PyTorch takes.
             from raydr.indexing.torch_flat import TorchFlat
 
-            return TorchFlat(loaded, self._score, self._device)
+            return TorchFlat.of_index(loaded, self._score, self._device)
         return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
 
     def search(

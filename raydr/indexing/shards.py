@@ -93,6 +93,13 @@ class IndexShards(Opened):
         """What the score of a query's and a passage's vector is."""
         return build(ScoreFunction, self.artifact.info["score"])
 
+    @property
+    def shard_bytes(self) -> list[int]:
+        """Bytes of what each shard is searched in: its FAISS file, or the vectors of its passages."""
+        parts = self.artifact.manifest.parts
+        names = [vectors_name if vectors_name(at) in parts else shard_name for at in range(self.num_shards)]
+        return [parts[name(at)].bytes for at, name in enumerate(names)]
+
     def load(self, shard: int) -> Any:
         """The FAISS index of one shard; its codes are memory-mapped where the kind of index allows it.
 

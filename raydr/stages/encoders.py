@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
-from raydr.runtime.capacity import describe_capacity
 from raydr.runtime.console import counted, say
 from raydr.stages.arithmetic import choose_device
-from raydr.stages.resources import cluster_capacity
+from raydr.stages.resources import IF_IT_GROWS, cluster_capacity
 
 
 def plan_encoders(settings: EncodeConfig) -> tuple[int, int]:
@@ -30,7 +29,7 @@ def plan_encoders(settings: EncodeConfig) -> tuple[int, int]:
     say(
         f"{lowest}{counted(settings.max_actors, 'encoder')} of {settings.cpus_per_actor:g} CPUs and "
         f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
-        f"in {describe_capacity(capacity)}"
+        f"in a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
         + (f" ({fit} fit, more start when nodes join)" if fit < settings.max_actors else "")
     )
     return settings.min_actors, settings.max_actors
@@ -66,6 +65,6 @@ def _fitting_actors(settings: EncodeConfig, capacity: dict[str, float]) -> int:
         raise ConfigError(
             f"the cluster has {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs: not enough for encode.min_actors "
             f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
-            f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings"
+            f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings {IF_IT_GROWS}"
         )
     return fit

@@ -175,7 +175,7 @@ def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple
 
 
 def _search_on_ray(job: SearchJob, pool: Pool, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
-    layout = plan_layout(job.settings, job.shards.num_shards, job.shards.factory, pool)
+    layout = plan_layout(job.settings, job.shards, pool)
     with worker_errors():
         yield from _search_by_actors(job, todo, layout)
 

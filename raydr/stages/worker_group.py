@@ -81,7 +81,9 @@ class RayTrainMember:
     def wrap(self, module: nn.Module) -> nn.Module:
         from ray.train.torch import prepare_model
 
-        wrapped: nn.Module = prepare_model(module)
+        from raydr.training.exchange import DDP_SETTINGS
+
+        wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
         return wrapped
 
     @contextmanager
@@ -172,6 +174,7 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             num_workers=settings.num_workers,
             use_gpu=settings.use_gpu,
             resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1} if settings.use_gpu else {}),
+            label_selector=settings.node_labels or None,
         ),
         run_config=RunConfig(
             # The same name makes Ray Train go on from the last checkpoint of an interrupted run.

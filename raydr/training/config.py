@@ -19,6 +19,9 @@ from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.gaussian import GaussianDetector
 
+#: The type in which workers send each other gradients.
+Gradients = Literal["float32", "bfloat16"]
+
 
 class DevConfig(Config):
     """Retrieval on the dev split after each epoch, against a part of the corpus."""
@@ -164,6 +167,14 @@ class TrainConfig(Config):
     use_gpu: bool = False
     """One GPU for each worker."""
 
+    gradients: Gradients = "float32"
+    """In which type workers send each other the gradients of a step: ``bfloat16`` halves what the network carries, and
+    rounds (the model then depends on the number of workers within that). All else of a step stays as it is."""
+
+    node_labels: dict[str, str] = {}
+    """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``: the
+    keys and values that the cluster's file gives its groups. Any node if empty."""
+
     max_failures: int = Field(default=3, ge=-1)
     """Restarts of the worker group after a death before giving up."""
 
@@ -234,6 +245,7 @@ NEUTRAL: Final[dict[str, Any]] = {
     "num_workers": True,
     "cpus_per_worker": True,
     "use_gpu": True,
+    "node_labels": True,
     "max_failures": True,
     "checkpoint_steps": True,
     "log_steps": True,

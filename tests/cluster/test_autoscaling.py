@@ -95,6 +95,7 @@ def test_encoding_brings_nodes_up_from_none_and_idleness_takes_them_down(
         "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
         "encode": {"device": "cpu", "dtype": "float32", "min_actors": 1, "max_actors": 2},
         "tracking": {"enabled": False},
+        "ray": {"capacity": {"CPU": 4}},
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
 

@@ -77,7 +77,7 @@ CONTENT = {
             *("train.num_epochs", "train.batch_size", "train.accumulation_steps", "train.num_hard_negatives"),
             *("train.sampler", "train.sampler.*", "train.in_batch_negatives", "train.positive", "train.optimizer.*"),
             *("train.dtype", "train.keep", "train.dev.max_queries", "train.dev.random_passages", "train.dev.measure"),
-            *("train.dev.patience", "train.dev.scope"),
+            *("train.dev.patience", "train.dev.scope", "train.gradients"),
         ),
         "model",
     ),

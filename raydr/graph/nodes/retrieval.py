@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
@@ -235,12 +236,13 @@ def _fusion(settings: FuseConfig) -> dict[str, object]:
 
 
 def _searchers(run: Declaring) -> dict[str, float]:
-    """All search actors, which must fit at a time: by default they take all CPUs."""
+    """All search actors, which must fit at a time. Where their number or what they take is open they take all: two
+    searches that each held a part of the cluster would wait for the rest for ever."""
     settings = run.config.search
-    cpus = settings.cpus_per_actor
-    actors = settings.max_actors or 1
-    demand = {"CPU": 1e9 if cpus is None else float(cpus * actors)}
-    return demand if settings.device != "cuda" else demand | {"GPU": float(actors)}
+    cpus, actors = settings.cpus_per_actor, settings.max_actors
+    stated = settings.device != "auto" and cpus is not None and actors is not None
+    demand = {"CPU": float(cpus * actors) if stated and cpus and actors else math.inf}
+    return demand if settings.device != "cuda" else demand | {"GPU": float(actors or 1)}
 
 
 def bm25(run: Declaring) -> Node:

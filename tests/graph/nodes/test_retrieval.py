@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,23 @@ def keys(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
 def test_each_setting_reaches_what_is_made_with_it(keys: Any, sections: dict[str, Any], changed: set[str]) -> None:
     before, after = keys(), keys(**sections)
     assert {kind for kind in before if before[kind] != after[kind]} == changed
+
+
+@pytest.mark.parametrize(
+    ("settings", "demand"),
+    [
+        ({}, {"CPU": math.inf}),
+        # How many shards there will be is not known.
+        ({"cpus_per_actor": 4, "device": "cpu"}, {"CPU": math.inf}),
+        # Nor whether there are GPUs.
+        ({"cpus_per_actor": 4, "max_actors": 3}, {"CPU": math.inf}),
+        ({"cpus_per_actor": 4, "max_actors": 3, "device": "cpu"}, {"CPU": 12.0}),
+        ({"cpus_per_actor": 4, "max_actors": 3, "device": "cuda"}, {"CPU": 12.0, "GPU": 3.0}),
+    ],
+)
+def test_two_searches_never_hold_a_part_of_the_cluster_each(
+    settings: dict[str, Any], demand: dict[str, float], beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    """Each would wait for the rest: one whose actors nobody can count runs alone."""
+    run = small_run(beir_folder, tiny_checkpoint, tmp_path, search=settings)
+    assert recipe_of(RunConfig.parse(run)).search("test").demand == demand

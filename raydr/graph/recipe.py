@@ -295,10 +295,7 @@ class Recipe:
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of BM25, a model, another program, of several of them fused, or one of these reranked (+MODEL).
-
-        Other partitions than the config's are searched by ``SYSTEM@own``, ``SYSTEM@split`` and ``SYSTEM@all``.
-        """
+        """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
         name = f"runs/{split}/{system}"
         self.dataset()
         first, reranked, by = system.rpartition("+")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from raydr.runtime.cluster import is_connected, local_session, start_ray, stated_capacity
 
@@ -21,12 +20,13 @@ def cluster_capacity() -> dict[str, float]:
     if local is not None and not is_connected():
         num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
-    found: Mapping[str, float] | None = stated_capacity()
-    if found is None:
-        import ray
+    stated = stated_capacity()
+    if stated is not None:
+        return {"CPU": stated.get("CPU", 0.0), "GPU": stated.get("GPU", 0.0)}
+    import ray
 
-        start_ray()
-        found = ray.cluster_resources()
+    start_ray()
+    found = ray.cluster_resources()
     return {name: float(found.get(name, 0)) for name in ("CPU", "GPU")}
 
 

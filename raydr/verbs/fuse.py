@@ -27,7 +27,7 @@ def fuse(
 
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        made = session.make(session.recipe.fused(split))
+        made = session.make(session.recipe.search(split, FUSED))
         if trec and made:
             write_trec(made[0], trec, tag=FUSED)
         return made

@@ -50,7 +50,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         negatives: what is judged; None for judges of pairs.
         model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
     """
-    from raydr.models.dual_encoder import read_config
+    from raydr.models.saved_config import read_config
     from raydr.stages.judge import VERSION
     from raydr.stages.judge import judge as give_verdicts
     from raydr.stages.scoring import scoring_of

@@ -116,7 +116,7 @@ def test_a_world_in_two_splits_is_an_error_but_for_those_that_share_theirs(folde
     write(folder / "mentions" / "heldout_train_seen.json", [mention(5)])
     assert "m5" in queries(ZeshelReader(path=str(folder)))
     write(folder / "mentions" / "test.json", [mention(4)])
-    with pytest.raises(DataError, match=r"world 'lego' is one of split 'train' and of 'test'"):
+    with pytest.raises(DataError, match=r"test\.json:1: world 'lego' is one of split 'test' and of 'train'"):
         read_all(ZeshelReader(path=str(folder)))
     assert "m4" not in queries(ZeshelReader(path=str(folder), splits=["train", "val"]))
 

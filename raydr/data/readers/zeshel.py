@@ -144,7 +144,8 @@ class ZeshelReader(Reader):
         if source.split in self.shared_worlds:
             return
         for split, path in self._mentions().items():
-            if split == source.split or split in self.shared_worlds:
+            # Each two splits are compared once.
+            if split >= source.split or split in self.shared_worlds:
                 continue
             for line, record in read_json_lines(path, BadRows(path)):
                 if str(record.get("corpus")) in worlds:

@@ -169,7 +169,7 @@ def prepare_arm(
     if clean_only:
         false = known_false_negatives(opened, training.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
-    inputs = TrainingInputs(corpus, train, opened.training_tables(training.dev_split))
+    inputs = TrainingInputs(corpus, train, opened.training_tables(training.dev_split), scope=training.scope)
     model = DualEncoder.from_config(training.model, training.seed)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)

@@ -90,16 +90,12 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, s
     settings, factory, score = run.config.search, run.config.index.factory, run.config.model.score
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
+    how = {"split": split, "top_k": top_k, "scope": scope}
     return Node(
         "run",
         run.label("search", system, split),
         stage(partial(find, settings=settings, top_k=top_k, scope=scope, system=system), "index", "queries"),
-        {
-            "split": split,
-            "top_k": top_k,
-            "scope": scope,
-            **search_settings(settings, None if factory == "auto" else factory, score),
-        },
+        {**how, **search_settings(settings, None if factory == "auto" else factory, score)},
         {"index": index(run, model, name), "queries": queries(run, model, name, split)},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
         demand=_searchers(run),

@@ -173,7 +173,9 @@ def prepare_arm(
         false = known_false_negatives(opened, training.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
     margins = None if data.margins is None else load_margins(Artifact.open(data.margins, "margins"))
-    inputs = TrainingInputs(corpus, train, opened.training_tables(training.dev_split), margins=margins)
+    inputs = TrainingInputs(
+        corpus, train, opened.training_tables(training.dev_split), margins=margins, scope=training.scope
+    )
     model = DualEncoder.from_config(training.model, training.seed)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)

@@ -80,6 +80,18 @@ def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Ta
     return ["queries of", "queries", *measures], shown
 
 
+def transposed(table: Table) -> Table:
+    """The same with a column for each row, for a narrow terminal.
+
+    >>> transposed((["of", "n", "R@1"], [["a", "3", ".5"], ["b", "4", ".7"]]))
+    (['', 'a', 'b'], [['n', '3', '4'], ['R@1', '.5', '.7']])
+    """
+    columns, rows = table
+    return ["", *(row[0] for row in rows)], [
+        [column, *(row[at] for row in rows)] for at, column in enumerate(columns) if at
+    ]
+
+
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     """All tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)

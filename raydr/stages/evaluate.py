@@ -38,6 +38,7 @@ from raydr.pages.evaluation import (
     evaluation_page,
     group_rows,
     measure_rows,
+    transposed,
 )
 from raydr.runtime.console import show_summary, show_table, warn
 from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
@@ -147,7 +148,7 @@ def show(artifact: Artifact) -> None:
         columns, rows = comparison_rows(result)
         show_table(f"against {result.comparisons[0].baseline} (paired randomisation test)", columns, rows)
     for system in result.systems if result.groups else ():
-        show_table(f"{system} by category", *group_rows(result, system, of_partitions=False))
+        show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     columns, rows = count_rows(result)
     show_table("queries", columns, rows)
     for system, counts in result.counts.items():

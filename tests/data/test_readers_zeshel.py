@@ -116,9 +116,18 @@ def test_a_world_in_two_splits_is_an_error_but_for_those_that_share_theirs(folde
     write(folder / "mentions" / "heldout_train_seen.json", [mention(5)])
     assert "m5" in queries(ZeshelReader(path=str(folder)))
     write(folder / "mentions" / "test.json", [mention(4)])
-    with pytest.raises(DataError, match=r"world 'lego' is one of split 'train' and of 'test'"):
+    with pytest.raises(DataError, match=r"test\.json:1: world 'lego' is one of split 'test' and of 'train'"):
         read_all(ZeshelReader(path=str(folder)))
     assert "m4" not in queries(ZeshelReader(path=str(folder), splits=["train", "val"]))
+
+
+def test_some_worlds_are_read_with_their_mentions(folder: Path) -> None:
+    rows, bad = read_all(ZeshelReader(path=str(folder), worlds=["yugioh"]))
+    assert not bad
+    passages, asked = ([row.values for row in rows if row.table == table] for table in ("passages", "queries"))
+    assert ([row["passage_id"] for row in passages], [row["query_id"] for row in asked]) == (["card"], ["m2"])
+    with pytest.raises(DataError, match=r"data\.reader\.worlds names 'contexts_all'; .*documents has lego, yugioh"):
+        ZeshelReader(path=str(folder), worlds=["contexts_all"]).sources()
 
 
 def test_folders_without_files_are_named(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any, Literal
 
@@ -42,6 +42,9 @@ class ZeshelReader(Reader):
     mentions: str = "mentions"
     """The folder with one file of mentions a split."""
 
+    worlds: list[str] = []
+    """Worlds to read, and the mentions of these alone, for small trials; all if empty."""
+
     splits: list[str] = []
     """Splits to read; all files of the mentions' folder if empty."""
 
@@ -53,10 +56,9 @@ class ZeshelReader(Reader):
 
     def sources(self) -> list[Source]:
         pages, mentions = self._pages(), self._mentions()
-        worlds = {world: path for world, path in pages.items() if not fnmatch(world, self.contexts)}
         also = tuple(sorted([*pages.values(), *mentions.values()]))
         return [
-            *(Source(path, f"world/{world}", tables=("passages",)) for world, path in worlds.items()),
+            *(Source(pages[one], f"world/{one}", tables=("passages",)) for one in self._worlds(pages)),
             *(Source(path, "mentions", split, ("queries", "qrels"), also) for split, path in mentions.items()),
         ]
 
@@ -71,7 +73,8 @@ class ZeshelReader(Reader):
         own = super().checksum(source)
         if source.has_only_passages:
             return own
-        return fingerprint_of([own, self.contexts, self.shared_worlds, self.mention.model_dump(mode="json")])
+        settings = self.model_dump(mode="json", include={"contexts", "worlds", "shared_worlds", "mention"})
+        return fingerprint_of([own, settings])
 
     def content_key(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -79,6 +82,20 @@ class ZeshelReader(Reader):
     def _pages(self) -> dict[str, str]:
         """The files of pages, by world or name."""
         return self._files(self.documents, "WORLD")
+
+    def _worlds(self, pages: Collection[str]) -> list[str]:
+        """The worlds to read, in the order of the files.
+
+        Raises:
+            DataError: one that is asked for is none.
+        """
+        there = [one for one in pages if not fnmatch(one, self.contexts)]
+        missing = [one for one in self.worlds if one not in there]
+        if missing and pages:
+            raise DataError(
+                f"data.reader.worlds names {missing[0]!r}; {join(self.path, self.documents)} has {', '.join(there)}"
+            )
+        return [one for one in there if not self.worlds or one in self.worlds]
 
     def _mentions(self) -> dict[str, str]:
         """The files of mentions, by split."""
@@ -96,8 +113,9 @@ class ZeshelReader(Reader):
 
     def _read_mentions(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         pages = self._pages()
-        worlds = {world for world in pages if not fnmatch(world, self.contexts)}
-        mentions = list(read_json_lines(source.path, bad_rows))
+        worlds = self._worlds(pages)
+        left_out = {one for one in pages if not fnmatch(one, self.contexts)} - set(worlds)
+        mentions = [row for row in read_json_lines(source.path, bad_rows) if str(row[1].get("corpus")) not in left_out]
         self._refuse_worlds_of_others(source, {str(record.get("corpus")) for _, record in mentions})
         # Only the pages that mentions lie in are kept.
         wanted = {str(record.get("context_document_id")) for _, record in mentions}
@@ -144,7 +162,8 @@ class ZeshelReader(Reader):
         if source.split in self.shared_worlds:
             return
         for split, path in self._mentions().items():
-            if split == source.split or split in self.shared_worlds:
+            # Each two splits are compared once.
+            if split >= source.split or split in self.shared_worlds:
                 continue
             for line, record in read_json_lines(path, BadRows(path)):
                 if str(record.get("corpus")) in worlds:

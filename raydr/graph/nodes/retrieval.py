@@ -129,16 +129,12 @@ def search_in(
     settings, factory = run.config.search, run.config.index.factory
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
+    how = {"split": split, "top_k": top_k, "scope": scope}
     return Node(
         "run",
         run.label("search", system, split),
         stage(partial(find, settings=settings, top_k=top_k, scope=scope, system=system), "index", "queries"),
-        {
-            "split": split,
-            "top_k": top_k,
-            "scope": scope,
-            **search_settings(settings, None if factory == "auto" else factory, score),
-        },
+        {**how, **search_settings(settings, None if factory == "auto" else factory, score)},
         {"index": searched, "queries": asked},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
         demand=_searchers(run),

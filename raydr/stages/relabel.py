@@ -17,7 +17,7 @@ import pyarrow as pa
 from raydr.data.annotations import positives_of
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import VERDICTS, read_parquet
+from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of, relevant
 from raydr.noise.judges.base import Verdicts
 from raydr.noise.judges.relabel import RELABELLED, Relabel, probably_right, stands_out
@@ -63,13 +63,14 @@ def relabel_pairs(
     right = _known_right(pairs, data, corpus, split)
     parts, counts = {}, {"relabelled": 0, "relabelled_right": 0}
     for name, table in zip(names, verdicts, strict=True):
+        # Pairs of a query may lie in two parts: its new one is in the first.
         mine = [one for one in dict.fromkeys(table["query_id"].to_pylist()) if one in new]
-        passage_ids = [new[one][0] for one in mine]
+        passage_ids, right_M = zip(*map(new.pop, mine), strict=True) if mine else ((), ())
         contents = corpus.content_hashes(corpus.rows_of(passage_ids)).tolist()
         truth = [None if not right else content not in right[one] for one, content in zip(mine, contents, strict=True)]
-        wrong = np.array([1.0 - new[one][1] for one in mine])
+        wrong = 1.0 - np.array(right_M, dtype=np.float64)
         decided = Verdicts(wrong, np.full(len(mine), "relabel"), np.ones(len(mine)))
-        rows = verdict_table(judge, mine, passage_ids, decided, truth) if mine else VERDICTS.empty_table()
+        rows = verdict_table(judge, mine, list(passage_ids), decided, truth)
         part = name.replace(DECIDED, RELABELLED, 1)
         parts[part] = write_table(output, part, rows)
         counts["relabelled"] += len(mine)
@@ -88,9 +89,10 @@ def _new_passages(
         kept[query_id] = kept.get(query_id, False) or action == "keep"
         trusted[query_id] = trusted.get(query_id, True) and log_posterior > np.log(judge.sure)
     fold_of = dict(zip(pairs["query_id"].to_pylist(), pairs["fold"].to_pylist(), strict=True))
-    best = {query_id: found for at, run in enumerate(runs) for query_id, found in _best_others(
-        run, {one for one, fold in fold_of.items() if fold == at}, data, corpus, split, scale
-    ).items()}  # fmt: skip
+    best: dict[str, tuple[str, float]] = {}
+    for at, run in enumerate(runs):
+        mine = {one for one, fold in fold_of.items() if fold == at}
+        best |= _best_others(run, mine, data, corpus, split, scale)
     ids = list(best)
     right_Q = probably_right(
         np.array([best[one][1] for one in ids]),

@@ -125,7 +125,10 @@ def test_a_quoted_passage_may_be_long(tmp_path: Path) -> None:
         ("query,positive\n".encode("utf-16"), r"is UTF-16 and not text in UTF-8: iconv -f UTF-16 -t UTF-8 .*a\.csv"),
         ("query,positive\n".encode("utf-16-be"), r"looks like UTF-16 without a byte order mark"),
         ("query,positive\n".encode("utf-32"), r"is UTF-32"),
-        (gzip.compress(b"query,positive\n", mtime=0), r"is compressed by gzip and not text in UTF-8: name it .*a\.csv\.gz"),
+        (
+            gzip.compress(b"query,positive\n", mtime=0),
+            r"is compressed by gzip and not text in UTF-8: name it .*a\.csv\.gz",
+        ),
         (b"PK\x03\x04 rest", r"is a ZIP archive \(as Excel's files are\)"),
         (b"query;positive\nhow;so\n", r"a\.csv:1: the header 'query;positive' is one column between ',', and has ';'"),
         (b"query\tpositive\nhow\tso\n", r"has '\\t' in it"),

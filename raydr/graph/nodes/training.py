@@ -104,6 +104,9 @@ def training_settings(training: Training) -> dict[str, Any]:
     settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, "ranker": True}})
     # Resolved, so that what computes it is content although the setting ``auto`` is not.
     settings["train"]["dtype"] = training.train.dtype
+    if not training.train.num_hard_negatives:
+        # Nothing is drawn from partitions.
+        del settings["scope"]
     return settings
 
 

@@ -80,7 +80,8 @@ class Connection:
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
             for name in ("mlflow", "alembic", "urllib3"):
-                logging.getLogger(name).setLevel(logging.ERROR)
+                # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             from mlflow import MlflowClient
 
             self._client = MlflowClient(tracking_uri=self.uri)

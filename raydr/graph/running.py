@@ -107,15 +107,30 @@ class Runner:
                 info = node.make(Work(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)
-                if node.kind == "evaluation" and "/" not in node.label:
-                    # Runs are compared by their own measures, not by those of their stages; rounds have pages for it.
-                    self.tracker.log_metrics(means(made))
+                # Rounds, trials and arms have pages of their own.
+                if "/" not in node.label:
+                    self._log_for_comparison(node, made, inputs, tracker)
         seconds = time.monotonic() - started
         note_time(
             self.places.root,
             StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
         )
         self.point(node)
+
+    def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:
+        """What people compare runs by in MLflow: measures of the run itself, the data, the model."""
+        context = {"model": "training", "evaluation": "evaluation"}.get(node.kind)
+        data = inputs.get("dataset")
+        if context is not None and data is not None:
+            for one in (tracker, self.tracker):
+                one.log_dataset(
+                    f"{self.run_config.get('name', '')} {data.kind}", data.fingerprint, str(data.folder), context
+                )
+        if node.kind == "evaluation":
+            self.tracker.log_metrics(means(made))
+        tracking = self.run_config.get("tracking", {})
+        if node.kind == "model" and data is not None and tracking.get("log_models"):
+            tracker.log_model(made.folder, tracking["registered_model"])
 
     def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
         """The node's place, once no other process is making it; held until the stack ends."""

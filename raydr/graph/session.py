@@ -64,8 +64,9 @@ class Session:
     def tracker(self) -> Tracker:
         """The run in MLflow; begun when it is first asked for."""
         config = self.config
+        name = f"{config.name}, seed {config.seed}"
         tags = {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
-        tracker = self._stack.enter_context(open_run(config.tracking, config.name, self.places.root, tags))
+        tracker = self._stack.enter_context(open_run(config.tracking, name, self.places.root, tags))
         tracker.log_params(config.changed_settings())
         tracker.log_text(config.to_yaml(), CONFIG_FILE)
         return tracker

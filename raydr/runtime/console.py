@@ -88,8 +88,11 @@ def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) ->
 
 
 def show_summary(title: str, facts: Mapping[str, Any]) -> None:
-    """The small table that ends every command: what was done and where the result is."""
-    show_table(title, ["", ""], ((key, value) for key, value in facts.items()))
+    """What ends a command: what was done and where the result is, a line a fact, so that no path is broken."""
+    console.print(title, style="bold", markup=False)
+    width = max(map(len, facts), default=0)
+    for key, value in facts.items():
+        say(f"  {key:<{width}}  {shown(str(value))}")
 
 
 def _is_number(cell: str) -> bool:

@@ -80,7 +80,8 @@ class Connection:
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
             os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
             for name in ("mlflow", "alembic", "urllib3"):
-                logging.getLogger(name).setLevel(logging.ERROR)
+                # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             from mlflow import MlflowClient
 
             self._client = MlflowClient(tracking_uri=self.uri)
@@ -157,8 +158,16 @@ class RunMaker:
         known = client.search_runs([self.place.experiment_id(client)], f"attributes.run_id = '{run_id}'")
         return run_id if known else ""
 
+    def _numbered(self) -> str:
+        """The name; that of a command's run with a number from the second one on, which has other settings."""
+        there = self.place.workdir.exists(RUN_IDS) and self.parent is None
+        start = f"{self.connection.uri} {self.name}"
+        before = self.place.workdir.read_json(RUN_IDS) if there else {}
+        count = sum("/" not in key.removeprefix(start) for key in before if key.startswith((f"{start}@", f"{start}/")))
+        return f"{self.name} ({count + 1})" if count else self.name
+
     def _created(self, client: Any) -> str:
-        tags = {"mlflow.runName": self.name, **self.tags}
+        tags = {"mlflow.runName": self._numbered(), **self.tags}
         if self.parent is not None:
             tags["mlflow.parentRunId"] = self.parent()
         run_id = str(client.create_run(self.place.experiment_id(client), tags=tags).info.run_id)

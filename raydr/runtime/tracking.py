@@ -1,4 +1,4 @@
-"""Tracking with MLflow: one parent run, a nested run a stage. Only this file and ``mlflow_runs`` import mlflow.
+"""Tracking with MLflow: one parent run, a nested run a stage. Only ``tracking`` and ``mlflow_*`` import mlflow.
 
 Tracking never stops the work. While the server is away or its disk is full, metrics, settings and tags wait in memory;
 files logged in that time are left out.
@@ -6,6 +6,7 @@ files logged in that time are left out.
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -18,6 +19,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from raydr.errors import ArtifactError
 from raydr.runtime.console import say, warn
+from raydr.runtime.mlflow_models import log_model, opens_there
 from raydr.runtime.mlflow_runs import Connection, RunMaker, RunPlace, tracking_uri
 from raydr.runtime.tracking_config import TrackingConfig
 from raydr.store.folder import Folder
@@ -155,6 +157,32 @@ class Tracker:
         """Log a text as a file of this name."""
         self._send(lambda client, run_id: client.log_text(run_id, text, name))
 
+    def log_dataset(self, name: str, digest: str, place: str, context: str) -> None:
+        """Log what was worked on as an MLflow data set.
+
+        Args:
+            name: of the data.
+            digest: tells contents apart.
+            place: where they are.
+            context: what for, for example ``training``.
+        """
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        source = json.dumps({"uri": place})
+        used = DatasetInput(Dataset(name, digest[:36], "local", source), [InputTag("mlflow.data.context", context)])
+        self._send(lambda client, run_id: client.log_inputs(run_id, [used]))
+
+    def log_model(self, folder: Folder, registered: str = "") -> None:
+        """Log a model that sentence-transformers opens; nothing happens with another.
+
+        Args:
+            folder: of the model.
+            registered: the registered model that it becomes a version of; none if empty.
+        """
+        local = Path(folder.localize_all())
+        if opens_there(local):
+            self._send(lambda client, run_id: log_model(client, run_id, local, registered))
+
     @contextmanager
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
         """A nested run for the duration of the block; FAILED if it ends with an exception.
@@ -275,6 +303,13 @@ class NullTracker(Tracker):
 
     def _nested(self, name: str, tags: Mapping[str, str] | None) -> Tracker:
         return self
+
+    def log_dataset(self, name: str, digest: str, place: str, context: str) -> None:
+        # MLflow need not be imported.
+        pass
+
+    def log_model(self, folder: Folder, registered: str = "") -> None:
+        pass
 
     def _send(self, action: Callable[[Any, str], T]) -> T | None:
         return None

@@ -34,7 +34,6 @@ from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
     comparison_rows,
-    count_rows,
     evaluation_page,
     group_rows,
     measure_rows,
@@ -146,14 +145,17 @@ def show(artifact: Artifact) -> None:
     show_table(f"{result.split}: mean [{result.confidence:.0%} bootstrap interval]", columns, rows)
     if result.comparisons:
         columns, rows = comparison_rows(result)
-        show_table(f"against {result.comparisons[0].baseline} (paired randomisation test)", columns, rows)
+        # In one column, so that intervals are not broken at 80.
+        rows = [[*row[:-3], f"{row[-3]}/{row[-2]}/{row[-1]}"] for row in rows]
+        title = f"against {result.comparisons[0].baseline} (paired randomisation test)"
+        show_table(title, [*columns[:-3], "won/lost/tied"], rows)
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
-    columns, rows = count_rows(result)
-    show_table("queries", columns, rows)
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
+        if strangers := counts["in_run_but_not_in_split"]:
+            warn(f"{system}: {strangers:,} queries of the run are not in the split, and do not count")
     show_summary("evaluation", {"report": artifact.folder.path(REPORT), "per query": artifact.folder.path(PER_QUERY)})
 
 

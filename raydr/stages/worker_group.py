@@ -6,6 +6,7 @@ beside the artefact as a group's checkpoints do, and the same training goes on f
 
 from __future__ import annotations
 
+import errno
 import signal
 import tempfile
 import threading
@@ -152,6 +153,13 @@ def _work(worker: Worker, job: Any, member: Member, settings: TrainConfig) -> di
             return worker(job, member)
         except (ConfigError, DataError, ModelError, TrainingError) as error:
             return {"error": str(error)}
+        except OSError as error:
+            # The others of a group would wait for this one at the end of the epoch.
+            if error.errno != errno.ENOSPC or member.num_ranks > 1:
+                raise
+            return {
+                "error": f"{error.strerror or error}: free some space; the same command goes on from the last state"
+            }
 
 
 def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:

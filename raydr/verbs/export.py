@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def export(
     config: RunConfig,
     output: Annotated[str, typer.Argument(help="Folder or file to write.")],
-    format: Annotated[Literal["dpr", "beir", "triples"], typer.Option("--format", help="Format to write.")] = "beir",
+    format: Annotated[
+        Literal["dpr", "beir", "triples", "sentence-transformers"], typer.Option("--format", help="Format to write.")
+    ] = "beir",
     negatives: Annotated[
         str, typer.Option("--negatives", help="Folder of a negatives artefact; the data set's own if left out.")
     ] = "",
@@ -24,9 +26,17 @@ def export(
     fold_whitespace: Annotated[
         bool, typer.Option("--fold-whitespace", help="Turn line breaks and tabs in texts into spaces (dpr, triples).")
     ] = False,
+    shape: Annotated[
+        Literal["triplets", "lists", "pairs"] | None,
+        typer.Option("--shape", help="What a row of sentence-transformers is; triplets if left out."),
+    ] = None,
+    num_negatives: Annotated[
+        int | None,
+        typer.Option("--num-negatives", min=1, help="Columns of negatives in a row of lists; 1 if left out."),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Replace what was exported with other settings.")] = False,
 ) -> Artifact:
-    """Write the data set, with mined and judged negatives, as DPR JSON, BEIR or triples."""
+    """Write the data set, with mined and judged negatives, for other trainers."""
     from raydr.component import build
     from raydr.data.writers.base import Writer
     from raydr.graph.places import Places
@@ -44,8 +54,8 @@ def export(
     own = "dataset-noisy" if noisy else "dataset"
     data = Artifact.open(Folder(dataset).absolute(), "dataset") if dataset else places.open(own, "dataset")
     mined = Artifact.open(Folder(negatives).absolute(), "negatives") if negatives else None
-    settings: dict[str, object] = {"name": format} | ({"fold_whitespace": True} if fold_whitespace else {})
-    writer = build(Writer, settings)
+    given = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
+    writer = build(Writer, {"name": format, **{key: value for key, value in given.items() if value is not None}})
     inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
     inputs |= {"negatives": mined.fingerprint} if mined is not None else {}
     identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)

@@ -12,8 +12,11 @@ import pytest
 from artefacts import make_corpus, make_dataset
 
 from raydr.component import build
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader
+from raydr.data.recognition import recognise
 from raydr.data.schema import to_table, write_arrow
-from raydr.data.writers.base import Exported, Writer, one_line
+from raydr.data.writers.base import LEFT_OUT, Exported, Writer, one_line
 from raydr.errors import ConfigError, DataError
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
@@ -152,6 +155,53 @@ def test_beir(exported: Exported) -> None:
     assert counts["negatives"] == 4
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"shape": "triplets"},
+            [
+                {"anchor": "first", "positive": 'B beta "quoted"', "negative": "D delta"},
+                {"anchor": "first", "positive": "A alpha", "negative": "C gamma"},
+                {"anchor": "first", "positive": 'B beta "quoted"', "negative": "F phi"},
+                {"anchor": "second", "positive": "F phi", "negative": "A alpha"},
+            ],
+        ),
+        (
+            {"shape": "lists", "num_negatives": 2},
+            [
+                {"anchor": "first", "positive": one, "negative_1": "D delta", "negative_2": "C gamma"}
+                for one in ('B beta "quoted"', "A alpha")
+            ],
+        ),
+        (
+            {"shape": "pairs"},
+            [
+                *({"anchor": "first", "passage": one, "label": 0} for one in ("D delta", "C gamma", "F phi")),
+                *({"anchor": "first", "passage": one, "label": 1} for one in ('B beta "quoted"', "A alpha")),
+                {"anchor": "second", "passage": "A alpha", "label": 0},
+                {"anchor": "second", "passage": "F phi", "label": 1},
+            ],
+        ),
+    ],
+    ids=["triplets", "lists", "pairs"],
+)
+def test_sentence_transformers_rows_are_read_again(
+    exported: Exported, tmp_path: Path, settings: dict[str, Any], expected: list[dict[str, Any]]
+) -> None:
+    texts, counts = write_all(build(Writer, {"name": "sentence-transformers", **settings}), exported)
+    assert [json.loads(line) for line in texts["train.jsonl"].splitlines()] == expected
+    assert counts["rows"] == len(expected)
+    assert counts[f"{LEFT_OUT}queries without enough positives or negatives"] == (settings["shape"] == "lists")
+    (tmp_path / "train.jsonl").write_text(texts["train.jsonl"])
+    # A person's next command: raydr prepare train.jsonl
+    found = recognise(str(tmp_path / "train.jsonl"))
+    [source] = build(Reader, found.reader).sources()
+    bad = BadRows(source.path)
+    assert list(build(Reader, found.reader).read(source, bad))
+    assert not bad.count
+
+
 def test_triples_take_the_positives_in_turn(exported: Exported) -> None:
     texts, _ = write_all(build(Writer, "triples"), exported)
     assert texts["collection.tsv"].splitlines()[0] == "a\tA alpha"
@@ -192,5 +242,5 @@ def test_one_query_id_with_two_texts_does_not_fit_into_beir(tmp_path: Path) -> N
 
 
 def test_an_unknown_format_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="beir, dpr, triples"):
+    with pytest.raises(ConfigError, match="beir, dpr, sentence-transformers, triples"):
         build(Writer, "parquet")

@@ -10,10 +10,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import mlflow
+import numpy as np
 import pytest
 from mlflow import MlflowClient
+from sentence_transformers import SentenceTransformer
 
 from raydr.errors import ConfigError
+from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.runtime import mlflow_runs
 from raydr.runtime.mlflow_runs import tracking_uri
 from raydr.runtime.tracking import NullTracker, Tracker, TrackerHandle, open_run
@@ -205,3 +210,33 @@ def test_stages_side_by_side_lose_nothing(tmp_path: Path) -> None:
     assert set(parent.data.metrics) == {f"{name}/y" for name in names}
     remembered = json.loads((tmp_path / mlflow_runs.RUN_IDS).read_text())
     assert len(remembered) == 1 + len(names)
+
+
+def test_a_second_run_of_other_settings_has_a_number(tmp_path: Path) -> None:
+    for settings in ("f1", "f2", "f1"):
+        with open_run(CONFIG, "mine, seed 3", Folder(str(tmp_path)), {"raydr.config": settings}) as run, run.stage("x"):
+            pass
+    named = {"mine, seed 3": "f1", "mine, seed 3 (2)": "f2"}
+    assert {name: run_of(tmp_path, name)[0].data.tags["raydr.config"] for name in named} == named
+    assert not run_of(tmp_path, "mine, seed 3 (3)")
+    assert len(run_of(tmp_path, "x")) == 2
+
+
+def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Path, tiny_checkpoint: str) -> None:
+    config = ModelConfig(checkpoint=tiny_checkpoint, query=SideConfig(max_length=32), passage=SideConfig(max_length=32))
+    DualEncoder.from_config(config).save(tmp_path / "model", build_tokenizers(config))
+    with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
+        stage.log_model(Folder(str(tmp_path / "model")), "retriever")
+        stage.log_dataset("mine", "f" * 64, "/data/mine", "training")
+    [logged] = run_of(tmp_path, "train")
+    [used] = logged.inputs.dataset_inputs
+    assert (used.dataset.name, json.loads(used.dataset.source)) == ("mine", {"uri": "/data/mine"})
+    expected = SentenceTransformer(str(tmp_path / "model")).encode(["red river"])
+    uri = tracking_uri(CONFIG, Folder(str(tmp_path)))
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    try:
+        served = mlflow.pyfunc.load_model("models:/retriever/1").predict(["red river"])
+    finally:
+        mlflow.set_tracking_uri(before)
+    np.testing.assert_allclose(served, expected, rtol=1e-6)

@@ -1,0 +1,68 @@
+"""JSONL with texts and the column names of sentence-transformers' trainers, which PyLate's take too."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TextIO
+
+from pydantic import Field
+
+from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Question, Writer
+
+
+class SentenceTransformersWriter(Writer):
+    """One file a split, ``SPLIT.jsonl``: ``load_dataset("json", data_files={"train": "train.jsonl"})``.
+
+    ``triplets``: anchor, positive, negative: a row for each negative, beside the query's positives in turn. ``lists``:
+    anchor, positive, negative_1 to negative_n: a row for each positive. ``pairs``: anchor, passage, label (1 or 0): a
+    row for each judgment and negative. Titles are put in front of texts; ids, grades, answers, and passages that no row
+    names, have no place in it.
+    """
+
+    name: Literal["sentence-transformers"] = "sentence-transformers"
+    shape: Literal["triplets", "lists", "pairs"] = "triplets"
+    """What a row is."""
+
+    num_negatives: int = Field(default=1, ge=1)
+    """Columns of negatives in a row of ``lists``; queries with fewer are left out."""
+
+    title_separator: str = " "
+    """Put between title and text."""
+
+    def files(self, exported: Exported) -> list[OutputFile]:
+        return [OutputFile(f"{split}.jsonl", self.shape, split) for split in exported.splits]
+
+    def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
+        rows_of = {"triplets": _triplets, "lists": self._lists, "pairs": _pairs}[self.shape]
+        for question in exported.questions(file.split):
+            ids = [*question.judgments, *(one.passage_id for one in question.negatives)]
+            found = exported.corpus.texts(exported.corpus.rows_of(ids))
+            joined = (
+                f"{title}{self.title_separator}{text}" if title else text
+                for title, text in zip(found.titles, found.texts, strict=True)
+            )
+            rows = list(rows_of(question, dict(zip(ids, joined, strict=True))))
+            for row in rows:
+                out.write(json.dumps({"anchor": question.text, **row}, ensure_ascii=False) + "\n")
+            counts["rows"] += len(rows)
+            counts[LEFT_OUT + "queries without enough positives or negatives"] += not rows
+
+    def _lists(self, question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        negatives = [texts[one.passage_id] for one in question.negatives[: self.num_negatives]]
+        if len(negatives) == self.num_negatives:
+            named = {f"negative_{number}": text for number, text in enumerate(negatives, start=1)}
+            yield from ({"positive": texts[one]} | named for one in question.positives)
+
+
+def _triplets(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    positives = [texts[one] for one in question.positives]
+    for at, one in enumerate(question.negatives if positives else ()):
+        yield {"positive": positives[at % len(positives)], "negative": texts[one.passage_id]}
+
+
+def _pairs(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    labels = {passage_id: int(relevance > 0) for passage_id, relevance in question.judgments.items()}
+    for passage_id, label in {**dict.fromkeys((one.passage_id for one in question.negatives), 0), **labels}.items():
+        yield {"passage": texts[passage_id], "label": label}

@@ -127,6 +127,12 @@ class Folder:
     def size(self, name: str) -> int:
         return int(self.filesystem.size(self.path(name)))
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all files by name: one listing, where asking for each would take a request a file."""
+        prefix = self.root.rstrip("/") + "/"
+        found = self.filesystem.find(self.root, detail=True)
+        return {str(name).removeprefix(prefix): int(info.get("size") or 0) for name, info in found.items()}
+
     def open(self, name: str, mode: str = "rb") -> IO[Any]:
         return cast(IO[Any], self.filesystem.open(self.path(name), mode))
 

@@ -21,7 +21,8 @@ def cluster_capacity() -> dict[str, float]:
     if local is not None and not is_connected():
         num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
-    found: Mapping[str, float] | None = stated_capacity()
+    stated = stated_capacity()
+    found: Mapping[str, float] | None = None if stated is None else {**stated}
     if found is None:
         import ray
 

@@ -176,7 +176,8 @@ class TrainConfig(Config):
     keys and values that the cluster's file gives its groups. Any node if empty."""
 
     max_failures: int = Field(default=3, ge=-1)
-    """Restarts of the worker group after a death before giving up."""
+    """Restarts of the worker group after errors of its workers before giving up. Those after the loss of a node, which
+    a cloud may take back at any time, are not counted."""
 
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.stages.bm25 import build_bm25, search_bm25
 from raydr.stages.index import build_index
 from raydr.stages.mine import mine
-from raydr.stages.pool import Pool
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.prepare import prepare_corpus, prepare_dataset
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.runs import Run
 from raydr.stages.search import search
 from raydr.stages.sources import find_sources
@@ -35,8 +35,8 @@ from raydr.store.artifact import Artifact
 from raydr.training.config import DevConfig
 from raydr.training.dev import build_dev_set
 from raydr.training.random_passages import random_rows
-from tests.conftest import make_sentence
 from tests.made import integer_sets, integer_vectors, make_embeddings
+from tests.made_linking import make_worlds
 from tests.made_stage import make
 
 #: A part of 50 passages each; no query is of c, and some are of none.
@@ -82,9 +82,18 @@ def run_over(
     ],
 )
 def test_a_search_is_that_of_the_partitions_alone(
-    scope: Scope, score: str, factory: str, shard_rows: int, pool: Pool, tmp_path: Path
+    scope: Scope, score: str, factory: str, shard_rows: int, tmp_path: Path
 ) -> None:
-    """Equal scores included, in shards, in this process and on Ray."""
+    """Equal scores included, in shards."""
+    search_and_compare(scope, score, factory, shard_rows, ThisProcess(), tmp_path)
+
+
+@pytest.mark.invariant
+def test_actors_search_their_shards_of_a_querys_partition(ray_local: None, tmp_path: Path) -> None:
+    search_and_compare("own", "dual", "IVF4,Flat", 60, RayPool(), tmp_path)
+
+
+def search_and_compare(scope: Scope, score: str, factory: str, shard_rows: int, pool: Pool, tmp_path: Path) -> None:
     several = score == "sum_of_max"
     vectors = integer_sets(350, 8, seed=0) if several else integer_vectors(350, 8, seed=0)
     asked = integer_sets(36, 8, seed=3) if several else integer_vectors(36, 8, seed=3)
@@ -110,27 +119,7 @@ def test_a_search_is_that_of_the_partitions_alone(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three worlds of 30 pages; 10 mentions of each of the first two, one split."""
-    pages = {
-        world: [
-            {"document_id": f"{world}{at}", "title": "", "text": make_sentence(100 * number + at, 12)}
-            for at in range(30)
-        ]
-        for number, world in enumerate(("a", "b", "c"))
-    }
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "mentions").mkdir()
-    for world, rows in pages.items():
-        (tmp_path / "documents" / f"{world}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    mentions = [
-        {
-            "mention_id": f"m-{world}{at}", "context_document_id": f"{world}{at}", "corpus": world, "start_index": 2,
-            "end_index": 2, "text": pages[world][at]["text"].split()[2], "label_document_id": f"{world}{at}",
-            "category": "LOW_OVERLAP",
-        }
-        for at in range(10) for world in ("b", "a")
-    ]  # fmt: skip
-    (tmp_path / "mentions" / "train.json").write_text("".join(json.dumps(row) + "\n" for row in mentions))
-    return tmp_path
+    return make_worlds(tmp_path, {"train": "ab"}, mentions=10)
 
 
 def prepare(folder: Path, pool: Pool | None = None) -> tuple[Artifact, Artifact]:

@@ -13,6 +13,11 @@ SHIPPED = {
 setup(
     packages=[*find_packages(include=["raydr", "raydr.*"]), *SHIPPED],
     package_dir=SHIPPED,
-    package_data={"raydr": ["py.typed"], "raydr.verbs": ["*.yaml"], **{name: ["*.yaml"] for name in SHIPPED}},
+    package_data={
+        "raydr": ["py.typed"],
+        "raydr.verbs": ["*.yaml"],
+        "raydr.pages": ["*.js"],
+        **{name: ["*.yaml"] for name in SHIPPED},
+    },
     include_package_data=False,
 )

@@ -28,7 +28,7 @@ WARMUPS = "warmups"
 _KEY_DIGITS = 16
 
 #: Who makes what a name points to.
-_COMMANDS = {
+COMMANDS = {
     "corpus": "raydr prepare",
     "dataset": "raydr prepare",
     "negatives": "raydr mine",
@@ -106,7 +106,7 @@ class Places:
         folder = self.resolve(name)
         if folder is None:
             there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
-            command = "raydr fuse" if name.endswith(f"/{FUSED}") else _COMMANDS.get(kind)
+            command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
             raise ArtifactError(
                 f"there is no {kind} called {name} in {self.root}"
                 + (f"; there is {', '.join(there)}" if there and "/" in name else "")

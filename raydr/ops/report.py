@@ -13,9 +13,11 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.graph.forecast import FORECAST_FILE, Forecast
-from raydr.graph.places import Places
+from raydr.graph.places import COMMANDS, Places
 from raydr.graph.stage_times import read_times
+from raydr.ops.browsing import browse
 from raydr.ops.plan.tables import compare
+from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary
@@ -51,13 +53,33 @@ def write_report(config: RunConfig, places: Places) -> str:
         "audits": [_audit_story(name, one) for name, one in named("audits", "audit")],
         "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
     }
+    browsers = {
+        result.split: browser
+        for (result, _), (_, one) in zip(found["evaluations"], named("evaluation", "evaluation"), strict=True)
+        if (browser := browse(places, one)) is not None
+    }
     others = _other_pages(root)
-    page = run_page(RunStory(config.name, **found, plan=_plan_story(root), pages=others))
+    story = RunStory(config.name, **found, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places))
+    page = run_page(story)
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
     counts = {name: len(stories) for name, stories in found.items()}
     show_summary("report", {**counts, "pages": len(others), "at": root.path(PAGE)})
     return root.path(PAGE)
+
+
+def _made(places: Places) -> list[list[str]]:
+    """What has a name: when it was made, in how many seconds, where it lies, and what makes it."""
+    seconds = {one.key: one.seconds for one in read_times(places.root)}
+    rows = []
+    for name in places.names():
+        pointer = places.pointer(name)
+        if pointer is None or not (folder := places.folder(pointer.kind, pointer.key)).exists(MANIFEST):
+            continue
+        created = Artifact.open(folder, pointer.kind).manifest.created
+        took = number(seconds.get(pointer.key), ".1f")
+        rows.append([name, created, took, str(folder).removeprefix(f"{places.root}/"), COMMANDS.get(pointer.kind, "")])
+    return rows
 
 
 def _other_pages(root: Folder) -> list[tuple[str, str]]:

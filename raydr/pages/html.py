@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from urllib.parse import quote
+
+from raydr.pages.queries import QueryBrowser
 
 #: A figure that is not defined, in a table; it is aligned like a number.
 ABSENT = "–"
@@ -21,6 +25,15 @@ th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px so
 td.number, th.number { text-align: right; }
 figure { margin: 1rem 0; overflow-x: auto; }
 img { max-width: 100%; min-width: min(36rem, 200%); background: white; }
+@media (prefers-color-scheme: dark) { img { filter: invert(.88) hue-rotate(180deg); } }
+button.sort { all: unset; cursor: pointer; } button.sort:focus-visible { outline: 2px solid; }
+th[aria-sort=descending] button::after { content: " ▾"; } th[aria-sort=ascending] button::after { content: " ▴"; }
+.bar { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; }
+details { border-bottom: 1px solid #8884; padding: .25rem 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+.right { border-left: 3px solid #2a8; padding-left: .4rem; } .beside p + p { margin-top: .6rem; }
+@media print {
+  input, select, button.more { display: none; } body { max-width: none; } table, figure { break-inside: avoid; }
+}
 figcaption, .note { color: #777; font-size: .9rem; }
 code { font-size: .9em; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1rem; }
@@ -30,6 +43,10 @@ code { font-size: .9em; }
 .beside p { margin: 0; font-size: .88rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .beside p { max-height: 16rem; overflow-y: auto; }
 """
+_SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+#: Nothing is fetched, and no other script runs, whatever a text says.
+_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
 
 
 def number(value: float | None, form: str = ",") -> str:
@@ -105,6 +122,16 @@ class Page:
         )
         return self
 
+    def queries(self, browser: QueryBrowser) -> Page:
+        """Queries to look through: what systems found for each, side by side."""
+        if len(browser.queries) < browser.num_queries:
+            self.note(
+                f"{len(browser.queries):,} of {browser.num_queries:,} queries: those on which systems differ most"
+            )
+        data = f'<script type="application/json">{browser.as_json()}</script>'
+        self._parts.append(f'<div class="browser">{data}</div>')
+        return self
+
     def made_from(self, provenance: Sequence[tuple[str, str]]) -> Page:
         """The last section: names and fingerprints of what the page is made from; nothing if there are none."""
         if provenance:
@@ -126,8 +153,9 @@ class Page:
         return (
             '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             f"<title>{title}</title><style>{_STYLE}</style></head>\n"
-            f"<body>\n<h1>{title}</h1>\n" + "\n".join(self._parts) + "\n</body>\n</html>\n"
+            f"<body>\n<h1>{title}</h1>\n" + "\n".join(self._parts) + f"\n<script>{_SCRIPT}</script>\n</body>\n</html>\n"
         )
 
 

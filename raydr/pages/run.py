@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
@@ -11,6 +11,7 @@ from raydr.pages.audit import KNOWN_LEGEND, NEGATIVES_LEGEND, PAIRS_CAPTION, PAI
 from raydr.pages.evaluation import MEANINGS, EvaluationResult, bar_plot, tables
 from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
+from raydr.pages.queries import QueryBrowser
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
@@ -73,6 +74,8 @@ class RunStory:
         verdicts: artefact name and ``info`` of its manifest.
         plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
         pages: other pages of the working folder: what they show, and their addresses.
+        browsers: queries to look through, by split.
+        made: what has a name: its name, when it was made, in how many seconds, where it lies, what makes it.
     """
 
     name: str
@@ -82,6 +85,8 @@ class RunStory:
     verdicts: Sequence[tuple[str, dict[str, Any]]]
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
+    browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
+    made: Sequence[Sequence[str]] = ()
 
 
 def run_page(story: RunStory) -> str:
@@ -94,6 +99,8 @@ def run_page(story: RunStory) -> str:
         page.link(title, address)
     for result, address in story.evaluations:
         _evaluation_section(page, result, address)
+        if result.split in story.browsers:
+            page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
     if trained:
         _training_section(page, trained)
     for model in trained:
@@ -107,6 +114,8 @@ def run_page(story: RunStory) -> str:
         page.note(KNOWN_LEGEND)
     if story.plan is not None:
         page.heading("Plan and what it took").table(*story.plan)
+    if story.made:
+        page.heading("What lies where").table("by name", ["name", "made", "seconds", "at", "command"], story.made)
     return page.render()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from small_runs import small_run
@@ -95,6 +98,12 @@ def test_they_are_searched_mined_and_evaluated_like_a_models(config, ids, tmp_pa
         raydr.search_text(config, "red river", "other")
     [result] = raydr.evaluate(config, split="test", system=["bm25", "other"])
     assert set(result.info["means"]) == {"bm25", "other"}
+    [shown] = re.findall(r'application/json">(.*?)</script>', Path(raydr.report(config)).read_text())
+    browser = json.loads(shown)
+    text = data.queries("test").filter(pc.equal(data.queries("test")["query_id"], best["query_id"]))["text"][0].as_py()
+    [story] = [query for query in browser["queries"] if query["text"] == text]
+    assert story["top"][browser["systems"].index("other")][0] == best["passage_id"]
+    assert len(browser["queries"]) == browser["num_queries"]
 
 
 def test_what_does_not_fit_is_named(config, ids, tmp_path):

@@ -1,0 +1,73 @@
+"""What the browser of queries shows of an evaluation: measures by query, and what each system found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.data.annotations import positives_of, query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.graph.places import Places
+from raydr.pages.queries import BrowsedQuery, QueryBrowser
+from raydr.stages.evaluate import PER_QUERY
+from raydr.stages.runs import Run, by_query
+from raydr.store.artifact import MANIFEST, Artifact
+
+#: Queries on a page, those on which systems differ most; passages of each system, and characters of a passage.
+NUM_QUERIES, TOP, TEXT = 300, 5, 300
+#: Beginnings of the measures that queries are compared by, the best first.
+_TELLING = ("nDCG", "RR")
+
+
+def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
+    """What an evaluation's systems found; None if something that it was made from is gone.
+
+    Args:
+        places: of its working folder.
+        evaluation: the artefact.
+    """
+    identity = evaluation.manifest.identity
+    systems, split = list(identity.config["systems"]), str(identity.config["split"])
+    roles = {"dataset": "dataset", "corpus": "corpus", **{f"run/{system}": "run" for system in systems}}
+    folders = {role: places.folder(kind, identity.inputs[role]) for role, kind in roles.items()}
+    if not all(folder.exists(MANIFEST) for folder in folders.values()):
+        return None
+    opened = {role: Artifact.open(folder, roles[role]) for role, folder in folders.items()}
+    data, corpus = Dataset(opened["dataset"]), Corpus(opened["corpus"])
+    values = read_parquet(evaluation.local(PER_QUERY))
+    names = values["measure"].unique().to_pylist()
+    measure = next((name for start in _TELLING for name in names if name.startswith(start)), names[0])
+    table = values.filter(pc.equal(values["measure"], measure)).to_pandas()
+    table = table.pivot(index="query_id", columns="system", values="value")
+    table = table[systems].dropna()
+    spread = table.max(axis=1) - table.min(axis=1)
+    chosen = table.iloc[np.argsort(-spread.to_numpy(), kind="stable")[:NUM_QUERIES]]
+    ids = [str(one) for one in chosen.index]
+    found = {system: _top(Run(opened[f"run/{system}"]), ids) for system in systems}
+    passages = sorted({one for of_query in found.values() for top in of_query.values() for one in top})
+    rows = corpus.find(passages)
+    texts = corpus.texts(rows)
+    positives = positives_of(data, split, ids)
+    queries = []
+    for one, text in zip(ids, query_texts(data, split, ids), strict=True):
+        measured = [round(value, 4) for value in chosen.loc[one]]
+        queries.append(BrowsedQuery(text, positives.get(one, []), measured, [of[one] for of in found.values()]))
+    begun = {
+        one: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
+        for one, title, text in zip(passages, texts.titles, texts.texts, strict=True)
+    }
+    return QueryBrowser(systems, measure, queries, len(table), begun)
+
+
+def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
+    """The best passages of some queries; none for those that the run has not."""
+    wanted = pa.array(query_ids, pa.string())
+    found: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
+    for part in run.parts():
+        rows = part.filter(pc.and_(pc.is_in(part["query_id"], value_set=wanted), pc.less_equal(part["rank"], TOP)))
+        if len(rows):
+            found |= {query_id: one["passage_id"].to_pylist() for query_id, one in by_query(rows).items()}
+    return found

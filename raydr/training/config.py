@@ -196,12 +196,19 @@ class TrainConfig(Config):
         counts = [self.num_workers] if isinstance(self.num_workers, int) else list(self.num_workers)
         if any(count < 1 for count in counts) or counts != sorted(counts):
             raise ValueError(f"num_workers must be at least 1, and fewest <= most; got {self.num_workers}")
-        for count in range(counts[0], counts[-1] + 1):
-            if self.batch_size % (count * self.accumulation_steps):
-                raise ValueError(
-                    f"batch_size {self.batch_size} is not divisible by {count} workers x "
-                    f"{self.accumulation_steps} accumulation steps"
-                )
+        if self.batch_size % self.accumulation_steps:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by accumulation_steps {self.accumulation_steps}"
+            )
+        share, most = self.batch_size // self.accumulation_steps, counts[-1]
+        if share < most:
+            raise ValueError(f"{most} workers share the {share} queries of a micro-batch: some would have none")
+        uneven = [count for count in range(counts[0], most + 1) if share % count]
+        if uneven and self.coteaching is not None:
+            raise ValueError(
+                f"coteaching chooses pairs of the global batch, which {uneven[0]} workers cannot share evenly: "
+                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps"
+            )
         if self.coteaching is not None and self.loss.needs_teacher:
             raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
         if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:

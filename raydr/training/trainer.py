@@ -189,7 +189,7 @@ class Trainer:
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)
-        candidates = self.candidates(learner, batch)
+        candidates = self.candidates(learner, batch).of_first(len(batch.query_rows) - batch.num_fillers)
         with self.clock.part("loss"):
             return self.config.loss.compute(candidates, self.progress.epoch)
 
@@ -206,7 +206,8 @@ class Trainer:
     def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The scalar that each learner descends, and the metrics of the first."""
         if self.config.coteaching is None:
-            return [outputs[0].per_query_Q.mean()], outputs[0].metrics
+            metrics = {name: value * batch.weight for name, value in outputs[0].metrics.items()}
+            return [outputs[0].per_query_Q.mean() * batch.weight], metrics
         keep_share = self.config.coteaching.keep_share(self.progress.epoch, self._share_flagged())
         losses, masks = exchange((outputs[0].per_query_Q, outputs[1].per_query_Q), keep_share)
         metrics = outputs[0].metrics | {"keep_share": torch.tensor(keep_share)}

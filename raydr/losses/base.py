@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from raydr.component import Component
 from raydr.errors import ConfigError
@@ -52,7 +52,7 @@ class Candidates:
         """The same of the first queries only."""
         if num_queries == len(self.positive_Q):
             return self
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return Candidates(**{name: None if value is None else value[:num_queries] for name, value in values.items()})
 
     def logits_QC(self) -> Tensor:

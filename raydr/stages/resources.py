@@ -22,8 +22,9 @@ def cluster_capacity() -> dict[str, float]:
         num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
     stated = stated_capacity()
-    found: Mapping[str, float] | None = None if stated is None else {**stated}
-    if found is None:
+    if stated is not None:
+        found: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
+    else:
         import ray
 
         start_ray()

@@ -178,6 +178,10 @@ class TrainConfig(Config):
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
+    checkpoint_minutes: float | None = Field(default=None, gt=0)
+    """Minutes after which a checkpoint is written at the next step that is logged, so that what a lost node costs does
+    not depend on how long a step takes."""
+
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
     """Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
     working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up looks
@@ -252,6 +256,7 @@ NEUTRAL: Final[dict[str, Any]] = {
     "node_labels": True,
     "max_failures": True,
     "checkpoint_steps": True,
+    "checkpoint_minutes": True,
     "log_steps": True,
     "share_warmup": True,
     "cache_tokens": True,

@@ -22,6 +22,7 @@ from raydr.training.checkpoint import Progress
 from raydr.training.config import DevConfig, PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.figures import as_numbers
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
 
@@ -98,6 +99,34 @@ def test_three_workers_that_cannot_share_a_batch_evenly_equal_one(variant, tiny_
         )
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+def test_checkpoints_come_by_minutes_whatever_a_step_takes(tiny_data, tiny_checkpoint, monkeypatch):
+    """Ten steps of 25 s: every minute at the next step that is logged, and after each epoch."""
+    clock = iter(range(0, 10**6, 25))
+    monkeypatch.setattr("raydr.training.trainer.time.monotonic", lambda: next(clock))
+    kept = []
+    recorder = Recorder()
+    monkeypatch.setattr(recorder, "on_checkpoint", lambda progress, save: kept.append(progress.global_step))
+    settings = TRAIN | {"checkpoint_minutes": 1, "log_steps": 1}
+    run_alone(tiny_data, model_config(tiny_checkpoint), settings, recorder)
+    assert {5, 10} < set(kept)
+    assert len(kept) > 2
+    plain: list[int] = []
+    monkeypatch.setattr(recorder, "on_checkpoint", lambda progress, save: plain.append(progress.global_step))
+    run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN, recorder)
+    assert plain == [5, 10]
+
+
+def test_figures_stay_on_the_device_until_they_are_told(tiny_data, tiny_checkpoint, monkeypatch):
+    """A copy in every step makes the device wait for the program: only steps that are logged, and epochs, take one."""
+    copies = []
+    monkeypatch.setattr("raydr.training.trainer.as_numbers", lambda found: copies.append(1) or as_numbers(found))
+    progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 100})
+    # Ten steps: the last step of an epoch is logged, then its sums are taken.
+    assert len(copies) == 4
+    told, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 1})
+    assert progress.history[1].metrics["loss"] == pytest.approx(told.history[1].metrics["loss"], rel=1e-12)
 
 
 @pytest.mark.parametrize(

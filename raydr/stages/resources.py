@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from raydr.runtime.cluster import is_connected, local_session, start_ray, stated_capacity
 
@@ -22,11 +23,12 @@ def cluster_capacity() -> dict[str, float]:
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
     stated = stated_capacity()
     if stated is not None:
-        return {"CPU": stated.get("CPU", 0.0), "GPU": stated.get("GPU", 0.0)}
-    import ray
+        found: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
+    else:
+        import ray
 
-    start_ray()
-    found = ray.cluster_resources()
+        start_ray()
+        found = ray.cluster_resources()
     return {name: float(found.get(name, 0)) for name in ("CPU", "GPU")}
 
 

@@ -182,6 +182,10 @@ class TrainConfig(Config):
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
+    checkpoint_minutes: float | None = Field(default=None, gt=0)
+    """Minutes after which a checkpoint is written at the next step that is logged, so that what a lost node costs does
+    not depend on how long a step takes."""
+
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
     """Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
     working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up looks
@@ -200,12 +204,19 @@ class TrainConfig(Config):
         counts = [self.num_workers] if isinstance(self.num_workers, int) else list(self.num_workers)
         if any(count < 1 for count in counts) or counts != sorted(counts):
             raise ValueError(f"num_workers must be at least 1, and fewest <= most; got {self.num_workers}")
-        for count in range(counts[0], counts[-1] + 1):
-            if self.batch_size % (count * self.accumulation_steps):
-                raise ValueError(
-                    f"batch_size {self.batch_size} is not divisible by {count} workers x "
-                    f"{self.accumulation_steps} accumulation steps"
-                )
+        if self.batch_size % self.accumulation_steps:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by accumulation_steps {self.accumulation_steps}"
+            )
+        share, most = self.batch_size // self.accumulation_steps, counts[-1]
+        if share < most:
+            raise ValueError(f"{most} workers share the {share} queries of a micro-batch: some would have none")
+        uneven = [count for count in range(counts[0], most + 1) if share % count]
+        if uneven and self.coteaching is not None:
+            raise ValueError(
+                f"coteaching chooses pairs of the global batch, which {uneven[0]} workers cannot share evenly: "
+                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps"
+            )
         if self.coteaching is not None and self.loss.needs_teacher:
             raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
         if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:
@@ -249,6 +260,7 @@ NEUTRAL: Final[dict[str, Any]] = {
     "node_labels": True,
     "max_failures": True,
     "checkpoint_steps": True,
+    "checkpoint_minutes": True,
     "log_steps": True,
     "share_warmup": True,
     "cache_tokens": True,

@@ -53,7 +53,8 @@ class Candidates:
         if num_queries == len(self.positive_Q):
             return self
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        return Candidates(**{name: None if value is None else value[:num_queries] for name, value in values.items()})
+        cut: dict[str, Any] = {name: None if value is None else value[:num_queries] for name, value in values.items()}
+        return Candidates(**cut)
 
     def logits_QC(self) -> Tensor:
         """Scores in float32 with weights applied and excluded cells at −inf."""

@@ -61,6 +61,7 @@ class MadeShards:
 
     score = Dual()
     several = False
+    partitions = ("", "")
 
     def __init__(self, factory: str) -> None:
         self.factory = factory

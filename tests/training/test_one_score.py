@@ -208,6 +208,7 @@ class TwoShards:
         self.score = score
         self.factory = resolve_factory(IndexConfig(factory="Flat"), *vectors.shape, score)[0]
         self.starts = np.array([0, 50, len(vectors)])
+        self.partitions = ["", ""]
         self.vectors = vectors
 
     def load(self, shard: int) -> Any:

@@ -244,8 +244,10 @@ def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pa
         result.history.append({f"dev {DEV_MEASURE}": mean})
         if mean > best:
             best, result.best_epoch = mean, epoch
-            result.values["best"] = frozen.measure(heads, test, measures)
-        result.values["last"] = frozen.measure(heads, test, measures)
+            best_heads = copy.deepcopy(heads)
+    result.values = {
+        state: frozen.measure(one, test, measures) for state, one in (("last", heads), ("best", best_heads))
+    }
     return result
 
 

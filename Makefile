@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test lint unit chaos mutants bench clean
+.PHONY: help setup setup-dev quickstart test lint unit chaos mutants bench gpu clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,7 +42,7 @@ lint: setup-dev
 	$(BIN)/mypy
 
 unit: setup-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s
@@ -55,6 +55,9 @@ bench: setup-dev ## encoding, training step and search, side by side
 	$(BIN)/python -m benchmarks.encode_ray
 	$(BIN)/python -m benchmarks.train_step
 	$(BIN)/python -m benchmarks.search
+
+gpu: setup-dev ## run and time on one GPU all that runs on one (8 minutes)
+	$(BIN)/python -m benchmarks.gpu --output gpu-figures
 
 clean: ## remove what the quickstart made
 	rm -rf work/quickstart

@@ -12,7 +12,7 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
+from raydr.models.tokens import Tokens
 from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import TrainConfig
 from raydr.training.learner import Learner
@@ -57,8 +58,15 @@ def main() -> None:
         query=SideConfig(max_length=arguments.query_length),
         passage=SideConfig(max_length=arguments.passage_length),
     )
-    whole = Step(config, queries, passages, dtype, arguments.device, None)
-    cached = Step(config, queries, passages, dtype, arguments.device, arguments.cache_tokens)
+    tokenizers = build_tokenizers(config)
+    tokens: dict[Side, Tokens] = {
+        "query": tokenizers["query"](None, queries), "passage": tokenizers["passage"](None, passages)
+    }  # fmt: skip
+    plain = TrainConfig(batch_size=len(queries))
+    whole, cached = (
+        Step(config, tokens, tokenizers["passage"].pad_id, dtype, arguments.device, train)
+        for train in (plain, plain.model_copy(update={"cache_tokens": arguments.cache_tokens}))
+    )
     steps: dict[str, Callable[[], object]] = {"whole batch": whole, "cached": cached, "forward alone": whole.forward}
     theirs = cached_sentence_transformers_step(config, queries, passages, arguments.device, arguments.cache_tokens)
     steps["sentence-transformers, cached"] = theirs
@@ -85,38 +93,48 @@ def rate(step: Callable[[], object], num_pairs: int) -> Callable[[], float]:
 
 
 class Step:
-    """raydr's step on one batch, whole or in pieces."""
+    """raydr's step on one batch, whole or in pieces.
+
+    Args:
+        config: of the model.
+        tokens: of as many queries as passages.
+        pad_id: of its tokenizer.
+        dtype: of the forward pass.
+        device: where it is.
+        train: batch size, loss and pieces.
+    """
 
     def __init__(
         self,
         config: ModelConfig,
-        queries: list[str],
-        passages: list[str],
+        tokens: Mapping[Side, Tokens],
+        pad_id: int,
         dtype: str,
         device: str,
-        cache_tokens: int | None,
+        train: TrainConfig,
     ) -> None:
         model = DualEncoder.from_config(config).to(device).train()
         choose_attention(model, torch.device(device).type, torch_dtype(dtype))
-        self.train = TrainConfig(batch_size=len(queries), cache_tokens=cache_tokens)
+        self.train = train
         self.learner = Learner(model, model, self.train, torch_dtype(dtype), 1000, StepClock(torch.device("cpu")))
-        tokenizers = build_tokenizers(config)
+        if train.loss.needs_teacher:
+            self.learner.start_teacher()
         overhead = GROUP_OVERHEAD[torch.device(device).type]
-        sides: list[tuple[Side, list[str]]] = [("query", queries), ("passage", passages)]
-        query_groups, passage_groups = (
-            pad_in_groups(tokenizers[side](None, texts), tokenizers[side].pad_id, overhead, cache_tokens)
-            for side, texts in sides
-        )
-        rows = torch.arange(len(queries))
+        padded = {side: pad_in_groups(one, pad_id, overhead, train.cache_tokens) for side, one in tokens.items()}
+        rows = torch.arange(tokens["query"].num_rows)
         hashes = rows + 1
-        batch = Batch(rows.numpy(), query_groups, passage_groups, hashes, hashes[:, None], None, 0)
+        batch = Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], None, 0)
         self.batch = batch.to(torch.device(device))
 
-    def __call__(self) -> None:
+    def __call__(self) -> float:
+        """Take a step; the loss before it."""
         candidates = self.learner.score(self.batch)
-        self.learner.backward(self.train.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)
+        loss = self.train.loss.compute(candidates, 0).per_query_Q.mean()
+        self.learner.backward(loss, quiet=False)
         self.learner.optimization.clip()
         self.learner.step()
+        # Waits for the device.
+        return float(loss)
 
     @torch.no_grad()
     def forward(self) -> None:

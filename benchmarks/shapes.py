@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.texts import save_tokenizer
 from raydr.models.checkpoint import resolve_checkpoint
 
 
@@ -29,12 +30,13 @@ def save_checkpoint(shape: Shape, tokenizer: str, folder: Path) -> str:
     """Save a BERT of this shape with random weights, and with the tokenizer of a checkpoint.
 
     Args:
-        tokenizer: a local folder, a name on the hub, or ``offline:minilm``.
+        tokenizer: of a checkpoint (a local folder, a name on the hub, or ``offline:minilm``); made words if empty.
         folder: where it goes.
     """
     from transformers import AutoTokenizer, BertConfig, BertModel
 
-    words = AutoTokenizer.from_pretrained(resolve_checkpoint(tokenizer))
+    found = resolve_checkpoint(tokenizer) if tokenizer else save_tokenizer(folder)
+    words = AutoTokenizer.from_pretrained(found)
     torch.manual_seed(0)
     model = BertModel(
         BertConfig(

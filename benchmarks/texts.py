@@ -90,3 +90,23 @@ def make_texts(num: int, words: int) -> list[str]:
     rng = np.random.default_rng(0)
     lengths = rng.integers(words // 2, words + words // 2 + 1, size=num)
     return [" ".join(_WORDS[at] for at in rng.integers(len(_WORDS), size=length)) for length in lengths]
+
+
+def save_tokenizer(folder: Path, vocab_size: int = 30_522) -> str:
+    """Save a WordPiece tokenizer that has the made words, letters, and as many pieces as BERT's; the folder."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS, *letters, *(f"##{letter}" for letter in letters)]
+    known = list(dict.fromkeys(pieces))
+    known += [f"[unused{at}]" for at in range(vocab_size - len(known))]
+    core = Tokenizer(models.WordPiece({piece: at for at, piece in enumerate(known)}, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=512, **names).save_pretrained(folder)
+    return str(folder)

@@ -29,6 +29,7 @@ from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.data.corpus import Corpus, Texts
 from raydr.data.examples import Examples, Ragged
+from raydr.data.partitions import RowPool
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
@@ -176,6 +177,8 @@ class Step:
             weights=none,
             positive_scores=np.full(num, np.nan, dtype=np.float32),
             forbidden=each,
+            pools={"": RowPool.of([0], [len(self.passages)])},
+            partitions=[""] * num,
             is_noise=np.zeros(num, dtype=np.bool_),
         )
         corpus = cast(Corpus, PassageList(self.passages))

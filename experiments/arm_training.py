@@ -27,6 +27,7 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
+from raydr.stages.measure_folds import load_margins
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import Progress
@@ -98,11 +99,13 @@ class ArmData:
         dataset: a ``dataset`` artefact.
         corpus: the corpus it was prepared with.
         negatives: mined candidates of the training split, if the arm uses hard negatives.
+        margins: cross-fitted margins of the pairs, if its detection reads them.
     """
 
     dataset: Folder
     corpus: Folder
     negatives: Folder | None
+    margins: Folder | None = None
 
     @classmethod
     def of(cls, made: Sequence[Artifact]) -> ArmData:
@@ -169,7 +172,10 @@ def prepare_arm(
     if clean_only:
         false = known_false_negatives(opened, training.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
-    inputs = TrainingInputs(corpus, train, opened.training_tables(training.dev_split))
+    margins = None if data.margins is None else load_margins(Artifact.open(data.margins, "margins"))
+    inputs = TrainingInputs(
+        corpus, train, opened.training_tables(training.dev_split), margins=margins, scope=training.scope
+    )
     model = DualEncoder.from_config(training.model, training.seed)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, stage
+from raydr.graph.nodes import cross_fitting
 from raydr.graph.nodes import data as data_nodes
 from raydr.graph.nodes.training import training_of, training_settings
 from raydr.graph.recipe import Recipe
@@ -64,16 +65,18 @@ class Arm:
             "top_k": config.search.top_k,
         }
         inputs = {"dataset": self.pairs, "corpus": data_nodes.corpus(run)}
+        margins = cross_fitting.margins_of(run, training)
+        given = {"negatives": self.negatives, cross_fitting.MARGINS: margins}
         return Node(
             "arm",
             f"arm-{self.name}-{seed}",
             stage(
                 partial(train_arm, training=training, options=self.options, test=test),
-                *("dataset", "corpus", "negatives"),
+                *("dataset", "corpus", "negatives", cross_fitting.MARGINS),
             ),
             training_settings(training)
             | {"checkpoint": run.facts.checkpoint(config.model), "options": asdict(self.options), "test": test},
-            inputs if self.negatives is None else inputs | {"negatives": self.negatives},
+            inputs | {role: node for role, node in given.items() if node is not None},
             VERSION,
             # On Ray, whatever its size: several run side by side.
             num_rows=lambda inputs: 10**9,
@@ -139,13 +142,15 @@ def train_arm(
     dataset: Artifact,
     corpus: Artifact,
     negatives: Artifact | None,
+    margins: Artifact | None,
     *,
     training: Training,
     options: ArmOptions,
     test: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train and measure one arm; the stage of the node."""
-    data = ArmData(dataset.folder, corpus.folder, negatives.folder if negatives is not None else None)
+    optional = (one.folder if one is not None else None for one in (negatives, margins))
+    data = ArmData(dataset.folder, corpus.folder, *optional)
     gpus = float(training.train.use_gpu)
     result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, num_gpus=gpus)
     making.folder.write_json(RESULT, {key: one for key, one in asdict(result).items() if key not in ("arm", "seed")})

@@ -5,6 +5,7 @@ judge of ``judge.judges`` leaves (``JUDGE-filtered``), and the same training wit
 mismatched (``clean``). Arms and seeds run side by side; one that is finished is not run again.
 
     python -m experiments.noisy_pairs configs/experiments/noisy-code.yaml --seeds 3
+    python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 2 --equal-steps
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow.compute as pc
+
 from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
 from experiments.arms import Arm, plain_arm, run_arms
 from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.data.tables import relevant
 from raydr.errors import ConfigError, DataError
+from raydr.graph.node import Node
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
+from raydr.training.batches import steps_per_epoch
 
 BASELINE = "nce"
 REFERENCE = "clean"
@@ -28,11 +35,14 @@ FILTERED = "-filtered"
 def main() -> None:
     parser = run_parser(__doc__, "experiment", seeds=3)
     parser.add_argument("--arms", default="", help="comma-separated; all if left out")
+    parser.add_argument("--equal-steps", action="store_true", help="arms with fewer pairs train for more epochs")
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     names = arm_names(config, arguments.arms)
     with open_session(config) as session:
-        results = run_arms(session, declare_arms(session, session.recipe, names), arguments.seeds)
+        arms = declare_arms(session, session.recipe, names)
+        arms = [equal_steps(session, arm) for arm in arms] if arguments.equal_steps else arms
+        results = run_arms(session, arms, arguments.seeds)
     report_arms(config, {"": names}, results, out, references={REFERENCE})
 
 
@@ -64,6 +74,21 @@ def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list
         arm = plain_arm(recipe, name, clean_only=name == REFERENCE)
         arms.append(_filtered(session, recipe, arm) if name.endswith(FILTERED) else arm)
     return arms
+
+
+def equal_steps(session: Session, arm: Arm) -> Arm:
+    """The arm with as many optimiser steps as the config's epochs over all pairs take, about: in whole epochs."""
+    config, split = arm.run.config, arm.run.config.data.train_split
+
+    def num_steps(pairs: Node, clean_only: bool) -> int:
+        [made] = session.make(pairs)
+        judged = relevant(Dataset(made).qrels(split))
+        used = judged.filter(pc.is_null(judged["noise"])) if clean_only else judged
+        return steps_per_epoch(pc.count_distinct(used["query_id"]).as_py(), config.train.batch_size)
+
+    longer = num_steps(session.recipe.dataset(), clean_only=False) / num_steps(arm.pairs, arm.options.clean_only)
+    train = config.train.model_copy(update={"num_epochs": round(config.train.num_epochs * longer)})
+    return replace(arm, run=arm.run.of(config.model_copy(update={"train": train})))
 
 
 def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:

@@ -28,6 +28,8 @@ from raydr.noise.perplexity import Perplexities, perplexities
 from raydr.seeding import stable_hash64
 
 FloatArray = NDArray[np.float32]
+#: Of queries and of passages.
+Heads = tuple[torch.nn.Linear, torch.nn.Linear]
 #: Of AdamW; heads of two epochs then tell pairs as well as whole trainings do (docs/experiments/detectors.md).
 LEARNING_RATE = 3e-4
 
@@ -70,15 +72,20 @@ class FrozenPairs:
         )
 
 
-def train_heads(
-    query_ND: FloatArray, passage_ND: FloatArray, scale: float, batch_size: int, num_epochs: int, seed: int
-) -> tuple[torch.nn.Linear, torch.nn.Linear]:
-    """The heads of both sides after plain NCE on pairs."""
-    torch.manual_seed(seed)
-    width = query_ND.shape[1]
-    heads = tuple(torch.nn.Linear(width, width, bias=False) for _ in range(2))
+def identity_heads(width: int) -> Heads:
+    """Heads that leave vectors as they are."""
+    heads = torch.nn.Linear(width, width, bias=False), torch.nn.Linear(width, width, bias=False)
     for head in heads:
         torch.nn.init.eye_(head.weight)
+    return heads
+
+
+def train_heads(
+    query_ND: FloatArray, passage_ND: FloatArray, scale: float, batch_size: int, num_epochs: int, seed: int
+) -> Heads:
+    """The heads of both sides after plain NCE on pairs."""
+    torch.manual_seed(seed)
+    heads = identity_heads(query_ND.shape[1])
     optimizer = torch.optim.AdamW([head.weight for head in heads], lr=LEARNING_RATE)
     sides = torch.from_numpy(query_ND), torch.from_numpy(passage_ND)
     for _ in range(num_epochs):
@@ -89,7 +96,7 @@ def train_heads(
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
-    return heads[0], heads[1]
+    return heads
 
 
 @dataclass(frozen=True)
@@ -100,11 +107,13 @@ class MeasuredByHeads:
         cross_fitted: their margins by the heads of the other folds.
         in_sample: perplexities by heads that have learnt all of them; one random pair each.
         wrong_N: the truth.
+        fold_heads: those that have not seen each fold.
     """
 
     cross_fitted: Margins
     in_sample: Perplexities
     wrong_N: NDArray[np.bool_]
+    fold_heads: list[Heads]
 
 
 def measure_by_heads(frozen: FrozenPairs, config: RunConfig, share: float, seed: int) -> MeasuredByHeads:
@@ -126,15 +135,17 @@ def measure_by_heads(frozen: FrozenPairs, config: RunConfig, share: float, seed:
     fold_N = assign_folds(np.arange(len(wrong_N)), passage_N, order_N, settings.num_folds)
     rng = np.random.default_rng(stable_hash64("random passages", seed))
     values_N2D = np.empty((len(wrong_N), 2, settings.num_draws))
+    fold_heads = []
     for fold in range(settings.num_folds):
         used_N, mine = trained_on(fold, fold_N, passage_N), np.flatnonzero(fold_N == fold)
         heads = train_heads(
             query_ND[used_N], passage_ND[used_N], frozen.scale, train.batch_size, settings.num_epochs, seed
         )
-        scores_MM = _scores(heads, query_ND[mine], passage_ND[mine], frozen.scale)
+        fold_heads.append(heads)
+        scores_MM = score_heads(heads, query_ND[mine], passage_ND[mine], frozen.scale).double().numpy()
         values_N2D[mine] = _measure(scores_MM, passage_N[mine], settings.num_random, settings.num_draws, rng)
     heads = train_heads(query_ND, passage_ND, frozen.scale, train.batch_size, train.num_epochs, seed)
-    scores_NN = _scores(heads, query_ND, passage_ND, frozen.scale)
+    scores_NN = score_heads(heads, query_ND, passage_ND, frozen.scale).double().numpy()
     learnt_N21 = _measure(scores_NN, passage_N, settings.num_random, 1, rng)
     margins = Margins(
         injected.qrels["query_id"],
@@ -144,18 +155,16 @@ def measure_by_heads(frozen: FrozenPairs, config: RunConfig, share: float, seed:
         values_N2D[:, 0],
         values_N2D[:, 1],
     )
-    return MeasuredByHeads(margins, Perplexities(learnt_N21[:, 0, 0], learnt_N21[:, 1, 0]), wrong_N)
+    return MeasuredByHeads(margins, Perplexities(learnt_N21[:, 0, 0], learnt_N21[:, 1, 0]), wrong_N, fold_heads)
 
 
-def _scores(
-    heads: tuple[torch.nn.Linear, torch.nn.Linear], query_ND: FloatArray, passage_ND: FloatArray, scale: float
-) -> NDArray[np.float64]:
-    """Of every query with every passage."""
+def score_heads(heads: Heads, query_ND: FloatArray, passage_ND: FloatArray, scale: float) -> torch.Tensor:
+    """Of every query with every passage, shape (queries, passages)."""
     with torch.inference_mode():
         query, passage = (
             normalize(head(torch.from_numpy(side))) for head, side in zip(heads, (query_ND, passage_ND), strict=True)
         )
-        return (scale * query @ passage.T).double().numpy()
+        return scale * query @ passage.T
 
 
 def _measure(

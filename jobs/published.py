@@ -27,8 +27,11 @@ class PublishedRow(Config):
     tolerance: float
     """Points that a run may differ by and still agree."""
 
-    figures: dict[str, float]
+    figures: dict[str, float] = {}
     """In percent, by the label of the measure."""
+
+    arms: dict[str, dict[str, float]] = {}
+    """In place of these, the figures of each arm of a refresh."""
 
 
 class Published(Config):
@@ -44,8 +47,8 @@ class Published(Config):
         return cls.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
-def compare_with_published(config_file: str, measured: Sequence[MeasureSummary], system: str) -> None:
-    """If the config is a recipe, show the paper's figures beside those of a system."""
+def compare_with_published(config_file: str, measured: Sequence[MeasureSummary], system: str, arm: str = "") -> None:
+    """If the config is a recipe, show the paper's figures beside those of a system, or of an arm of a refresh."""
     path = located(config_file, CONFIGS, "config file").resolve()
     if path.parent != RECIPES.resolve():
         return
@@ -56,7 +59,7 @@ def compare_with_published(config_file: str, measured: Sequence[MeasureSummary],
         return
     found = {one.measure: one for one in measured if one.system == system}
     rows = []
-    for label, figure in row.figures.items():
+    for label, figure in row.arms.get(arm, row.figures).items():
         own = found.get(label)
         if own is None:
             rows.append([label, f"{figure:.1f}", "not measured", ""])
@@ -64,5 +67,6 @@ def compare_with_published(config_file: str, measured: Sequence[MeasureSummary],
         agrees = abs(100 * own.mean - figure) <= row.tolerance
         interval = f"{100 * own.mean:.1f} [{100 * own.low:.1f}, {100 * own.high:.1f}]"
         rows.append([label, f"{figure:.1f}", interval, "yes" if agrees else "no"])
-    show_table(f"{row.source}", ["measure", "published", "here", f"within {row.tolerance} points"], rows)
+    title = f"{row.source}, {arm}" if arm in row.arms else row.source
+    show_table(title, ["measure", "published", "here", f"within {row.tolerance} points"], rows)
     say(published.definitions[row.definition])

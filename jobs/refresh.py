@@ -18,11 +18,11 @@ from raydr.config.run import RunConfig
 def refresh(config: RunConfig, arguments: Namespace) -> None:
     outcome = raydr.refresh(config, again=arguments.again)
     assert outcome is not None
-    for rounds in outcome.rounds.values():
+    for arm, rounds in outcome.rounds.items():
         for split in config.data.test_splits:
             measured = rounds[-1].measures.get(split, [])
             if measured:
-                compare_with_published(arguments.config, measured, measured[0].system)
+                compare_with_published(arguments.config, measured, measured[0].system, arm)
 
 
 if __name__ == "__main__":

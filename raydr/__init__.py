@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from raydr.verbs.encode import encode
     from raydr.verbs.evaluate import evaluate
     from raydr.verbs.export import export
+    from raydr.verbs.fuse import fuse
     from raydr.verbs.gc import gc
     from raydr.verbs.import_run import import_run
     from raydr.verbs.import_vectors import import_vectors
@@ -43,6 +44,7 @@ __all__ = [
     "encode",
     "evaluate",
     "export",
+    "fuse",
     "gc",
     "import_run",
     "import_vectors",

@@ -55,6 +55,10 @@ class ClusterError(RaydrError):
     """A Ray cluster is not there, refuses the request, or lost a job."""
 
 
+class NodeLostError(ClusterError):
+    """The node on which something ran is gone: the cloud took it back, or it broke."""
+
+
 class TuningError(RaydrError):
     """A search over settings came to nothing."""
 

@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -52,6 +52,17 @@ def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
         pytest.exit(
             f"the tests were ended from outside (SIGTERM), exit status {call.excinfo.value.code}", returncode=143
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Say what Ray has said last, where a process of the tests is gone: Ray ends its driver without a word."""
+    if error is None:
+        return
+    for log in sorted(Path(tempfile.gettempdir()).glob(f"rt-{node.gateway.id}-*/session_latest/logs/*")):
+        if log.name.startswith(("gcs_server", "raylet", "python-core-driver")) and log.is_file():
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
+            print(f"\n--- {log}", *lines, sep="\n")  # noqa: T201
 
 
 #: Looking for doctests imports a module, and what is declared in this one is to stay unknown.
@@ -156,7 +167,8 @@ def ray_local() -> Iterator[None]:
 
     from raydr.runtime.cluster import RayConfig, connected
 
-    with tempfile.TemporaryDirectory(prefix="rt-") as temp_dir:
+    process = os.environ.get("PYTEST_XDIST_WORKER", "")
+    with tempfile.TemporaryDirectory(prefix=f"rt-{process}-") as temp_dir:
         with connected(RayConfig(num_cpus=2, num_gpus=0, object_store_gib=0.25, temp_dir=temp_dir)):
             yield
         assert not ray.is_initialized()

@@ -56,9 +56,14 @@ def make_dataset(path: Path, split: str, texts: list[str], part_rows: int) -> Ar
 
 
 def make_embeddings(
-    path: Path, vectors: Encodings, part_rows: int, side: str = "passage", model: str = "model-0"
+    path: Path,
+    vectors: Encodings,
+    part_rows: int,
+    side: str = "passage",
+    model: str = "model-0",
+    partitions: list[str] | None = None,
 ) -> Artifact:
-    """An ``embeddings`` artefact of p0, p1, ... or q0, q1, ... with the given vectors."""
+    """An ``embeddings`` artefact of p0, p1, ... or q0, q1, ... with the given vectors, a partition a part if any."""
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
         end = min(start + part_rows, len(vectors))
@@ -66,7 +71,9 @@ def make_embeddings(
         tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side[0]}{at}" for at in range(start, end)], share)
     flat = vectors.vectors_TD if isinstance(vectors, VectorSets) else vectors
     identity = Identity(kind="embeddings", config={"side": side, "sum": float(flat.astype(np.float64).sum())})
-    info = {"side": side, "model": model, "source": "corpus-0" if side == "passage" else "dataset-0", "split": "test"}
+    of_parts = {"partitions": partitions} if partitions else {}
+    source = "corpus-0" if side == "passage" else "dataset-0"
+    info: dict[str, object] = {**of_parts, "side": side, "model": model, "source": source, "split": "test"}
     return _make(path, identity, tables, {**info, "dim": flat.shape[1], "num_rows": len(vectors)})
 
 

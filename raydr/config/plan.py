@@ -58,6 +58,12 @@ class PlanConfig(Config):
     device: DeviceFigures | None = None
     """Encode and train on a device with these figures instead of trying the one that is there."""
 
+    network_gbits: float = Field(default=10, gt=0)
+    """Gbit/s between two machines that train together."""
+
+    workers_per_machine: int = Field(default=1, ge=1)
+    """Training workers on one machine: they send each other gradients without the network."""
+
     prices: Prices = Prices()
 
     confirm_above: ConfirmAbove | None = ConfirmAbove()

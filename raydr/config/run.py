@@ -23,8 +23,9 @@ from raydr.config.shipped import CONFIGS, located
 from raydr.config.yaml_files import parse_yaml, read_mapping
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
+from raydr.data.partitions import PartitionConfig, Scope
 from raydr.errors import ConfigError
-from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
 from raydr.indexing.factory import check_factory
 from raydr.models.config import ModelConfig
@@ -84,6 +85,7 @@ class RunConfig(Config):
     negatives: NegativesConfig | None = None
     """Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data."""
 
+    partition: PartitionConfig = PartitionConfig()
     bm25: BM25Config = BM25Config()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -92,6 +94,10 @@ class RunConfig(Config):
     index: IndexConfig = IndexConfig()
     search: SearchConfig = SearchConfig()
     rerank: RerankConfig = RerankConfig()
+    fuse: FuseConfig | None = None
+    """Runs put together into one, the system ``fused``, which ``raydr evaluate`` then compares with the others; not if
+    null."""
+
     evaluate: EvaluateConfig = EvaluateConfig()
     cross_fit: CrossFitConfig = CrossFitConfig()
     judge: JudgeConfig = JudgeConfig()
@@ -134,6 +140,8 @@ class RunConfig(Config):
                 raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
             if is_ranker(name):
                 raise ValueError(f"variants: {name!r} would be a cross-encoder (section ranker): take another name")
+            if name == FUSED:
+                raise ValueError(f"variants: {name!r} is what the section fuse makes: take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)
         return self
@@ -145,6 +153,10 @@ class RunConfig(Config):
             return self
         train = merged(self.train.model_dump(), changes)
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
+
+    def scope(self, split: str) -> Scope:
+        """The partitions that queries of a split are searched in: of the training split those of its negatives."""
+        return self.partition.negatives if split == self.data.train_split else self.partition.search
 
     @property
     def draws_candidates(self) -> bool:

@@ -2,7 +2,8 @@
 
 Artefact ``corpus``::
 
-    passages/part-*.arrow    passages(passage_id, title, text, source, line)
+    passages/part-*.arrow    passages(passage_id, title, text, source, line); passages/PARTITION/part-*.arrow of those
+                             that have a partition
     lookup/id_hash.npy       uint64, sorted hashes of all passage ids
     lookup/row.npy           int64, the row of each of them
     lookup/content_hash.npy  uint64 by row: equal for passages with the same title and text
@@ -13,17 +14,17 @@ look texts up here instead of carrying copies of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.opened import Opened, RowParts
+from raydr.data.partitions import RowPool, partition_of
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact, Manifest
 from raydr.store.folder import Folder
@@ -35,10 +36,12 @@ def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray
     >>> int(hash_strings(["a"])[0]) == int(hash_strings(["b", "a"])[1])
     True
     """
+    from pandas.util import hash_array
+
     listed = strings.to_pylist() if isinstance(strings, pa.Array | pa.ChunkedArray) else list(strings)
     values = np.empty(len(listed), dtype=object)
     values[:] = listed
-    return np.asarray(pd.util.hash_array(values, categorize=False), dtype=np.uint64)
+    return np.asarray(hash_array(values, categorize=False), dtype=np.uint64)
 
 
 def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:
@@ -135,6 +138,22 @@ class Corpus(Opened):
 
     def texts(self, rows: NDArray[np.int64]) -> Texts:
         return Texts(self.passages.column("title", rows), self.passages.column("text", rows))
+
+    @cached_property
+    def part_partitions(self) -> NDArray[np.object_]:
+        """The partition of each part; empty where it has none."""
+        return np.array([partition_of(name) for name in self.part_names], dtype=object)
+
+    def partitions(self, rows: NDArray[np.int64]) -> NDArray[np.object_]:
+        """The partition of each passage; empty where it has none."""
+        return np.asarray(self.part_partitions[np.searchsorted(self.passages.starts, rows, side="right") - 1])
+
+    def pool(self, partitions: Collection[str] | None) -> RowPool:
+        """The rows of some partitions; all rows if None."""
+        if partitions is None:
+            return RowPool.of([0], [len(self)])
+        parts = np.flatnonzero(np.isin(self.part_partitions, list(partitions)))
+        return RowPool.of(self.passages.starts[parts].tolist(), np.diff(self.passages.starts)[parts].tolist())
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         return np.asarray(self._array("content_hash")[rows], dtype=np.uint64)

@@ -2,7 +2,8 @@
 
 Artefact ``dataset``::
 
-    queries/SPLIT/part-*.arrow    queries(query_id, text, answers)
+    queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... of
+                                  those that have a partition
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
     dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
@@ -12,9 +13,13 @@ Artefact ``negatives`` (mined or judged) has the last folder alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raydr.data.opened import Opened
+from raydr.data.partitions import partition_of
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
@@ -47,6 +52,18 @@ class Dataset(Opened):
 
     def queries(self, split: str) -> pa.Table:
         return self._table("queries", split)
+
+    def partitions(self, split: str) -> set[str]:
+        """The partitions of a split's queries."""
+        return {partition_of(part) for part in self.artifact.parts(f"queries/{split}")} - {""}
+
+    def query_partitions(self, split: str, query_ids: Collection[str]) -> dict[str, str]:
+        """The partition of each of some queries; those that have none are left out."""
+        if not self.partitions(split):
+            return {}
+        table = self.queries(split).select(["query_id", "partition"]).drop_null()
+        table = table.filter(pc.is_in(table["query_id"], value_set=pa.array(query_ids, pa.string())))
+        return dict(zip(table["query_id"].to_pylist(), table["partition"].to_pylist(), strict=True))
 
     def qrels(self, split: str) -> pa.Table:
         return self._table("qrels", split)

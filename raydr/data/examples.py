@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.opened import offsets_of
+from raydr.data.partitions import RowPool, Scope, within
 from raydr.data.schema import RANDOM_MINER
 from raydr.data.tables import passages_by_query, relevant
 from raydr.errors import DataError
@@ -53,6 +54,8 @@ class Examples:
         weights: weight of each candidate in the denominator.
         positive_scores: the miner's score of the annotated positive, NaN where it was not retrieved.
         forbidden: content hashes of its positives and of the passages that a judge dropped: never negatives.
+        pools: the corpus rows that random negatives are drawn from, by partition; of queries without one by "".
+        partitions: of each query; "" if it has none.
         is_noise: whether the query's pair was made noisy on purpose (for reports only, never for training).
     """
 
@@ -64,13 +67,21 @@ class Examples:
     weights: Ragged
     positive_scores: NDArray[np.float32]
     forbidden: Ragged
+    pools: dict[str, RowPool]
+    partitions: list[str]
     is_noise: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.query_ids)
 
+    def pool(self, at: int) -> RowPool:
+        """The corpus rows that random negatives of a query are drawn from."""
+        return self.pools[self.partitions[at]]
 
-def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus) -> Examples:
+
+def load_examples(
+    queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, scope: Scope = "own"
+) -> Examples:
     """Join queries, judgments and candidate negatives.
 
     Args:
@@ -78,6 +89,7 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
         qrels: its judgments; rows with relevance 0 are known non-relevant passages and are not used here.
         negatives: candidates; ``drop`` rows become forbidden, ``relabel`` rows further positives.
         corpus: the corpus that the ids refer to.
+        scope: the partitions that a query's random negatives are drawn from.
 
     Raises:
         DataError: no query has a positive, or an id is not in the corpus.
@@ -89,6 +101,8 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
     query_ids = sorted(texts_by_id.keys() & (positive_ids.keys() | relabelled_ids.keys()))
     if not query_ids:
         raise DataError(f"none of the {len(texts_by_id)} training queries has a positive passage (relevance > 0)")
+    own = dict(zip(queries["query_id"].to_pylist(), queries["partition"].fill_null("").to_pylist(), strict=True))
+    of_split = set(own.values())
     noisy = set(judged.filter(pc.is_valid(judged["noise"]))["query_id"].to_pylist())
 
     positives = _rows([_judged_first(positive_ids, relabelled_ids, query_id) for query_id in query_ids], corpus)
@@ -115,6 +129,8 @@ def load_examples(queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpu
         weights=Ragged(kept["weight"].to_numpy().astype(np.float32)[order], offsets),
         positive_scores=positive_scores,
         forbidden=forbidden,
+        pools={one: corpus.pool(within(scope, one, of_split)) for one in sorted(of_split)},
+        partitions=[own[query_id] for query_id in query_ids],
         is_noise=np.array([query_id in noisy for query_id in query_ids]),
     )
 

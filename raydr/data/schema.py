@@ -38,6 +38,10 @@ QUERIES = pa.schema(
         pa.field("text", pa.string(), nullable=False),
         #: Answer strings (or regular expressions), null where the data set has none.
         pa.field("answers", pa.list_(pa.string())),
+        #: The partition that it is searched in, see :mod:`raydr.data.partitions`; null if it has none.
+        pa.field("partition", pa.string()),
+        #: A kind of query that is evaluated by itself, null if the data set tells none.
+        pa.field("category", pa.string()),
     ]
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +22,8 @@ from raydr.store.folder import Folder
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000
+#: Rows of the table queries, by id.
+_Queries = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
     """Write the tables of one split, without what does not fit together.
 
     Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
-    not there, two judgments of the same pair that differ. Identical judgments and negatives are merged and counted.
+    not there, a judgment of a passage of another partition than its query's, two judgments of the same pair that
+    differ. Identical judgments and negatives are merged and counted.
     """
     return _Finisher(plan, folder, corpus).run()
 
@@ -87,10 +90,11 @@ class _Finisher:
             chosen = chosen - leaked.keys()
         kept = [row for query_id, row in queries.items() if query_id in chosen]
         self.counts |= {"queries": len(kept), "leaked": len(leaked)}
-        self._write("queries", kept, self.plan.part_rows)
-        judged = self._judge(queries.keys(), chosen)
+        for partition in sorted({row["partition"] or "" for row in kept}):
+            self._write("queries", [row for row in kept if (row["partition"] or "") == partition], partition)
+        judged = self._judge(queries, chosen)
         self.counts["queries_without_positive"] = len(chosen - judged)
-        self._negatives(queries.keys(), chosen)
+        self._negatives(queries, chosen)
         write_bad_rows(self.folder, f"split-{self.plan.split}", self.bad.files.values())
         examples = [(queries[query_id]["text"], text) for query_id, text in list(leaked.items())[:3]]
         return FinishedSplit(self.parts, self.counts, self.bad.count, self.bad.examples, examples)
@@ -118,12 +122,12 @@ class _Finisher:
                 self._refuse(row, f"duplicate query id {row['query_id']!r}, first at {where}{different}")
         return queries
 
-    def _judge(self, known: Container[str], chosen: set[str]) -> set[str]:
+    def _judge(self, known: _Queries, chosen: set[str]) -> set[str]:
         """Write the judgments; returns the chosen queries that have a positive."""
         seen: dict[tuple[str, str], tuple[int, str, int]] = {}
         rows: list[dict[str, Any]] = []
         for table in self._staged("qrels"):
-            for row in self._known_rows(table, known):
+            for row in self._known_rows(table, known, is_judged=True):
                 pair = (row["query_id"], row["passage_id"])
                 place = (row["relevance"], self._path(row), row["line"])
                 first = seen.setdefault(pair, place)
@@ -140,7 +144,7 @@ class _Finisher:
         self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
         return {row["query_id"] for row in rows if row["relevance"] > 0}
 
-    def _negatives(self, known: Container[str], chosen: set[str]) -> None:
+    def _negatives(self, known: _Queries, chosen: set[str]) -> None:
         """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
         self.counts["negatives"] = 0
         hashes: list[NDArray[np.uint64]] = []
@@ -162,14 +166,18 @@ class _Finisher:
             self.counts["negatives"] += len(rows)
             self._write("negatives", rows)
 
-    def _known_rows(self, table: pa.Table, known: Container[str]) -> Iterator[dict[str, Any]]:
-        """The rows whose query and passage are there; the others are bad."""
+    def _known_rows(self, table: pa.Table, known: _Queries, is_judged: bool = False) -> Iterator[dict[str, Any]]:
+        """The rows whose query and passage are there, and fit if they are judgments; the others are bad."""
         found = self.corpus.find(table["passage_id"].to_pylist())
-        for row, at in zip(table.to_pylist(), found, strict=True):
+        partitions = self.corpus.partitions(found)
+        for row, at, partition in zip(table.to_pylist(), found, partitions, strict=True):
             if row["query_id"] not in known:
                 self._refuse(row, f"unknown query id {row['query_id']!r}: no such query in split {self.plan.split}")
             elif at < 0:
                 self._refuse(row, f"unknown passage id {row['passage_id']!r}: no such passage in the corpus")
+            elif is_judged and (own := known[row["query_id"]]["partition"]) and partition != own:
+                where = f"of partition {partition!r}" if partition else "of none"
+                self._refuse(row, f"passage {row['passage_id']!r} is {where}, and its query of partition {own!r}")
             else:
                 yield row
 
@@ -187,8 +195,9 @@ class _Finisher:
     def _read(self, name: str) -> pa.Table:
         return read_arrow(self.folder.localize(name))
 
-    def _write(self, table: TableName, rows: list[dict[str, Any]], part_rows: int = _PART_ROWS) -> None:
-        under = f"{table}/{self.plan.split}/"
+    def _write(self, table: TableName, rows: list[dict[str, Any]], partition: str = "") -> None:
+        under = "/".join(filter(None, (table, self.plan.split, partition))) + "/"
+        part_rows = self.plan.part_rows if table == "queries" else _PART_ROWS
         for start in range(0, len(rows), part_rows):
             written = to_table(table, rows[start : start + part_rows])
             name = f"{under}part-{sum(part.startswith(under) for part in self.parts):05d}.arrow"

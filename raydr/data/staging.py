@@ -158,6 +158,8 @@ class _Checks:
                 return self._refuse(row, f"{key!r} holds half of a surrogate pair, which is not valid Unicode")
             if key.endswith("_id") and not value:
                 return self._refuse(row, f"empty {key}")
+            if key == "partition" and not _SPLIT.fullmatch(value):
+                return self._refuse(row, f"{value!r} is no name for a partition: expected letters, digits and . _ -")
         if "text" in values and not values["text"].strip():
             what = "passage" if row.table == "passages" else "query"
             return self._refuse(row, f"empty text of {what} {values[f'{what}_id']!r}")
@@ -190,39 +192,41 @@ class _Writer:
         self.folder = folder
         self.part_rows = part_rows
         self.parts: dict[str, Part] = {}
+        #: By table, and by split or, of passages, by partition.
         self._rows: defaultdict[tuple[TableName, str], list[Row]] = defaultdict(list)
         self._chunks: defaultdict[tuple[TableName, str], int] = defaultdict(int)
 
     def add(self, row: Row) -> bool:
         """True if a part was written."""
-        rows = self._rows[row.table, row.split]
+        group = row.values.get("partition", "") if row.table == "passages" else row.split
+        rows = self._rows[row.table, group]
         rows.append(row)
         if len(rows) < (self.part_rows if row.table == "passages" else _STAGED_ROWS):
             return False
-        self._write(row.table, row.split)
+        self._write(row.table, group)
         return True
 
     def flush(self) -> None:
-        for table, split in list(self._rows):
-            if self._rows[table, split]:
-                self._write(table, split)
+        for table, group in list(self._rows):
+            if self._rows[table, group]:
+                self._write(table, group)
 
-    def _write(self, table: TableName, split: str) -> None:
-        rows = self._rows[table, split]
-        part = f"part-{self.index:04d}-{self._chunks[table, split]:05d}.arrow"
+    def _write(self, table: TableName, group: str) -> None:
+        rows = self._rows[table, group]
+        part = f"part-{self.index:04d}-{self._chunks[table, group]:05d}.arrow"
         places = [self.name] * len(rows), [row.line for row in rows]
         if table == "passages":
-            name = f"passages/{part}"
+            name = "/".join(filter(None, ("passages", group, part)))
             # A reader that reads many files in one source says itself where a passage comes from.
             written = to_table(table, ({"source": self.name, "line": row.line, **row.values} for row in rows))
         else:
-            name = f"{STAGING}/{table}/{split}/{part}"
+            name = f"{STAGING}/{table}/{group}/{part}"
             written = to_table(table, (row.values for row in rows))
             for field, values in zip(_PLACE, places, strict=True):
                 written = written.append_column(field, pa.array(values, field.type))
         self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, written))
-        self._rows[table, split] = []
-        self._chunks[table, split] += 1
+        self._rows[table, group] = []
+        self._chunks[table, group] += 1
 
 
 def write_bad_rows(folder: Folder, what: str, found: Collection[BadRows]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from raydr.errors import DataError
 from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.linking import GroupMean
 from raydr.evaluation.significance import Interval, bootstrap_intervals, holm, randomization_test
 
 #: system → measure label → query id → value.
@@ -76,7 +77,7 @@ def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[Co
     return found
 
 
-def as_rows(found: list[MeasureSummary] | list[Comparison]) -> list[dict[str, Any]]:
+def as_rows(found: list[MeasureSummary] | list[Comparison] | list[GroupMean]) -> list[dict[str, Any]]:
     """Plain dicts, for JSON."""
     return [asdict(one) for one in found]
 

@@ -1,12 +1,13 @@
-"""Settings of evaluation."""
+"""Settings of evaluation, and of the fusion of runs."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydr.component import Config
+from raydr.evaluation.linking import linking_measures
 from raydr.evaluation.metrics import check_measures
 
 
@@ -25,6 +26,10 @@ class EvaluateConfig(Config):
     answer_query_prefixes: list[str] = []
     """Only queries whose id starts with one of these count for answer accuracy; all if empty."""
 
+    linking_depth: int | None = Field(default=None, ge=1)
+    """For entity linking: adds accuracies, normalised by the queries with a relevant one among so many first passages
+    (64 in the papers, what a reranker was given); none if null."""
+
     confidence: float = Field(default=0.95, gt=0, lt=1)
     """Of the bootstrap intervals."""
 
@@ -34,8 +39,58 @@ class EvaluateConfig(Config):
     permutations: int = Field(default=10_000, ge=100)
     """Random swaps of the paired test; all of them where the queries are few."""
 
+    @property
+    def scored_measures(self) -> list[str]:
+        """The measures, and those that accuracies are made of."""
+        return [*self.measures, *(linking_measures(self.linking_depth) if self.linking_depth else [])]
+
     @field_validator("measures")
     @classmethod
     def _are_measures(cls, measures: list[str]) -> list[str]:
         check_measures(measures)
         return measures
+
+
+#: What the fused system is called, and the most systems that mixtures are tried of.
+FUSED = "fused"
+_MOST_MIXED = 4
+
+
+class FuseConfig(Config):
+    """How the runs of several systems become one, that of the system ``fused``."""
+
+    systems: list[str] = Field(default=["bm25", "trained"], min_length=2)
+    """Whose runs: ``bm25``, models, runs of other programs, reranked ones (``trained+ranker``)."""
+
+    by: Literal["ranks", "scores"] = "ranks"
+    """What of a run counts: ``ranks``, 1 / (rank_offset + rank) (reciprocal rank fusion), or ``scores``, scaled to
+    [0, 1] over each query's list. A passage that a run has not found has 0."""
+
+    rank_offset: int = Field(default=60, ge=0)
+    """The larger, the less the first ranks stand out."""
+
+    weights: Literal["equal", "dev"] | list[Annotated[float, Field(ge=0)]] = "equal"
+    """What each system's word counts for: ``equal``; ``dev``: the mixture, in steps of 0.1, that is best on the split
+    ``data.dev_split``, which no test split takes part in; or a number a system."""
+
+    measure: str = "RR@10"
+    """The measure by which ``dev`` chooses, in ir-measures' notation; higher is better."""
+
+    @field_validator("measure")
+    @classmethod
+    def _is_measure(cls, measure: str) -> str:
+        check_measures([measure])
+        return measure
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> FuseConfig:
+        twice = sorted({one for one in self.systems if self.systems.count(one) > 1})
+        if twice:
+            raise ValueError(f"systems: {twice[0]} is there more than once")
+        if any(one.split("+")[0] == FUSED for one in self.systems):
+            raise ValueError(f"systems: {FUSED} is what is made of them, and cannot be one of them")
+        if isinstance(self.weights, list) and (len(self.weights) != len(self.systems) or not sum(self.weights)):
+            raise ValueError(f"weights: {self.weights} are not one for each of {self.systems}, with one above 0")
+        if self.weights == "dev" and len(self.systems) > _MOST_MIXED:
+            raise ValueError(f"weights: dev mixes at most {_MOST_MIXED} systems, there are {len(self.systems)}")
+        return self

@@ -68,6 +68,10 @@ class Facts:
 
         return self._once(reader.model_dump_json(), find)
 
+    def content_key(self, reader: Reader) -> dict[str, Any]:
+        """What decides a reader's rows, besides its files."""
+        return self._once(f"content {reader.model_dump_json()}", reader.content_key)
+
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""
         device = choose_device(settings)

@@ -29,6 +29,7 @@ class StageEstimate:
         gpus: GPUs held meanwhile.
         worker_bytes: memory of its largest worker; None if not known.
         disk_bytes: what it writes.
+        network_bytes: gradients over each link between machines.
         note: how it was arrived at.
         key: tells stages of the same name apart, such as those of two arms of a refresh.
     """
@@ -40,6 +41,7 @@ class StageEstimate:
     gpus: float
     worker_bytes: int | None
     disk_bytes: int
+    network_bytes: int = 0
     note: str = ""
     key: str = ""
 

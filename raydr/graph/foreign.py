@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raydr.config.run import RANKER
+from raydr.data.partitions import Scope
 from raydr.errors import ArtifactError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Existing, Node
@@ -46,6 +47,6 @@ def vectors(run: Declaring, system: str, split: str = "") -> Node:
     return node
 
 
-def search(run: Declaring, index: Node, system: str, split: str) -> Node:
+def search(run: Declaring, index: Node, system: str, split: str, scope: Scope | None = None) -> Node:
     """What an embedder's vectors find for the queries of a split."""
-    return retrieval.search_in(run, index, vectors(run, system, split), system, split, Dual())
+    return retrieval.search_in(run, index, vectors(run, system, split), system, split, Dual(), scope=scope)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from raydr.component import Config
 from raydr.errors import ArtifactError
+from raydr.evaluation.config import FUSED
 from raydr.store.artifact import MANIFEST, Artifact
 from raydr.store.folder import Folder
 
@@ -37,6 +38,7 @@ COMMANDS = {
     "embeddings": "raydr encode",
     "index": "raydr index",
     "run": "raydr search",
+    "bm25": "raydr search --model bm25 --split SPLIT",
     "evaluation": "raydr evaluate",
     "audit": "raydr audit",
 }
@@ -104,7 +106,7 @@ class Places:
         folder = self.resolve(name)
         if folder is None:
             there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
-            command = COMMANDS.get(kind)
+            command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
             raise ArtifactError(
                 f"there is no {kind} called {name} in {self.root}"
                 + (f"; there is {', '.join(there)}" if there and "/" in name else "")

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
+from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
+from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
@@ -49,8 +52,8 @@ class Recipe:
             ConfigError: the name would lead out of its folder, or is none that files can have.
         """
         for step in name.split("/"):
-            # What several judges have left is called after all of them.
-            for part in step.split("+"):
+            # What several judges have left is called after all of them; a run after the partitions that were searched.
+            for part in step.replace("@", "+").split("+"):
                 check_name(part, name)
         self.names[name] = node
         return node
@@ -292,22 +295,25 @@ class Recipe:
         return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of a system: of BM25, of a model, of another program, or of one of these reranked (SYSTEM+MODEL)."""
+        """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
         name = f"runs/{split}/{system}"
         self.dataset()
         first, reranked, by = system.rpartition("+")
         if reranked:
             return self.reranked(split, first, by)
+        system, scope = split_scope(system)
+        if system == FUSED:
+            return self.named(name, fuse_runs(self.run, split, self.search, scope))
         if system == BM25:
             self.named("bm25", retrieval.bm25(self.run))
-            return self.named(name, retrieval.search_bm25(self.run, split))
+            return self.named(name, retrieval.search_bm25(self.run, split, scope))
         if foreign.is_embedder(self.run, system):
-            return self.named(name, foreign.search(self.run, self.index(system), system, split))
-        if foreign.is_run(self.run, split, system):
+            return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
+        if scope is None and foreign.is_run(self.run, split, system):
             return self.existing(name, "run")
         self.index(system)
         self.queries(split, system)
-        return self.named(name, retrieval.search(self.run, self.model(system), system, split))
+        return self.named(name, retrieval.search(self.run, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
         """The run of a system, its best passages ordered anew.
@@ -325,8 +331,8 @@ class Recipe:
     # -- results
 
     def systems(self, split: str) -> list[str]:
-        """What is compared: BM25, the untrained and the trained model, variants, and other runs that are there."""
-        own = [BM25, UNTRAINED, TRAINED, *self.config.variants]
+        """What is compared: BM25, the untrained and the trained model, variants, a fusion, other runs there are."""
+        own = [BM25, UNTRAINED, TRAINED, *self.config.variants, *([FUSED] if self.config.fuse is not None else [])]
         there = [name.rpartition("/")[2] for name in self.run.facts.places.names(f"runs/{split}")]
         return [*own, *(name for name in there if name not in own)]
 

@@ -174,8 +174,13 @@ def read_by(nodes: Sequence[Node]) -> list[Node]:
     return list({one.key: one for node in nodes for one in node.inputs.values() if one.key not in made}.values())
 
 
-def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:
+def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) -> list[Node]:
     """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
+
+    Args:
+        inventory: where they lie.
+        nodes: finished ones.
+        checksums: read those of object stores; without it their parts' sizes are compared.
 
     Returns:
         The nodes that have to be made again.
@@ -183,7 +188,8 @@ def repair(inventory: Inventory, nodes: Sequence[Node]) -> list[Node]:
     damaged = []
     for node in nodes:
         try:
-            inventory.open(node).verify()
+            artifact = inventory.open(node)
+            artifact.verify(checksums or artifact.folder.is_local)
         except ArtifactError as error:
             warn(f"{error}; {node.label} is made again")
             inventory.folder(node).set_aside()

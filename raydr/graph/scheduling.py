@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from raydr.graph.node import Node, Resources
-from raydr.runtime.capacity import is_on_demand
 from raydr.runtime.cluster import STEP_THREAD
 
 #: Nodes that are made at a time, at most: each has a thread here.
@@ -67,9 +66,6 @@ def _fits(node: Node, busy: Sequence[Node], capacity: Resources) -> bool:
     if not busy:
         return True
     if len(busy) >= _MOST_AT_ONCE:
-        return False
-    if is_on_demand(capacity) and node.kind == "run" and any(other.kind == "run" for other in busy):
-        # Nobody knows how far the cluster grows: each could hold a part of it, and wait for the rest for ever.
         return False
     return all(
         sum(other.demand.get(name, 0.0) for other in busy) + amount <= capacity.get(name, 0.0) + 1e-6

@@ -94,8 +94,10 @@ class Session:
             check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
         todo = required(self.inventory, targets, again)
-        if verified and todo and not self.dry_run and repair(self.inventory, read_by(todo)):
-            todo = required(self.inventory, targets, again)
+        if verified and todo and not self.dry_run:
+            checksums = self.config.refresh.check == "checksums"
+            if repair(self.inventory, read_by(todo), checksums):
+                todo = required(self.inventory, targets, again)
         self._tell(todo, names, again)
         if self.dry_run:
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,17 @@ class ShardPlan:
     #: One past the last part.
     end_part: int
     rows: int
+    #: Of all its passages; empty if they have none.
+    partition: str = ""
 
 
-def plan_shards(starts: NDArray[np.int64], shard_rows: int) -> list[ShardPlan]:
+def plan_shards(starts: NDArray[np.int64], shard_rows: int, partitions: Sequence[str] = ()) -> list[ShardPlan]:
     """Group parts, in order, into shards of at most ``shard_rows`` passages (a larger part is one by itself).
 
     Args:
         starts: Row at which each part starts, and the total at the end.
+        shard_rows: passages of a shard.
+        partitions: of each part; a shard has passages of one alone. None has one if empty.
 
     >>> [(plan.first_part, plan.end_part, plan.rows) for plan in plan_shards(np.array([0, 10, 20, 30]), 25)]
     [(0, 2, 20), (2, 3, 10)]
@@ -38,10 +43,11 @@ def plan_shards(starts: NDArray[np.int64], shard_rows: int) -> list[ShardPlan]:
     plans: list[ShardPlan] = []
     first = 0
     num_parts = len(starts) - 1
+    partitions = partitions or [""] * num_parts
     for end in range(1, num_parts + 1):
         full = end < num_parts and starts[end + 1] - starts[first] > shard_rows
-        if full or end == num_parts:
-            plans.append(ShardPlan(len(plans), first, end, int(starts[end] - starts[first])))
+        if full or end == num_parts or partitions[end] != partitions[first]:
+            plans.append(ShardPlan(len(plans), first, end, int(starts[end] - starts[first]), partitions[first]))
             first = end
     return plans
 

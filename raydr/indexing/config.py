@@ -29,7 +29,11 @@ class IndexConfig(Config):
     """Vectors that centroids and codebooks are trained on, at most."""
 
     cpus_per_task: int = Field(default=1, ge=1)
-    """CPUs and threads of the training task and of each task that builds a shard."""
+    """CPUs and threads of each task that builds a shard."""
+
+    train_cpus: int | None = Field(default=None, ge=1)
+    """CPUs and threads of the one task that trains centroids and codebooks; null: those of the largest node, at most
+    16. While no node is there, 4."""
 
 
 class SearchConfig(Config):
@@ -58,15 +62,16 @@ class SearchConfig(Config):
     """Queries sent to the shards at a time."""
 
     max_actors: int | None = Field(default=None, ge=1)
-    """Search actors, at most; they share the shards. Null: one a shard, or as many as the cluster holds. All must be
-    there at a time, so set it where an autoscaler may not add as many nodes (or GPUs) as there are shards."""
+    """Search actors, at most; they share the shards, and all are there at a time. Null: on CPUs one a shard, or as many
+    as the cluster (``ray.capacity``, if it grows) holds; on GPUs so many that their memory holds the shards, or one a
+    GPU that is there."""
 
     cpus_per_actor: int | None = Field(default=None, ge=1)
     """CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """``auto``: CUDA if the cluster has it, by FAISS if that has CUDA, else by PyTorch for exact kinds of index;
-    otherwise the CPU (said in the log)."""
+    """``auto``: CUDA if the cluster has a GPU (``ray.capacity``, if it grows), by FAISS if that has CUDA, else by
+    PyTorch for exact kinds of index; otherwise the CPU (said in the log)."""
 
 
 class RerankConfig(Config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,7 +34,7 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
     """
     num_rows = int(index.ntotal)
     if num_rows == 0:
-        return _padded(Found(np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)), top_k)
+        return _nothing(len(queries), top_k)
     width = min(top_k + 1, num_rows)
     scores, rows = index.search(queries, width)
     found = _in_order(scores, rows, top_k)
@@ -64,6 +64,10 @@ def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int)
     if scores.shape[1] <= top_k:
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
+
+
+def _nothing(num_queries: int, top_k: int) -> Found:
+    return Found(np.full((num_queries, top_k), -np.inf, np.float32), np.full((num_queries, top_k), -1))
 
 
 def _padded(found: Found, top_k: int) -> Found:
@@ -108,6 +112,7 @@ class ShardSearcher:
         self._num_threads = num_threads
         self._threads = ThreadPoolExecutor(num_threads, initializer=faiss.omp_set_num_threads, initargs=(1,))
         self._first_rows = [int(index.starts[shard]) for shard in shards]
+        self._partitions = [index.partitions[shard] for shard in shards]
         self._indexes = [
             self._prepare_sets(index, shard, config) if index.several else self._prepare(index.load(shard), config)
             for shard in shards
@@ -140,14 +145,21 @@ class ShardSearcher:
             # Where FAISS searches, an actor starts without the seconds that importing PyTorch takes.
             from raydr.indexing.torch_flat import TorchFlat
 
-            return TorchFlat(loaded, self._score, self._device)
+            return TorchFlat.of_index(loaded, self._score, self._device)
         return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)
 
-    def search(self, vectors: NDArray[np.floating[Any]] | Encodings, top_k: int) -> Found:
+    def search(
+        self,
+        vectors: NDArray[np.floating[Any]] | Encodings,
+        top_k: int,
+        partitions: Collection[str] | None = None,
+    ) -> Found:
         """The best passages of these shards for each query; rows are rows of the corpus.
 
         Args:
             vectors: Query vectors, shape (N, dim), any float type; or several each.
+            top_k: passages a query.
+            partitions: the passages are of; all if None.
         """
         padded = vectors.padded() if isinstance(vectors, VectorSets) else vectors
         queries = np.ascontiguousarray(padded, dtype=np.float32)
@@ -155,16 +167,18 @@ class ShardSearcher:
         if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
             # Other libraries in the process change the number of OpenMP threads.
             self._faiss.omp_set_num_threads(self._num_threads)
-            return self._search(queries, top_k)
+            return self._search(queries, top_k, partitions)
         # FAISS's own threads wait for each other after every block of vectors, and all of them for the one that
         # shares its core with another process.
         shares = [queries[start : start + share] for start in range(0, len(queries), share)]
-        found = list(self._threads.map(lambda part: self._search(part, top_k), shares))
+        found = list(self._threads.map(lambda part: self._search(part, top_k, partitions), shares))
         return Found(np.concatenate([one.scores for one in found]), np.concatenate([one.rows for one in found]))
 
-    def _search(self, queries: NDArray[np.float32], top_k: int) -> Found:
-        parts = []
-        for index, first_row in zip(self._indexes, self._first_rows, strict=True):
+    def _search(self, queries: NDArray[np.float32], top_k: int, partitions: Collection[str] | None) -> Found:
+        parts = [_nothing(len(queries), top_k)]
+        for index, first_row, partition in zip(self._indexes, self._first_rows, self._partitions, strict=True):
+            if partitions is not None and partition not in partitions:
+                continue
             found = search_one(index, queries, top_k)
             parts.append(Found(found.scores, np.where(found.rows < 0, -1, found.rows + first_row)))
-        return merge(parts, top_k)
+        return merge(parts[1:] or parts, top_k)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.data.partitions import check_partition
 from raydr.data.vector_sets import Encodings
 from raydr.errors import ConfigError, FingerprintError
 from raydr.indexing.config import SearchConfig
@@ -82,21 +83,23 @@ class Searcher:
         encoder = InferenceEncoder(path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"])
         return cls(opened, Corpus(corpus), lambda texts: encoder.encode(tokenize(None, texts)), config)
 
-    def search(self, texts: Sequence[str], top_k: int | None = None) -> list[list[Hit]]:
+    def search(self, texts: Sequence[str], top_k: int | None = None, partition: str = "") -> list[list[Hit]]:
         """The best passages for each text, best first.
 
         Args:
             top_k: Passages a text; ``top_k`` of the config if None.
+            partition: where they are looked for; everywhere if empty.
 
         Raises:
-            ConfigError: a text is empty.
+            ConfigError: a text is empty, or the index has no such partition.
         """
+        check_partition(partition, self._index.partitions, f"the index at {self._index.artifact.folder}")
         empty = [at for at, text in enumerate(texts) if not text.strip()]
         if empty:
             raise ConfigError(f"query {empty[0] + 1} of {len(texts)} is empty: give some text to search for")
         if not texts:
             return []
-        found = self._shards.search(self._encode(list(texts)), top_k or self._top_k)
+        found = self._shards.search(self._encode(list(texts)), top_k or self._top_k, [partition] if partition else None)
         return [self._hits(rows[rows >= 0], scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
 
     def _hits(self, rows: NDArray[np.int64], scores: NDArray[np.float32]) -> list[Hit]:

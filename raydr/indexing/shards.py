@@ -77,6 +77,8 @@ class IndexShards(Opened):
         self.scored_from_codes = info.get("vectors") == "codes"
         #: Fingerprints of the model that encoded the passages, and of their corpus.
         self.model_fingerprint, self.corpus_fingerprint = str(info["model"]), str(info["corpus"])
+        #: The partition of each shard's passages, see :mod:`raydr.data.partitions`; empty where they have none.
+        self.partitions: list[str] = info.get("partitions") or [""] * self.num_shards
         ids = [ids_name(shard) for shard in range(self.num_shards)]
         rows = (artifact.manifest.parts[name].rows for name in ids)
         self._ids = RowParts(ids, rows, partial(verified, artifact))
@@ -90,6 +92,13 @@ class IndexShards(Opened):
     def score(self) -> ScoreFunction:
         """What the score of a query's and a passage's vector is."""
         return build(ScoreFunction, self.artifact.info["score"])
+
+    @property
+    def shard_bytes(self) -> list[int]:
+        """Bytes of what each shard is searched in: its FAISS file, or the vectors of its passages."""
+        parts = self.artifact.manifest.parts
+        names = [vectors_name if vectors_name(at) in parts else shard_name for at in range(self.num_shards)]
+        return [parts[name(at)].bytes for at, name in enumerate(names)]
 
     def load(self, shard: int) -> Any:
         """The FAISS index of one shard; its codes are memory-mapped where the kind of index allows it.

@@ -18,28 +18,34 @@ _READ_ROWS = 100_000
 
 
 class TorchFlat:
-    """The vectors of an exact FAISS index in half precision on a device; searched as FAISS is.
+    """Vectors in half precision on a device; searched as an exact FAISS index is.
 
     Scores are computed and summed in float32. Vectors and queries that come from raydr's embeddings are half-precision
     numbers already, so nothing is rounded.
 
     Args:
-        index: a FAISS index of one of the kinds in :data:`raydr.indexing.factory.EXACT`.
+        vectors_ND: in float16, on the device that searches.
         score: of a query's and a passage's vector.
-        device: where the vectors go, for example ``cuda``.
         score_bytes: memory for scores; fewer vectors are looked at a time if there are more queries.
     """
 
-    def __init__(self, index: Any, score: ScoreFunction, device: str, score_bytes: int = _SCORE_BYTES) -> None:
-        self.ntotal = int(index.ntotal)
+    def __init__(self, vectors_ND: torch.Tensor, score: ScoreFunction, score_bytes: int = _SCORE_BYTES) -> None:
+        self.ntotal = len(vectors_ND)
         self._score = score
         self._score_bytes = score_bytes
-        self._vectors_ND = torch.empty((self.ntotal, int(index.d)), dtype=torch.float16, device=device)
+        self._vectors_ND = vectors_ND
+
+    @classmethod
+    def of_index(cls, index: Any, score: ScoreFunction, device: str, score_bytes: int = _SCORE_BYTES) -> TorchFlat:
+        """The vectors of a FAISS index of one of the kinds in :data:`raydr.indexing.factory.EXACT`, on a device."""
+        num_rows = int(index.ntotal)
+        vectors_ND = torch.empty((num_rows, int(index.d)), dtype=torch.float16, device=device)
         # A new name: `index` owns the object behind it.
         actual = load_faiss().downcast_index(index)
-        for start in range(0, self.ntotal, _READ_ROWS):
-            rows = min(_READ_ROWS, self.ntotal - start)
-            self._vectors_ND[start : start + rows] = torch.from_numpy(actual.reconstruct_n(start, rows)).to(device)
+        for start in range(0, num_rows, _READ_ROWS):
+            rows = min(_READ_ROWS, num_rows - start)
+            vectors_ND[start : start + rows] = torch.from_numpy(actual.reconstruct_n(start, rows)).to(device)
+        return cls(vectors_ND, score, score_bytes)
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and rows of the ``width`` best vectors of each query, best first, each (queries, width).

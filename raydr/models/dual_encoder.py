@@ -14,6 +14,7 @@ from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import MODEL_FILE
 from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.saved_config import read_config, tower_folder
 from raydr.models.saved_tower import load_heads, read_weights, save_tower
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import POOLER, Tower
@@ -107,24 +108,6 @@ class DualEncoder(nn.Module):
         """
         config = read_config(folder)
         return cls(config, _load_towers(folder, config))
-
-
-def read_config(folder: str | Path) -> ModelConfig:
-    """The config of a saved model.
-
-    Raises:
-        ModelError: the folder holds no raydr model.
-    """
-    file = Path(folder) / MODEL_FILE
-    if not file.exists():
-        raise ModelError(f"{folder} holds no raydr model: expected a file {MODEL_FILE}")
-    return ModelConfig.model_validate_json(file.read_text(encoding="utf-8"))
-
-
-def tower_folder(folder: str | Path, side: Side) -> Path:
-    """Where the encoder and the tokenizer of one side of a saved model are."""
-    root = Path(folder)
-    return root if read_config(folder).towers == "shared" else root / side
 
 
 def _load_towers(folder: str | Path, config: ModelConfig) -> dict[str, Tower]:

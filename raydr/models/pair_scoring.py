@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Texts
 from raydr.models.config import Side
-from raydr.models.dual_encoder import load_tokenizer, load_tower, read_config
+from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.inference import encode_tokens
 from raydr.models.precision import torch_dtype
+from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.threads import torch_threads
 

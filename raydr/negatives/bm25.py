@@ -176,19 +176,25 @@ class BM25Index:
         self._index.nonoccurrence_array = None
         self._index.unique_token_ids_set = set(self._vocabulary.values())
 
-    def search(self, queries: Sequence[str], top_k: int) -> list[Hits]:
+    def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
         """The best passages of each query, at most ``top_k``; none if the query has no term that the corpus has.
 
-        Passages with equal scores are in order of their row number.
+        Passages with equal scores are in order of their row number. With ``among``, only these rows are found; how
+        rare a term is still counts over all.
         """
+        wanted = None
+        if among is not None:
+            wanted = np.zeros(self.num_passages, dtype=np.float32)
+            wanted[among] = 1
         tokens = [self._numbers(query) for query in queries]
         known = [at for at, one in enumerate(tokens) if one]
         hits = [Hits(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)) for _ in queries]
         if not known:
             return hits
         rows_QK, scores_QK = self._index.retrieve(
-            [tokens[at] for at in known], k=min(top_k, self.num_passages), show_progress=False, n_threads=1
-        )
+            [tokens[at] for at in known], k=min(top_k, self.num_passages), show_progress=False, n_threads=1,
+            weight_mask=wanted,
+        )  # fmt: skip
         for at, rows, scores in zip(known, rows_QK, scores_QK, strict=True):
             found = scores > 0
             rows, scores = rows[found].astype(np.int64), scores[found]

@@ -1,8 +1,8 @@
 """From ranked passages and known positives to hard negatives.
 
 A candidate is dropped if it is a known positive of the query, or says the same as one (equal title and text, after
-folding case and white space): training on it would push the query away from its own answer. Of what is left, in the
-order of the ranks, a window is kept.
+folding case and white space): training on it would push the query away from its own answer. So is one of a partition
+that the query's negatives are not taken from. Of what is left, in the order of the ranks, a window is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Kept:
     positions: NDArray[np.int64]
     dropped_positive: int
     dropped_identical: int
+    dropped_elsewhere: int
 
 
 def keep_negatives(
@@ -28,6 +29,7 @@ def keep_negatives(
     content_hashes: NDArray[np.uint64],
     positive_ids: Collection[str],
     positive_hashes: NDArray[np.uint64],
+    elsewhere: NDArray[np.bool_],
     first_rank: int,
     depth: int,
 ) -> Kept:
@@ -38,18 +40,22 @@ def keep_negatives(
         content_hashes: uint64, shape (candidates,); equal for passages with the same content.
         positive_ids: the query's known positives.
         positive_hashes: uint64, the content of those.
+        elsewhere: shape (candidates,), those of another partition than the negatives are taken from.
         first_rank: first of the remaining candidates that is taken, from 1.
         depth: how many are taken, at most.
 
     >>> hashes = np.array([1, 2, 3, 2, 4], dtype=np.uint64)
-    >>> kept = keep_negatives(["a", "b", "c", "d", "e"], hashes, {"b"}, hashes[1:2], first_rank=2, depth=2)
+    >>> here = np.zeros(5, dtype=bool)
+    >>> kept = keep_negatives(["a", "b", "c", "d", "e"], hashes, {"b"}, hashes[1:2], here, first_rank=2, depth=2)
     >>> kept.positions.tolist(), kept.dropped_positive, kept.dropped_identical
     ([2, 4], 1, 1)
     """
     positive = np.fromiter((one in positive_ids for one in passage_ids), dtype=bool, count=len(passage_ids))
     identical = np.isin(content_hashes, positive_hashes) & ~positive
-    left = np.flatnonzero(~positive & ~identical)
-    return Kept(left[first_rank - 1 : first_rank - 1 + depth], int(positive.sum()), int(identical.sum()))
+    elsewhere = elsewhere & ~positive & ~identical
+    left = np.flatnonzero(~positive & ~identical & ~elsewhere)
+    dropped = (int(one.sum()) for one in (positive, identical, elsewhere))
+    return Kept(left[first_rank - 1 : first_rank - 1 + depth], *dropped)
 
 
 @dataclass
@@ -65,6 +71,8 @@ class MiningCounts:
     negatives: int = 0
     dropped_positive: int = 0
     dropped_identical: int = 0
+    #: Candidates of a partition that negatives are not taken from.
+    dropped_elsewhere: int = 0
 
     def count(self, kept: Kept, depth: int) -> None:
         """Add one query."""
@@ -75,3 +83,4 @@ class MiningCounts:
         self.negatives += num
         self.dropped_positive += kept.dropped_positive
         self.dropped_identical += kept.dropped_identical
+        self.dropped_elsewhere += kept.dropped_elsewhere

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
+from raydr.evaluation.linking import GroupMean
 from raydr.pages.html import Page, number
 from raydr.pages.plots import metric_bars
 
@@ -29,6 +30,7 @@ class EvaluationResult:
     summaries: list[MeasureSummary]
     comparisons: list[Comparison] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    groups: list[GroupMean] = field(default_factory=list)
 
     @property
     def systems(self) -> list[str]:
@@ -62,12 +64,44 @@ def count_rows(result: EvaluationResult) -> Table:
     return ["system", *(name.replace("_", " ") for name in names)], rows
 
 
+def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
+    """One row a group of queries, one column a measure: micro, macro, categories, and partitions if asked for."""
+    mine = [one for one in result.groups if one.system == system and (of_partitions or one.grouping != "partition")]
+    measures = list(dict.fromkeys(one.measure for one in mine))
+    rows: dict[tuple[str, str], dict[str, GroupMean]] = {}
+    for one in mine:
+        rows.setdefault((one.grouping, one.group), {})[one.measure] = one
+    order = ("all", "category", "partition")
+    shown = [
+        [group, number(max(one.num_queries for one in found.values()))]
+        + [f"{found[measure].mean:.3f}" if measure in found else "" for measure in measures]
+        for (_, group), found in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
+    ]
+    return ["queries of", "queries", *measures], shown
+
+
+def transposed(table: Table) -> Table:
+    """The same with a column for each row, for a narrow terminal.
+
+    >>> transposed((["of", "n", "R@1"], [["a", "3", ".5"], ["b", "4", ".7"]]))
+    (['', 'a', 'b'], [['n', '3', '4'], ['R@1', '.5', '.7']])
+    """
+    columns, rows = table
+    return ["", *(row[0] for row in rows)], [
+        [column, *(row[at] for row in rows)] for at, column in enumerate(columns) if at
+    ]
+
+
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     """All tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
     if result.comparisons:
         caption = "difference of means, paired randomisation test (two-sided), Holm's correction over the systems"
         yield f"Against {result.comparisons[0].baseline}", caption, comparison_rows(result)
+    if result.groups:
+        caption = "means over the queries of a category or partition; macro: the mean of the partitions' means"
+        for system in result.systems:
+            yield f"{system} by category and partition", caption, group_rows(result, system, of_partitions=True)
     yield "Queries", "how many queries the means rest on; queries without results score 0", count_rows(result)
 
 

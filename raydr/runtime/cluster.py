@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -29,10 +30,15 @@ _LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ra
 
 
 class RayConfig(Config):
-    """Resources of a Ray that raydr starts itself; ignored inside a job or with an address."""
+    """Which Ray is used; the resources of one that raydr starts itself are ignored inside a job or with an address."""
 
     address: str = ""
     """Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one."""
+
+    capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
+    """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: the sums over the most
+    nodes of all groups. Ray does not tell, so that null takes it for as large as it is when a stage begins. Nothing is
+    asked for beyond it; ``raydr plan`` reckons with it on any machine."""
 
     num_cpus: int | None = Field(default=None, ge=1)
     """CPUs of the local Ray; the machine's if null."""
@@ -133,6 +139,12 @@ def local_session() -> RayConfig | None:
     """The session's settings if its Ray is, or would be, one that raydr starts on this machine; else None."""
     config = _Session.config
     return config if config is not None and not _address(config) else None
+
+
+def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
+    """The session's ``ray.capacity``; None for a Ray on this machine, which does not grow."""
+    config = _Session.config
+    return config.capacity if config is not None and _address(config) else None
 
 
 def _address(config: RayConfig) -> str:

@@ -11,7 +11,9 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, to_table
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
+from raydr.noise.judges.relabel import RELABELLED
 from raydr.runtime.console import show_summary, warn
+from raydr.stages.judge_workers import VERDICTS
 from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part
@@ -22,6 +24,7 @@ APPLY_VERSION = 1
 #: 2: dropped pairs are kept as such.
 FILTER_VERSION = 2
 CLEAN_VERSION = 1
+_PAIR = ["query_id", "passage_id"]
 
 
 def apply_verdicts(
@@ -60,6 +63,7 @@ def filter_pairs(
     """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
 
     What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
+    What a judge has relabelled comes in as a further judgment.
     Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
 
     Args:
@@ -98,9 +102,12 @@ def _filter(
     _copy_parts(making, pool, dataset, [name for name in dataset.parts() if not name.startswith(changed)])
     before = dataset.rows(f"qrels/{split}")
     after = sum(making.done[name].rows for name in calls)
+    new = total_counts(making, calls)["relabelled"]
     if not after:
         warn(f"not one judgment of split {split!r} is left")
-    facts = {"judgments before": f"{before:,}", "dropped": f"{before - after:,}", "left": f"{after:,}"}
+    facts = {"judgments before": f"{before:,}", "dropped": f"{before + new - after:,}"}
+    facts |= {"relabelled": f"{new:,}"} if new else {}
+    facts["left"] = f"{after:,}"
     show_summary(f"{split}: {title}", facts | {"at": str(making.folder)})
     return {**dataset.info, "judgments_before": before, "judgments_after": after}
 
@@ -110,7 +117,7 @@ def _calls(
 ) -> dict[str, tuple[Artifact, list[Artifact] | None, str]]:
     """For each part of what was judged: all of it, the verdicts, and how the names of the verdicts on it begin."""
     names = enumerate(judged.parts(under))
-    return {name: (judged, verdicts, f"verdicts/{split}/part-{at:05d}-") for at, name in names}
+    return {name: (judged, verdicts, f"{VERDICTS}/{split}/part-{at:05d}-") for at, name in names}
 
 
 def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
@@ -136,15 +143,22 @@ def _filter_part(
     qrels = read_arrow(dataset.local(name))
     dropped_name = name.replace("qrels/", "dropped/", 1)
     dropped = [read_arrow(dataset.local(dropped_name))] if dropped_name in dataset.manifest.parts else []
+    counts: dict[str, int] = {}
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
         left, pairs = split_pairs(qrels, _verdict_tables(verdicts, prefix))
-        rows = pairs.select(["query_id", "passage_id"]).to_pylist()
+        new = _verdict_tables(verdicts, prefix.replace(VERDICTS, RELABELLED, 1))
+        if new:
+            relabelled = to_table("qrels", [row for table in new for row in table.select(_PAIR).to_pylist()])
+            left, counts = pa.concat_tables([left, relabelled]), {"relabelled": len(relabelled)}
+        rows = pairs.select(_PAIR).to_pylist()
         dropped.append(to_table("negatives", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
-    tables = {dropped_name: pa.concat_tables(dropped)} if sum(map(len, dropped)) else {}
+    made = {}
+    if sum(map(len, dropped)):
+        made[dropped_name] = write_table(output, dropped_name, pa.concat_tables(dropped))
     # The judgments last: a resume makes both again unless they are there.
-    return {part: write_table(output, part, table) for part, table in (tables | {name: left}).items()}
+    return made | {name: write_table(output, name, left, counts)}
 
 
 def _copy_parts(making: Building, pool: Pool, source: Artifact, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from raydr.errors import ConfigError, ModelError, TrainingError
 from raydr.models.config import Dtype
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.pool import Pool
-from raydr.stages.resources import cluster_capacity
+from raydr.stages.resources import IF_IT_GROWS, cluster_capacity
 from raydr.training.config import TrainConfig
 
 
@@ -57,7 +57,7 @@ def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> t
         ModelError: the device does not know that arithmetic.
     """
     if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
-        raise TrainingError("train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs")
+        raise TrainingError(f"train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs {IF_IT_GROWS}")
     device = "cuda" if settings.use_gpu else "cpu"
     resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
     return resolved
@@ -106,6 +106,6 @@ def choose_device(settings: EncodeConfig) -> str:
     if gpus > 0 and cluster_capacity()["GPU"] < gpus:
         raise ConfigError(
             f"encode.gpus_per_actor is {gpus:g}, but the cluster has {cluster_capacity()['GPU']:g} GPUs: "
-            "add a node with one, or set encode.gpus_per_actor=0 to encode on CPUs"
+            f"add a node with one, or set encode.gpus_per_actor=0 to encode on CPUs {IF_IT_GROWS}"
         )
     return "cuda" if gpus > 0 else "cpu"

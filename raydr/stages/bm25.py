@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.partitions import Scope, partition_of, within
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
 from raydr.negatives.config import BM25Config
@@ -72,7 +73,15 @@ def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25
 
 
 def search_bm25(
-    making: Building, pool: Pool, dataset: Artifact, corpus: Artifact, bm25: Artifact, *, split: str, top_k: int
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    bm25: Artifact,
+    *,
+    split: str,
+    top_k: int,
+    scope: Scope = "own",
 ) -> dict[str, Any]:
     """Search every query of a split: a ``run`` with the best ``top_k`` passages of each.
 
@@ -85,8 +94,13 @@ def search_bm25(
     if split not in data.splits:
         data.queries(split)
     sizes = dataset.sizes(f"queries/{split}")
+    of_split = set(map(partition_of, sizes))
+
+    def searched(rows: RowRange) -> frozenset[str] | None:
+        return within(scope, partition_of(rows.part), of_split)
+
     calls = {
-        part_name(number): (dataset, Corpus(corpus), bm25.folder, bm25.fingerprint, top_k, rows)
+        part_name(number): (dataset, Corpus(corpus), bm25.folder, bm25.fingerprint, top_k, rows, searched(rows))
         for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
     }
     make_parts(making, pool, _search_part, calls, "bm25: search")
@@ -126,7 +140,7 @@ def _move(made: Path, path: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _open_index(folder: Folder, fingerprint: str) -> BM25Index:
+def open_bm25(folder: Folder, fingerprint: str) -> BM25Index:
     """The index that this process searches: the next part finds it open and compiled."""
     artifact = Artifact.open(folder, "bm25")
     paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
@@ -142,9 +156,12 @@ def _search_part(
     fingerprint: str,
     top_k: int,
     rows: RowRange,
+    partitions: frozenset[str] | None,
 ) -> Mapping[str, Part]:
     queries = rows.of(read_arrow(dataset.local(rows.part)))
-    hits = _open_index(bm25, fingerprint).search(queries["text"].to_pylist(), top_k)
+    pool = corpus.pool(partitions)
+    among = None if partitions is None else pool.rows(np.arange(len(pool)))
+    hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k, among)
     query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
         pa.array(np.repeat(query_ids, [len(one.rows) for one in hits]), type=pa.string()),

@@ -10,13 +10,16 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from raydr.data.partitions import partition_of
 from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
@@ -83,11 +86,32 @@ def tokenize_part(batch: Batch, job: Job) -> Batch:
     tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
     tokens = tokenizer(titles, table.column("text").to_pylist())
-    return {"part": batch["part"], **tokens.to_arrow()}
+    ids = np.empty(1, dtype=object)
+    ids[0] = _packed(table.column(0).combine_chunks())
+    return {"part": batch["part"], "text_ids": ids, **tokens.to_arrow()}
+
+
+def _packed(ids: pa.Array) -> NDArray[np.uint8]:
+    """Ids as bytes, which travel with the tokens: the encoder need not fetch the texts for them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("id", pa.string())])) as writer:
+        writer.write_batch(pa.record_batch([ids], names=["id"]))
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def _unpacked(packed: NDArray[np.uint8]) -> pa.Array:
+    return pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(packed))).read_all().column(0).combine_chunks()
 
 
 class EncodeParts:
-    """Holds the encoder; every call encodes one part and writes it."""
+    """Holds the encoder; every call encodes one part and writes it.
+
+    Two threads call it at a time: one part is encoded while the one before it is written, summed up and sent, and the
+    next one comes in.
+    """
+
+    #: Parts in work at a time.
+    calls_at_once = 2
 
     def __init__(self, job: Job) -> None:
         require_device(job.arithmetic.device)
@@ -96,7 +120,8 @@ class EncodeParts:
         self.encoder = _resolve(job.encoder)(
             model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching
         )
-        #: When the last part was finished.
+        self._encoding = threading.Lock()
+        #: When the last part was encoded.
         self.free_since: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
@@ -104,12 +129,13 @@ class EncodeParts:
         from raydr.models.tokens import Tokens
 
         part = int(batch["part"][0])
-        started = time.perf_counter()
-        tokens = Tokens.from_arrow(batch)
-        ids = self.job.load_part(part).column(0).combine_chunks()
-        begun = time.perf_counter()
-        vectors = self.encoder.encode(tokens)
-        encoding = time.perf_counter() - begun
+        tokens, ids = Tokens.from_arrow(batch), _unpacked(batch["text_ids"][0])
+        with self._encoding:
+            begun = time.perf_counter()
+            waited = begun - self.free_since if self.free_since is not None else 0.0
+            vectors = self.encoder.encode(tokens)
+            self.free_since = time.perf_counter()
+            encoding = self.free_since - begun
         finite = finite_texts(vectors)
         if not finite.all():
             row, job = int(np.flatnonzero(~finite)[0]), self.job
@@ -121,17 +147,8 @@ class EncodeParts:
             )
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
-        waited = started - self.free_since if self.free_since is not None else 0.0
-        self.free_since = time.perf_counter()
-        return part_batch(
-            name,
-            made,
-            tokens=tokens.num_tokens,
-            truncated=tokens.num_truncated,
-            encoding=encoding,
-            other=self.free_since - started - encoding,
-            waited=waited,
-        )
+        counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
+        return part_batch(name, made, **counts, encoding=encoding, waited=waited)
 
 
 def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
@@ -192,8 +209,9 @@ def encode_texts(
         settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
+    partitions = list(map(partition_of, parts))
     unit = "queries" if split else "passages"
-    feed = Feed(EncodeParts, job, settings, before=tokenize_part)
+    feed = Feed(EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once)
     started = time.perf_counter()
     said = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
     if said:
@@ -208,29 +226,30 @@ def encode_texts(
         "device": arithmetic.device,
         "source": texts.fingerprint,
         **({"split": split} if split else {}),
+        **({"partitions": partitions} if any(partitions) else {}),
     }
 
 
 def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None:
-    columns = ("rows", "tokens", "truncated", "encoding", "other", "waited")
+    columns = ("rows", "tokens", "truncated", "encoding", "waited")
     total = {column: float(sum(row[column] for row in said)) for column in columns}
     say(
         f"encode: {total['rows']:,.0f} {unit}, {total['tokens']:,.0f} tokens in {seconds:.1f} s "
         f"({total['rows'] / seconds:,.0f} {unit}/s with start-up); {total['truncated']:,.0f} were cut at the maximum "
-        f"length; {describe_spent(total['encoding'], total['other'], total['waited'])}"
+        f"length; {describe_spent(total['encoding'], total['waited'])}"
     )
 
 
-def describe_spent(encoding: float, other: float, waited: float) -> str:
+def describe_spent(encoding: float, waited: float) -> str:
     """What the encoders did with their time, from the start of their first part to the end of their last.
 
-    >>> describe_spent(encoding=90, other=4, waited=6)
-    'the encoders encoded for 90 % of their time, read and wrote for 4 %, and waited for texts for 6 %'
+    >>> describe_spent(encoding=94, waited=6)
+    'the encoders encoded for 94 % of their time, and waited for texts, or for parts to be written, for 6 %'
     """
-    percent = 100 / (encoding + other + waited)
+    percent = 100 / (encoding + waited)
     return (
-        f"the encoders encoded for {encoding * percent:.0f} % of their time, read and wrote for {other * percent:.0f} "
-        f"%, and waited for texts for {waited * percent:.0f} %"
+        f"the encoders encoded for {encoding * percent:.0f} % of their time, and waited for texts, or for parts to be "
+        f"written, for {waited * percent:.0f} %"
     )
 
 

@@ -28,13 +28,16 @@ from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.linking import GROUPINGS, GroupMean, accuracies, group_means, linking_measures, normalised
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
     comparison_rows,
     evaluation_page,
+    group_rows,
     measure_rows,
+    transposed,
 )
 from raydr.runtime.console import show_summary, show_table, warn
 from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
@@ -89,7 +92,7 @@ def evaluate(
     """
     if not runs:
         raise ConfigError("evaluate needs at least one run; make one with raydr search")
-    wanted = max([deepest_cutoff(parse_measures(settings.measures).values()), *settings.answer_cutoffs])
+    wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
     # By number: the name of a system need not be one of a file.
@@ -131,6 +134,7 @@ def load_result(artifact: Artifact) -> EvaluationResult:
         summaries=[MeasureSummary(**row) for row in summary["measures"]],
         comparisons=[Comparison(**row) for row in artifact.folder.read_json(COMPARISONS)],
         counts=summary["counts"],
+        groups=[GroupMean(**row) for row in summary.get("groups", ())],
     )
 
 
@@ -145,6 +149,8 @@ def show(artifact: Artifact) -> None:
         rows = [[*row[:-3], f"{row[-3]}/{row[-2]}/{row[-1]}"] for row in rows]
         title = f"against {result.comparisons[0].baseline} (paired randomisation test)"
         show_table(title, [*columns[:-3], "won/lost/tied"], rows)
+    for system in result.systems if result.groups else ():
+        show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
@@ -172,7 +178,7 @@ def _score_part(
     """
     ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
     query_ids = pa.array(list(ranking), type=pa.string())
-    values = score_queries(parse_measures(settings.measures), _qrels(data, split, query_ids), ranking)
+    values = score_queries(parse_measures(settings.scored_measures), _qrels(data, split, query_ids), ranking)
     queries = data.queries(split)
     queries = queries.filter(pc.is_in(queries["query_id"], value_set=query_ids))
     if settings.answer_cutoffs:
@@ -236,11 +242,24 @@ def _finish(
     expected = dict.fromkeys(parse_measures(settings.measures), judged)
     if answered:
         expected |= {answer_label(cutoff): answered for cutoff in settings.answer_cutoffs}
+    worlds = _groups(data.queries(split), judged)
     per_query: dict[str, Values] = {}
+    groups: list[GroupMean] = []
     counts: dict[str, dict[str, int]] = {}
     for system, (names, elsewhere) in scored.items():
         found = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
         per_query[system] = {label: _filled(label, ids, found) for label, ids in expected.items()}
+        further: Values = {}
+        if settings.linking_depth:
+            first, among = (
+                _filled(label, judged, found) for label in parse_measures(linking_measures(settings.linking_depth))
+            )
+            per_query[system] |= accuracies(first, worlds.get("partition", {}))
+            further = normalised(first, among, settings.linking_depth)
+        of_judged = {
+            label: values for label, values in per_query[system].items() if expected.get(label) is not answered
+        }
+        groups.extend(group_means(system, of_judged | further, worlds))
         counts[system] = {
             "judged": len(judged),
             "without_results": len({*judged, *answered} - set(found["query_id"].to_pylist())),
@@ -248,13 +267,14 @@ def _finish(
             "in_run_but_not_in_split": elsewhere,
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed)
-    result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts)
+    result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups)
     picture = bar_plot(result)
     summary = {
         "split": split,
         "confidence": settings.confidence,
         "measures": as_rows(result.summaries),
         "counts": counts,
+        **({"groups": as_rows(groups)} if groups else {}),
     }
     contents = {
         SUMMARY: _json(summary),
@@ -263,6 +283,17 @@ def _finish(
         REPORT: evaluation_page(result, picture, provenance).encode("utf-8"),
     }
     return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
+
+
+def _groups(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The partition and the category of each judged query, where the data set tells them."""
+    queries = queries.filter(pc.is_in(queries["query_id"], value_set=pa.array(judged, pa.string())))
+    ids = queries["query_id"].to_pylist()
+    return {
+        name: dict(zip(ids, queries[name].fill_null("none").to_pylist(), strict=True))
+        for name in GROUPINGS
+        if queries[name].null_count < len(queries)
+    }
 
 
 def _per_query_table(per_query: dict[str, Values]) -> pa.Table:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raydr.errors import RaydrError
+from raydr.errors import NodeLostError, RaydrError
 
 
 @contextmanager
@@ -33,7 +33,8 @@ def worker_errors() -> Iterator[None]:
         if isinstance(error, ActorDiedError):
             raise RaydrError(f"a worker died: {error}") from error
         if isinstance(error, NodeDiedError | WorkerCrashedError):
-            raise RaydrError(f"a worker was lost ({root_cause(error)}): run the same command again") from error
+            kind = NodeLostError if isinstance(error, NodeDiedError) else RaydrError
+            raise kind(f"a worker was lost ({root_cause(error)}): run the same command again") from error
         raise
 
 

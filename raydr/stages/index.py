@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +26,14 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.runtime.console import say
 from raydr.stages.parts import make_parts, write_table
 from raydr.stages.pool import Pool
-from raydr.stages.resources import cluster_capacity
+from raydr.stages.resources import IF_IT_GROWS, cluster_capacity, node_capacities
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
+
+#: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
+MOST_TRAIN_CPUS = 16
+#: CPUs that a node of a cluster that grows is taken to have, before there is one.
+_CPUS_OF_A_NODE = 4
 
 
 def build_index(
@@ -53,20 +59,23 @@ def build_index(
     if not len(vectors):
         raise DataError(f"the embeddings at {embeddings.folder} have no passages: there is nothing to index")
     cpus = settings.cpus_per_task
-    if not pool.here and cluster_capacity()["CPU"] < cpus:
-        raise ConfigError(
-            f"index.cpus_per_task is {cpus}, the cluster has {cluster_capacity()['CPU']:g} CPUs: lower it"
-        )
+    for key in ("cpus_per_task", "train_cpus"):
+        asked = getattr(settings, key) or 1
+        if not pool.here and cluster_capacity()["CPU"] < asked:
+            there = cluster_capacity()["CPU"]
+            raise ConfigError(f"index.{key} is {asked}, the cluster has {there:g} CPUs: lower it {IF_IT_GROWS}")
     num_vectors = vectors.num_vectors
     factory, reason = resolve_factory(settings, num_vectors, vectors.dim, score)
     # So many passages that their vectors are as many.
-    plans = plan_shards(vectors.starts, max(1, settings.shard_rows * len(vectors) // max(1, num_vectors)))
+    shard_rows = max(1, settings.shard_rows * len(vectors) // max(1, num_vectors))
+    plans = plan_shards(vectors.starts, shard_rows, vectors.partitions)
     several = f" of {num_vectors:,} vectors" if vectors.several else ""
     say(f"index: {factory} ({reason}), {len(vectors):,} passages{several} in {len(plans)} shards")
     trained = needs_training(factory, vectors.dim)
     if trained:
-        work = (vectors, factory, settings.train_rows, cpus)
-        make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", num_cpus=cpus)
+        threads = _train_cpus(settings, pool)
+        work = (vectors, factory, settings.train_rows, threads)
+        make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", num_cpus=threads)
     kept = _files(vectors.several, factory, settings)
     shards = {ids_name(plan.shard): (vectors, factory, kept, trained, plan, cpus) for plan in plans}
     make_parts(making, pool, _build_shard, shards, "index: shards", num_cpus=cpus)
@@ -82,7 +91,17 @@ def build_index(
         "num_shards": len(plans),
         "model": vectors.model_fingerprint,
         "corpus": vectors.source_fingerprint,
+        **({"partitions": [plan.partition for plan in plans]} if any(vectors.partitions) else {}),
     }
+
+
+def _train_cpus(settings: IndexConfig, pool: Pool) -> int:
+    if settings.train_cpus is not None:
+        return settings.train_cpus
+    if pool.here:
+        return min(MOST_TRAIN_CPUS, os.cpu_count() or 1)
+    largest = max(node["CPU"] for node in node_capacities())
+    return int(min(MOST_TRAIN_CPUS, max(1.0, largest or min(_CPUS_OF_A_NODE, cluster_capacity()["CPU"]))))
 
 
 def _files(several: bool, factory: str, settings: IndexConfig) -> frozenset[str]:

@@ -8,6 +8,7 @@ Artefact ``verdicts``::
     detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc``
                                     the same, the log posterior, and the probability of being mismatched (left out
                                     where no mixture was found); its fit and threshold are in the manifest
+    relabelled/SPLIT/part-*.parquet  of the judge ``relabel``, see :mod:`raydr.stages.relabel`
 
 ``truth`` says whether a candidate is a known false negative: planted, or the positive that a mismatched one has
 replaced (for pairs: whether it was mismatched on purpose). It is null where no noise was injected into the split.
@@ -15,6 +16,7 @@ replaced (for pairs: whether it was mismatched on purpose). It is null where no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from raydr.data.corpus import Corpus
@@ -23,6 +25,7 @@ from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+from raydr.noise.judges.relabel import Relabel
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
 from raydr.stages.judge_workers import (
@@ -38,7 +41,9 @@ from raydr.stages.judge_workers import (
 )
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Feed, Pool
+from raydr.stages.relabel import relabel_pairs
 from raydr.stages.row_ranges import items_of, row_ranges
+from raydr.stages.runs import Run
 from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -62,6 +67,8 @@ def judge(
     scoring: Scoring | None,
     negatives: Artifact | None,
     margins: Artifact | None = None,
+    runs: Sequence[Artifact] = (),
+    scale: float = 1.0,
 ) -> dict[str, Any]:
     """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
 
@@ -78,6 +85,8 @@ def judge(
             candidates were mined with.
         negatives: the ``negatives`` artefact that is judged, whole; None for judges of pairs.
         margins: a ``margins`` artefact in whose place no model scores the pairs.
+        runs: what the model of each fold finds, for judges that look for other passages.
+        scale: τ of these models.
 
     Raises:
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
@@ -101,6 +110,10 @@ def judge(
             settings,
         )
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
+    if isinstance(judge, Relabel):
+        found = (judge, making.folder, names, data, Corpus(corpus), [Run(one) for one in runs], split, scale)
+        parts, facts["relabelling"] = pool.run(relabel_pairs, *found)
+        making.done.update(parts)
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
     if negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
@@ -188,6 +201,7 @@ def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
     }
     facts |= {words: f"{info[name]:,}" for words, name in counts.items() if name in info}
     facts[share] = f"{info['flagged_share']:.1%}"
+    facts |= {name.replace("_", " "): f"{count:,}" for name, count in info.get("relabelling", {}).items()}
     for name in ("precision", "recall", "f1", "auroc", "calibration_error"):
         value = info.get("detection", {}).get(name)
         if value is not None:

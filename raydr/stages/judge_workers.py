@@ -17,11 +17,9 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
-from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
-from raydr.noise.random_sample import SampleScorer, draw_sample
 from raydr.noise.verdict_report import verdict_table
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
@@ -169,6 +167,9 @@ class JudgePairs(PairsWorker):
     """Judges pairs against a random sample of passages; holds its vectors, which all queries share."""
 
     def __init__(self, job: JudgeJob) -> None:
+        from raydr.models.pair_scoring import DualEncoderScorer
+        from raydr.noise.random_sample import SampleScorer, draw_sample
+
         super().__init__(job)
         assert isinstance(self.scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from numpy.typing import NDArray
 
 from raydr.data.annotations import query_texts
@@ -25,7 +24,6 @@ from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
 from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
-from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.folds import IntArray
 from raydr.noise.margins import Margins
 from raydr.noise.perplexity import perplexities
@@ -37,6 +35,11 @@ from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+
+if TYPE_CHECKING:
+    import torch
+
+    from raydr.models.pair_scoring import DualEncoderScorer
 
 #: Raised when the same settings lead to other margins.
 VERSION = 1
@@ -150,6 +153,10 @@ class MeasureFolds:
         self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
 
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
+        import torch
+
+        from raydr.models.pair_scoring import DualEncoderScorer
+
         scorer = self.job.scorings[fold].open()
         assert isinstance(scorer, DualEncoderScorer)
         contents, first = np.unique(pairs.content_N[self.fold_N == fold], return_index=True)
@@ -190,6 +197,8 @@ class MeasureFolds:
 
     def _measure(self, fold: _Fold, query_ids: list[str], passage_ids: list[str]) -> NDArray[np.float64]:
         """Perplexity of each pair, and of the random one in its place, for each draw, shape (N, 2, D)."""
+        import torch
+
         config = fold.scorer.config
         unique = list(dict.fromkeys(query_ids))
         query_UD = torch.from_numpy(fold.scorer.encode("query", None, query_texts(self.data, self.job.split, unique)))

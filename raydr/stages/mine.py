@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.annotations import positives_of
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.partitions import Scope, within
 from raydr.data.schema import RANDOM_MINER, read_arrow, to_table
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
@@ -46,11 +48,12 @@ def mine(
     run: Artifact | None,
     *,
     settings: NegativesConfig,
+    scope: Scope = "own",
     split: str,
     miner: str,
     round: int,
 ) -> dict[str, Any]:
-    """Keep the candidates that are neither a known positive nor a copy of one.
+    """Keep the candidates that are neither a known positive nor a copy of one, nor of a partition out of scope.
 
     Args:
         making: the ``negatives`` artefact.
@@ -59,6 +62,7 @@ def mine(
         corpus: the passages.
         run: the ranked candidates; None for the miner ``source``.
         settings: ``first_rank`` and ``depth`` are the window that is kept, counted over what is left after dropping.
+        scope: the partitions that a query's negatives are of.
         split: the split whose queries the run answers.
         miner: who proposed the candidates: ``bm25``, a model's name, or ``source``; kept in each row.
         round: refresh round; kept in each row.
@@ -74,7 +78,7 @@ def mine(
     proposed_by = {"miner": miner, "round": round}
     calls = {
         f"negatives/{split}/part-{at:05d}.arrow": (
-            Dataset(dataset), Corpus(corpus), ranked, source, settings, split, proposed_by
+            Dataset(dataset), Corpus(corpus), ranked, source, settings, scope, split, proposed_by
         )
         for at, source in enumerate(sources)
     }  # fmt: skip
@@ -108,6 +112,7 @@ def _mine_part(
     run: Run | None,
     source: str,
     settings: NegativesConfig,
+    scope: Scope,
     split: str,
     proposed_by: Mapping[str, Any],
 ) -> Mapping[str, Part]:
@@ -121,15 +126,21 @@ def _mine_part(
         rows_of[query_id].append(at)
     positives = positives_of(data, split, list(rows_of))
     passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
-    hashes = corpus.content_hashes(corpus.rows_of(passage_ids))
+    passage_rows = corpus.rows_of(passage_ids)
+    hashes, partitions = corpus.content_hashes(passage_rows), corpus.partitions(passage_rows)
+    own, of_split = data.query_partitions(split, rows_of), data.partitions(split)
     counts = MiningCounts()
     kept_rows: list[int] = []
     positive_scores: list[float | None] = []
     for query_id, rows in rows_of.items():
         known = positives.get(query_id, [])
+        wanted = within(scope, own.get(query_id, ""), of_split)
+        elsewhere = np.zeros(len(rows), dtype=bool)
+        if wanted is not None:
+            elsewhere = ~np.isin(partitions[rows], list(wanted))
         kept = keep_negatives(
             [passage_ids[at] for at in rows], hashes[rows], set(known), corpus.content_hashes(corpus.rows_of(known)),
-            settings.first_rank, settings.depth,
+            elsewhere, settings.first_rank, settings.depth,
         )  # fmt: skip
         counts.count(kept, settings.depth)
         kept_rows.extend(rows[at] for at in kept.positions)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.models.pair_scoring import FloatArray
 from raydr.stages.scoring import Scoring
+
+if TYPE_CHECKING:
+    from raydr.models.pair_scoring import FloatArray
 
 
 class PairReader:

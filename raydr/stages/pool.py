@@ -31,6 +31,7 @@ class Feed:
         worker: a class; made once a process with ``job``, called with a batch of one item.
         job: what every worker knows; small and picklable.
         before: what is done with an item first, where no model is needed: ``before(batch, job)``.
+        calls_at_once: threads of a process that may call the worker at a time.
         settings: how many workers there are, and how large; ``before`` has tasks of its own.
     """
 
@@ -38,6 +39,7 @@ class Feed:
     job: Any
     settings: EncodeConfig
     before: Callable[[Batch, Any], Batch] | None = None
+    calls_at_once: int = 1
 
 
 class Pool(ABC):

@@ -32,6 +32,8 @@ from raydr.stages.sources import Sources, read_sources
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
+#: Raised when the same sources lead to another data set. 2: queries have a partition and a category.
+VERSION = 2
 QUARANTINE = "quarantine.jsonl"
 #: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.
 _HASH_ROWS = 200_000

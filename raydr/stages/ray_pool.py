@@ -81,7 +81,7 @@ class RayPool(Pool):
         from ray.data import ActorPoolStrategy, DataContext
 
         settings = feed.settings
-        fewest, most = (min(count, len(items)) for count in plan_encoders(settings))
+        fewest, most = plan_encoders(settings, len(items))
         with DataContext.current(data_context()):
             rows = ray.data.from_items([dict(item) for item in items], override_num_blocks=len(items))
             if feed.before is not None:
@@ -97,7 +97,12 @@ class RayPool(Pool):
                 batch_size=1,
                 batch_format="numpy",
                 fn_constructor_args=(feed.job,),
-                compute=ActorPoolStrategy(min_size=fewest, max_size=most),
+                compute=ActorPoolStrategy(
+                    min_size=fewest,
+                    max_size=most,
+                    max_concurrent_calls_per_actor=feed.calls_at_once,
+                    enable_true_multi_threading=feed.calls_at_once > 1,
+                ),
                 num_cpus=settings.cpus_per_actor,
                 num_gpus=settings.gpus_per_actor,
             )

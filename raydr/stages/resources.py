@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
-from raydr.runtime.capacity import ON_DEMAND
-from raydr.runtime.cluster import is_connected, local_session, start_ray
+from raydr.runtime.cluster import is_connected, local_session, start_ray, stated_capacity
+
+#: What a message adds that says that the cluster has too little.
+IF_IT_GROWS = "(if it grows on demand, ray.capacity says how far)"
 
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs of the alive nodes; ``ON_DEMAND`` of each where an autoscaler adds some.
+    """CPUs and GPUs that there are to be had, by Ray's names.
 
-    Of a local Ray that was not started yet: what it would have.
+    Of a local Ray those that it has or, if it was not started yet, would have. Of a cluster ``ray.capacity`` where that
+    is stated, since Ray does not tell how far a cluster may grow, else those of the nodes that are alive.
     """
     local = local_session()
     if local is not None and not is_connected():
         num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
-    import ray
+    stated = stated_capacity()
+    if stated is not None:
+        found: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
+    else:
+        import ray
 
-    start_ray()
-    now = ray.cluster_resources()
-    grows = grows_on_demand()
-    return {name: ON_DEMAND if grows else float(now.get(name, 0)) for name in ("CPU", "GPU")}
+        start_ray()
+        found = ray.cluster_resources()
+    return {name: float(found.get(name, 0)) for name in ("CPU", "GPU")}
 
 
 def _num_gpus_here() -> int:
     import torch
 
     return torch.cuda.device_count()
-
-
-def grows_on_demand() -> bool:
-    """Whether an autoscaler looks after the cluster, which may then have no node but its head until it is asked."""
-    import ray
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
-    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
-
-    status = GetClusterStatusReply()
-    status.ParseFromString(GcsClient(address=ray.get_runtime_context().gcs_address).get_cluster_status())
-    return bool(status.autoscaling_state.autoscaler_state_version)
 
 
 def node_capacities() -> list[dict[str, float]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydr.data.embeddings import Embeddings
+from raydr.data.partitions import Scope, within
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.factory import EXACT, make_index, uses
@@ -50,7 +51,12 @@ class SearchJob:
     queries: Embeddings
     settings: SearchConfig
     top_k: int
+    scope: Scope
     output: Folder
+
+    def partitions(self, batch: RowRange) -> frozenset[str] | None:
+        """Those that the queries of a batch are confined to; None if to none."""
+        return within(self.scope, self.queries.partitions[batch.at], self.queries.partitions)
 
 
 def search_settings(settings: SearchConfig, factory: str | None, score: ScoreFunction) -> dict[str, Any]:
@@ -85,6 +91,7 @@ def search(
     *,
     settings: SearchConfig,
     top_k: int,
+    scope: Scope = "own",
     system: str,
 ) -> dict[str, Any]:
     """Find the best passages for every query: a ``run`` artefact.
@@ -96,6 +103,7 @@ def search(
         queries: encoded queries, of the model that encoded the passages.
         settings: how the index is searched.
         top_k: passages a query.
+        scope: the partitions that a query is searched in.
         system: what the run is called in tables.
 
     Raises:
@@ -112,7 +120,7 @@ def search(
     batches = {part_name(number): batch for number, batch in enumerate(ranges)}
     todo = missing_parts(making, batches, "search")
     if todo:
-        job = SearchJob(shards, encoded, settings, top_k, making.folder)
+        job = SearchJob(shards, encoded, settings, top_k, scope, making.folder)
         found = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
         with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
             for name, part in found:
@@ -139,7 +147,7 @@ class ShardHolder:
     def search(self, batch: RowRange) -> Found:
         """The best passages of these shards for the queries of one batch."""
         found = self.job.queries.slice(batch.at, batch.start, batch.stop)
-        return self.searcher.search(found, self.job.top_k)
+        return self.searcher.search(found, self.job.top_k, self.job.partitions(batch))
 
 
 class Merger:
@@ -167,7 +175,7 @@ def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple
 
 
 def _search_on_ray(job: SearchJob, pool: Pool, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
-    layout = plan_layout(job.settings, job.shards.num_shards, job.shards.factory, pool)
+    layout = plan_layout(job.settings, job.shards, pool)
     with worker_errors():
         yield from _search_by_actors(job, todo, layout)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.runtime.console import say, show_table
@@ -40,6 +41,7 @@ class CrossEncoderJob:
     settings: CrossEncoderTraining
     split: str
     seed: int
+    scope: Scope
     data: Dataset
     corpus: Corpus
     negatives: Artifact | None
@@ -59,6 +61,7 @@ def train_cross_encoder(
     workers: TrainConfig,
     split: str,
     seed: int,
+    scope: Scope = "own",
 ) -> dict[str, Any]:
     """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
 
@@ -78,6 +81,7 @@ def train_cross_encoder(
         workers: the section ``train``, for workers and devices.
         split: what is trained on.
         seed: of what is drawn.
+        scope: the partitions that a query's random negatives are drawn from.
 
     Raises:
         ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and there are none.
@@ -92,7 +96,7 @@ def train_cross_encoder(
             f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
             f"split {split!r}: mine some first, or set it to 0"
         )
-    job = CrossEncoderJob(settings, split, seed, data, Corpus(corpus), negatives, start, making.folder)
+    job = CrossEncoderJob(settings, split, seed, scope, data, Corpus(corpus), negatives, start, making.folder)
     outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
     names = sorted({name for row in outcome["history"] for name in row["metrics"]})
     show_table(
@@ -172,7 +176,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(member.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
-    examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus)
+    examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus, job.scope)
     detector = None
     if isinstance(settings, RankerConfig) and settings.pair_detection is not None:
         detector = RankerPairDetector(examples, job.corpus, tokenizer, settings.pair_detection, job.seed)

@@ -25,6 +25,8 @@ from raydr.store.folder import Folder, publish_files
 from raydr.training.training import Training
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from raydr.models.config import Side
     from raydr.models.tokens import TextTokenizer
     from raydr.stages.train_progress import Watcher
@@ -99,6 +101,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
     from raydr.training.coteaching import require_dropout
+    from raydr.training.exchange import send_gradients
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
 
@@ -117,9 +120,14 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
         margins=load_margins(job.margins) if job.margins is not None else None,
         ranker_scores=_ranker_scores(job),
+        scope=training.scope,
     )
     dtype = torch_dtype(train.dtype)
-    setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap=member.wrap)
+
+    def wrap(module: nn.Module) -> nn.Module:
+        return send_gradients(member.wrap(module), train.gradients)
+
+    setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap)
     listener.query_ids = setup.batches.examples.query_ids
     trainer = Trainer(setup)
     if training.with_optimizer:

@@ -28,6 +28,7 @@ from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
     import torch
+    from ray.train.torch import TorchTrainer
     from torch import nn
 
 #: Ray Train's file beside the checkpoints that says which are whole.
@@ -82,7 +83,9 @@ class RayTrainMember:
     def wrap(self, module: nn.Module) -> nn.Module:
         from ray.train.torch import prepare_model
 
-        wrapped: nn.Module = prepare_model(module)
+        from raydr.training.exchange import DDP_SETTINGS
+
+        wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
         return wrapped
 
     @contextmanager
@@ -166,13 +169,48 @@ def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:
     import ray
+
+    start_ray()
+    while True:
+        _say_if_too_few(settings)
+        drop_torn_list(states / name)
+        gone = _gone_nodes()
+        try:
+            with _interruptible():
+                outcome: dict[str, Any] = _trainer(worker, job, name, states, settings).fit().return_value
+        except ray.train.TrainingFailedError as error:
+            if not (lost_a_worker(error) and _gone_nodes() - gone):
+                raise TrainingError(
+                    f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
+                    "goes on from the last one"
+                ) from error
+            say(
+                f"training {what}: a node is gone, which is no fault of the training; going on from the last checkpoint"
+            )
+        else:
+            return outcome
+
+
+def lost_a_worker(error: BaseException) -> bool:
+    """Whether a worker's process died, rather than raised something, in a training that has failed."""
+    from ray.exceptions import RayActorError
+
+    failures = getattr(error, "worker_failures", {}).values()
+    return any(isinstance(getattr(one, "health_check_failure", one), RayActorError) for one in failures)
+
+
+def _gone_nodes() -> set[str]:
+    """Ids of the nodes that have been there."""
+    import ray
+
+    return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
+
+
+def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig) -> TorchTrainer:
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    start_ray()
-    _say_if_too_few(settings)
-    drop_torn_list(states / name)
-    trainer = TorchTrainer(
+    return TorchTrainer(
         _work_in_group,
         train_loop_config={"worker": worker, "job": job, "settings": settings},
         torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
@@ -180,6 +218,7 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             num_workers=settings.num_workers,
             use_gpu=settings.use_gpu,
             resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1} if settings.use_gpu else {}),
+            label_selector=settings.node_labels or None,
         ),
         run_config=RunConfig(
             # The same name makes Ray Train go on from the last checkpoint of an interrupted run.
@@ -189,15 +228,6 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    try:
-        with _interruptible():
-            outcome: dict[str, Any] = trainer.fit().return_value
-    except ray.train.TrainingFailedError as error:
-        raise TrainingError(
-            f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command goes on "
-            "from the last one"
-        ) from error
-    return outcome
 
 
 @contextmanager

@@ -7,7 +7,6 @@ mapping, FAISS, Hugging Face) get one from :meth:`Folder.localize`.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import hashlib
 import json
@@ -25,6 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from raydr.errors import ArtifactError
+from raydr.store.node_cache import fetched
 
 _CHUNK = 1 << 20
 #: Between the name of a folder that was set aside and what tells it from others.
@@ -45,11 +45,6 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     except ValueError as error:
         raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
     return filesystem, str(path)
-
-
-def node_cache() -> Path:
-    """The folder in which a node keeps what it has fetched and found out; ``RAYDR_CACHE`` says another one."""
-    return Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
 
 
 @dataclass(frozen=True)
@@ -126,6 +121,12 @@ class Folder:
 
     def size(self, name: str) -> int:
         return int(self.filesystem.size(self.path(name)))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all files by name: one listing, where asking for each would take a request a file."""
+        prefix = self.root.rstrip("/") + "/"
+        found = self.filesystem.find(self.root, detail=True)
+        return {str(name).removeprefix(prefix): int(info.get("size") or 0) for name, info in found.items()}
 
     def open(self, name: str, mode: str = "rb") -> IO[Any]:
         return cast(IO[Any], self.filesystem.open(self.path(name), mode))
@@ -243,18 +244,7 @@ class Folder:
         return self._fetch(self.root, short_digest(self.url, *versions), True)
 
     def _fetch(self, source: str, key: str, recursive: bool) -> str:
-        target = node_cache() / key
-        if target.exists():
-            return str(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target.with_name(f"{target.name}.lock"), "w") as lock:
-            # Of the processes of a node one fetches, and the others wait for it.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not target.exists():
-                temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-                self.filesystem.get(source, str(temporary), recursive=recursive)
-                os.replace(temporary, target)
-        return str(target)
+        return fetched(key, lambda path: self.filesystem.get(source, str(path), recursive=recursive))
 
     def checksum(self, name: str) -> str:
         """BLAKE2b of the file's bytes, 32 hex digits."""

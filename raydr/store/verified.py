@@ -11,7 +11,8 @@ from pathlib import Path
 
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact, Part
-from raydr.store.folder import Folder, node_cache, short_digest
+from raydr.store.folder import Folder, short_digest
+from raydr.store.node_cache import node_cache
 
 
 def verified(artifact: Artifact, name: str) -> str:

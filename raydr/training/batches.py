@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -36,7 +36,8 @@ class Batch:
     """One rank's share of a global (micro-)batch: b queries, each followed by its 1 + n passages.
 
     Args:
-        query_rows: positions of the queries in the examples.
+        query_rows: positions of the queries in the examples; places that only fill the share are the last ones, and
+            repeat a query.
         queries: query tokens.
         passages: tokens of b·(1+n) passages: positive, then its negatives, query after query.
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
@@ -48,6 +49,10 @@ class Batch:
             or not, padded with 0; None if no query has one.
         weighted_log_QW: float32, their log weights, padded with 0.
         ranker_score_P: float32, a ranker's score of each passage, NaN where there is none, or None.
+        num_fillers: places at the end that only make the shares of all ranks equally large: nobody learns from these
+            queries, and their passages are nobody's candidates.
+        weight: how much the mean over this share's queries counts in the mean over ranks, so that this is the one over
+            the global batch.
     """
 
     query_rows: NDArray[np.int64]
@@ -60,6 +65,8 @@ class Batch:
     weighted_hash_QW: Tensor | None = None
     weighted_log_QW: Tensor | None = None
     ranker_score_P: Tensor | None = None
+    num_fillers: int = 0
+    weight: float = 1.0
 
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
@@ -75,6 +82,8 @@ class Batch:
             None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
             None if self.weighted_log_QW is None else move(self.weighted_log_QW, device),
             None if self.ranker_score_P is None else move(self.ranker_score_P, device),
+            self.num_fillers,
+            self.weight,
         )
 
 
@@ -143,15 +152,24 @@ class BatchMaker:
         size = self.config.batch_size
         batch = order[step * size : (step + 1) * size]
         micro = np.split(batch, self.config.accumulation_steps)
-        return [self.make(np.split(rows, self.num_ranks)[self.rank], epoch) for rows in micro]
+        return [self._share(rows, epoch) for rows in micro]
 
-    def make(self, query_rows: NDArray[np.int64], epoch: int) -> Batch:
-        """One batch of the given queries, drawn for the given epoch."""
-        examples = self.examples
+    def _share(self, query_rows: NDArray[np.int64], epoch: int) -> Batch:
+        """This rank's queries of a micro-batch; some ranks have one more than others, whose share is filled up."""
+        shares = np.array_split(query_rows, self.num_ranks)
+        mine = shares[self.rank]
+        made = self.make(mine, epoch, len(shares[0]) - len(mine))
+        return replace(made, weight=len(mine) * self.num_ranks / len(query_rows))
+
+    def make(self, query_rows: NDArray[np.int64], epoch: int, num_fillers: int = 0) -> Batch:
+        """One batch of the given queries, drawn for the given epoch, and of so many more places that only fill it."""
+        examples, num_queries = self.examples, len(query_rows)
+        query_rows = np.concatenate([query_rows, query_rows[:1].repeat(num_fillers)])
         drawn = [self._draw(int(at), epoch) for at in query_rows]
         rows = np.concatenate([draw.rows for draw in drawn])
         hashes = self.corpus.content_hashes(rows).view(np.int64).copy()
         hashes[np.concatenate([draw.absent for draw in drawn])] = ABSENT
+        hashes[num_queries * (1 + self.config.num_hard_negatives) :] = ABSENT
         texts = self.corpus.texts(rows)
         query_tokens = self.tokenizers["query"](None, [examples.texts[at] for at in query_rows])
         passage_tokens = self.tokenizers["passage"](texts.titles, texts.texts)
@@ -167,10 +185,11 @@ class BatchMaker:
             passage_hash_P=torch.from_numpy(hashes),
             forbidden_QF=torch.from_numpy(padded),
             log_draw_prob_P=torch.from_numpy(log_probs) if all(draw.has_probs for draw in drawn) else None,
-            num_filled=sum(draw.num_missing for draw in drawn),
+            num_filled=sum(draw.num_missing for draw in drawn[:num_queries]),
             weighted_hash_QW=weighted_hash_QW,
             weighted_log_QW=weighted_log_QW,
             ranker_score_P=self._ranker_scores(query_rows, drawn),
+            num_fillers=num_fillers,
         )
 
     def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
@@ -221,7 +240,7 @@ class BatchMaker:
         rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
         # Something has to be encoded in empty places: they hold the positive.
         absent[last:] = True
-        log_probs[end:] = -np.log(len(self.corpus))
+        log_probs[end:] = -np.log(len(examples.pool(at)))
         if drawn.log_draw_prob is not None:
             log_probs[1:end] = drawn.log_draw_prob
         has_probs = not np.isnan(log_probs[1:]).any()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import save_file
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from raydr.component import Config
+
+if TYPE_CHECKING:
+    from torch import nn
 
 WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
@@ -58,6 +58,8 @@ class Progress(Config):
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
+    from safetensors.torch import save_file
+
     save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, path)
 
 

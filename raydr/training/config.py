@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from raydr.component import Config, Pluggable
+from raydr.data.partitions import Scope
 from raydr.evaluation.metrics import check_measures
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
@@ -18,6 +19,9 @@ from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.gaussian import GaussianDetector
 
+#: The type in which workers send each other gradients.
+Gradients = Literal["float32", "bfloat16"]
+
 
 class DevConfig(Config):
     """Retrieval on the dev split after each epoch, against a part of the corpus."""
@@ -27,6 +31,9 @@ class DevConfig(Config):
 
     random_passages: int = Field(default=5000, ge=0)
     """Random passages put beside the dev queries' positives and negatives."""
+
+    scope: Scope = "own"
+    """Where passages have partitions: those that a dev query is searched in, and random passages are of."""
 
     measure: str = "RR@10"
     """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
@@ -160,11 +167,24 @@ class TrainConfig(Config):
     use_gpu: bool = False
     """One GPU for each worker."""
 
+    gradients: Gradients = "float32"
+    """In which type workers send each other the gradients of a step: ``bfloat16`` halves what the network carries, and
+    rounds (the model then depends on the number of workers within that). All else of a step stays as it is."""
+
+    node_labels: dict[str, str] = {}
+    """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``: the
+    keys and values that the cluster's file gives its groups. Any node if empty."""
+
     max_failures: int = Field(default=3, ge=-1)
-    """Restarts of the worker group after a death before giving up."""
+    """Restarts of the worker group after errors of its workers before giving up. Those after the loss of a node, which
+    a cloud may take back at any time, are not counted."""
 
     checkpoint_steps: int | None = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
+
+    checkpoint_minutes: float | None = Field(default=None, gt=0)
+    """Minutes after which a checkpoint is written at the next step that is logged, so that what a lost node costs does
+    not depend on how long a step takes."""
 
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
     """Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
@@ -184,12 +204,19 @@ class TrainConfig(Config):
         counts = [self.num_workers] if isinstance(self.num_workers, int) else list(self.num_workers)
         if any(count < 1 for count in counts) or counts != sorted(counts):
             raise ValueError(f"num_workers must be at least 1, and fewest <= most; got {self.num_workers}")
-        for count in range(counts[0], counts[-1] + 1):
-            if self.batch_size % (count * self.accumulation_steps):
-                raise ValueError(
-                    f"batch_size {self.batch_size} is not divisible by {count} workers x "
-                    f"{self.accumulation_steps} accumulation steps"
-                )
+        if self.batch_size % self.accumulation_steps:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not divisible by accumulation_steps {self.accumulation_steps}"
+            )
+        share, most = self.batch_size // self.accumulation_steps, counts[-1]
+        if share < most:
+            raise ValueError(f"{most} workers share the {share} queries of a micro-batch: some would have none")
+        uneven = [count for count in range(counts[0], most + 1) if share % count]
+        if uneven and self.coteaching is not None:
+            raise ValueError(
+                f"coteaching chooses pairs of the global batch, which {uneven[0]} workers cannot share evenly: "
+                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps"
+            )
         if self.coteaching is not None and self.loss.needs_teacher:
             raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
         if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:
@@ -230,8 +257,10 @@ NEUTRAL: Final[dict[str, Any]] = {
     "num_workers": True,
     "cpus_per_worker": True,
     "use_gpu": True,
+    "node_labels": True,
     "max_failures": True,
     "checkpoint_steps": True,
+    "checkpoint_minutes": True,
     "log_steps": True,
     "share_warmup": True,
     "cache_tokens": True,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raydr.data.corpus import Corpus
+from raydr.data.partitions import within
 from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
 from raydr.errors import DataError
@@ -38,13 +39,15 @@ class DevSet:
     qrels: dict[str, dict[str, int]]
     passage_ids: list[str]
     passage_rows: NDArray[np.int64]
+    #: Which passages each query is not searched in, (Q, P); None if every query is in all.
+    elsewhere_QP: NDArray[np.bool_] | None = None
 
 
 def build_dev_set(
     queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig, seed: int
 ) -> DevSet:
     """Choose dev queries by (seed, query_id), and put their judged passages, their negatives and random passages
-    together as the corpus to search. The same for every worker.
+    together as the corpus to search, the last from the partitions of the queries. The same for every worker.
 
     Raises:
         DataError: no query has a judgment.
@@ -59,14 +62,22 @@ def build_dev_set(
     queries = queries.filter(pc.is_in(queries["query_id"], pa.array(sorted(chosen), pa.string()))).sort_by("query_id")
     qrels = qrels.filter(pc.is_in(qrels["query_id"], queries["query_id"]))
     negatives = negatives.filter(pc.is_in(negatives["query_id"], queries["query_id"]))
+    own = queries["partition"].fill_null("").to_pylist()
+    confined = [within(config.scope, one, own) for one in own]
     judged = sorted(set(qrels["passage_id"].to_pylist()) | set(negatives["passage_id"].to_pylist()))
     rng = np.random.default_rng(stable_hash64("dev passages", seed))
-    random_rows = rng.choice(len(corpus), size=min(config.random_passages, len(corpus)), replace=False)
-    rows = np.unique(np.concatenate([corpus.rows_of(judged), random_rows.astype(np.int64)]))
+    pool = corpus.pool(None if None in confined else frozenset[str]().union(*filter(None, confined)))
+    places = rng.choice(len(pool), size=min(config.random_passages, len(pool)), replace=False)
+    rows = np.unique(np.concatenate([corpus.rows_of(judged), pool.rows(places.astype(np.int64))]))
     by_query: dict[str, dict[str, int]] = {}
     for row in qrels.to_pylist():
         by_query.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
-    return DevSet(queries["query_id"].to_pylist(), queries["text"].to_pylist(), by_query, corpus.ids(rows), rows)
+    elsewhere = None
+    if any(one is not None for one in confined):
+        of_passages = corpus.partitions(rows)
+        elsewhere = np.stack([~np.isin(of_passages, list(one or of_passages)) for one in confined])
+    ids = queries["query_id"].to_pylist()
+    return DevSet(ids, queries["text"].to_pylist(), by_query, corpus.ids(rows), rows, elsewhere)
 
 
 class DevRetrieval:
@@ -112,14 +123,18 @@ class DevRetrieval:
         scores_QP = self.scores(model, dtype)
         if scores_QP is None:
             return None
-        _, top_QK = scores_QP.topk(min(depth, scores_QP.shape[1]), dim=1)
+        best_QK, top_QK = scores_QP.topk(min(depth, scores_QP.shape[1]), dim=1)
+        ranked = zip(self.dev.query_ids, top_QK.tolist(), torch.isneginf(best_QK).tolist(), strict=True)
         return {
-            query_id: [self.dev.passage_ids[at] for at in top]
-            for query_id, top in zip(self.dev.query_ids, top_QK.tolist(), strict=True)
+            query_id: [self.dev.passage_ids[at] for at, is_elsewhere in zip(top, out, strict=True) if not is_elsewhere]
+            for query_id, top, out in ranked
         }
 
     def scores(self, model: DualEncoder, dtype: torch.dtype) -> Tensor | None:
-        """Similarities (Q, P) of the dev queries with the passages of the dev corpus; None on other ranks than 0."""
+        """Similarities (Q, P) of the dev queries with the passages of the dev corpus; None on other ranks than 0.
+
+        Those of passages that a query is not searched in are −inf.
+        """
         device = next(model.parameters()).device
         was_training = model.training
         model.eval()
@@ -128,7 +143,10 @@ class DevRetrieval:
         model.train(was_training)
         if rank():
             return None
-        return model.config.score.all_pairs(vectors["query"], vectors["passage"])
+        scores_QP = model.config.score.all_pairs(vectors["query"], vectors["passage"])
+        if self.dev.elsewhere_QP is None:
+            return scores_QP
+        return scores_QP.masked_fill(torch.from_numpy(self.dev.elsewhere_QP).to(device), -torch.inf)
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         budget, pad_id = TOKEN_BUDGET[device.type], self.pad_ids[side]

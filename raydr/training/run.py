@@ -11,6 +11,7 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
+from raydr.data.partitions import Scope
 from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
@@ -43,6 +44,8 @@ class TrainingInputs:
     train: SplitTables
     dev: SplitTables | None
     ranker_scores: pa.Table | None = None
+    #: The partitions that a query's random negatives are drawn from.
+    scope: Scope = "own"
     #: Cross-fitted margins of the pairs, where the detection reads them.
     margins: Margins | None = None
 
@@ -73,7 +76,7 @@ def build_setup(
     choose_attention(model, next(model.parameters()).device.type, dtype)
     if config.recompute_activations:
         recompute_activations(model)
-    examples = load_examples(*inputs.train, corpus)
+    examples = load_examples(*inputs.train, corpus, inputs.scope)
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
     taught = inputs.ranker_scores
     joined = None if taught is None else join_ranker_scores(examples, taught, corpus)

@@ -37,11 +37,10 @@ def score_candidates(
     with torch.autocast(query_QD.device.type, enabled=False):
         scores_QC = config.logits_QP(query_QD, all_passages_CD)
 
-    num_candidates = all_passages_CD.shape[0]
     first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group
-    column_C = torch.arange(num_candidates, device=query_QD.device)
-    offset_QC = column_C.unsqueeze(0) - first_Q.unsqueeze(1)
-    hard_QC = (offset_QC > 0) & (offset_QC < group)
+    own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=query_QD.device)
+    # No matrix of columns: in batches of ten thousands it would be the largest of all.
+    hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, 1:], True)
     excluded_QC = (all_hashes_C == ABSENT).expand_as(hard_QC).clone()
     for forbidden_Q in batch.forbidden_QF.unbind(dim=1):
         excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
@@ -55,7 +54,6 @@ def score_candidates(
         log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, 1:].reshape(-1)
     ranker_scores_QC = None
     if batch.ranker_score_P is not None:
-        own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=query_QD.device)
         known_QG = batch.ranker_score_P.view(num_queries, group)
         ranker_scores_QC = torch.full_like(scores_QC, math.nan).scatter(1, own_QG, known_QG)
     return Candidates(

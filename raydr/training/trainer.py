@@ -28,12 +28,15 @@ from raydr.training.coteaching import exchange
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
+from raydr.training.figures import Figures, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.learner import Learner
 from raydr.training.optimization import seed_step
 from raydr.training.step_clock import StepClock
 
 #: Shares of a batch that co-teaching keeps: of all its pairs, and of noisy ones.
 _KEPT, _KEPT_NOISE = "kept", "kept_noise"
+#: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
+_SINCE = "since_checkpoint"
 
 
 class Listener(Protocol):
@@ -94,6 +97,9 @@ class Trainer:
         #: The flags of ``progress`` as they were last used, and as an array.
         self._clean: tuple[list[float], NDArray[np.float32]] | None = None
         self.best: State | None = None
+        #: Sums over the steps that are not in ``progress`` yet, on the device.
+        self._sums: Figures = {}
+        self._kept_at = time.monotonic()
 
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint."""
@@ -154,8 +160,8 @@ class Trainer:
         self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)
 
-    def _step(self, batches: list[Batch]) -> dict[str, float]:
-        sums: dict[str, Tensor] = {}
+    def _step(self, batches: list[Batch]) -> Figures:
+        sums: Figures = {}
         for at, batch in enumerate(batches):
             with ExitStack() as quietly:
                 for learner in self.learners:
@@ -168,28 +174,27 @@ class Trainer:
                 with self.clock.part("backward"):
                     for learner, loss in zip(self.learners, losses, strict=True):
                         learner.backward(loss / len(batches), quiet=at < len(batches) - 1)
-            values = {"loss": losses[0].detach(), "filled": torch.tensor(float(batch.num_filled)), **metrics}
-            for key, value in values.items():
-                sums[key] = sums.get(key, torch.zeros(())) + value.float().cpu() / len(batches)
+            # Nothing waits for the device here: figures stay on it until somebody is told.
+            values: Figures = {"loss": losses[0], "filled": float(batch.num_filled), **metrics}
+            sums = add_figures(sums, values, 1 / len(batches))
         # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
         with self.clock.part("optimizer"):
             clipped = [learner.optimization.clip() for learner in self.learners]
             finite = all(bool(torch.isfinite(norm)) for norm, _ in clipped)
             if not finite:
-                mean_loss = float(mean_over_ranks(sums["loss"].double().to(self.device)))
+                mean_loss = float(mean_over_ranks(torch.as_tensor(sums["loss"])))
                 if not math.isfinite(mean_loss) or not all(usable for _, usable in clipped):
                     raise self._not_finite(batches, mean_loss)
             for learner in self.learners:
                 learner.step()
-        told = {key: float(value) for key, value in sums.items()}
-        told["grad_norm"] = float(clipped[0][0]) if finite else 0.0
+        sums["grad_norm"] = clipped[0][0].double() if finite else 0.0
         if self.setup.dtype == torch.float16:
-            told["skipped_steps"] = float(not finite)
-        return told
+            sums["skipped_steps"] = float(not finite)
+        return sums
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)
-        candidates = self.candidates(learner, batch)
+        candidates = self.candidates(learner, batch).of_first(len(batch.query_rows) - batch.num_fillers)
         with self.clock.part("loss"):
             return self.config.loss.compute(candidates, self.progress.epoch)
 
@@ -206,7 +211,8 @@ class Trainer:
     def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The scalar that each learner descends, and the metrics of the first."""
         if self.config.coteaching is None:
-            return [outputs[0].per_query_Q.mean()], outputs[0].metrics
+            metrics = {name: value * batch.weight for name, value in outputs[0].metrics.items()}
+            return [outputs[0].per_query_Q.mean() * batch.weight], metrics
         keep_share = self.config.coteaching.keep_share(self.progress.epoch, self._share_flagged())
         losses, masks = exchange((outputs[0].per_query_Q, outputs[1].per_query_Q), keep_share)
         metrics = outputs[0].metrics | {"keep_share": torch.tensor(keep_share)}
@@ -228,23 +234,32 @@ class Trainer:
             "model.scale, use dtype float32, or look at these queries"
         )
 
-    def _after_step(self, step: int, metrics: dict[str, float]) -> None:
-        sums = {key: self.progress.sums.get(key, 0.0) + value for key, value in metrics.items()}
-        self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1, sums=sums)
-        logged = {}
+    def _after_step(self, step: int, metrics: Figures) -> None:
+        self._sums = add_figures(self._sums, metrics)
+        self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1)
+        logged, due = {}, False
         if self.clock.timed:
-            logged = _with_noise_share(_mean_over_ranks(metrics | self.clock.metrics(), self.device))
+            told = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
+            logged = _with_noise_share(numbers_over_ranks(told, self.device))
+            due = logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
             logged["learning_rate"] = self.learners[0].optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)
         every = self.config.checkpoint_steps
-        if every and step % every == 0 and step < self.num_steps:
-            self.progress = self.progress.changed(sums=_mean_over_ranks(self.progress.sums, self.device))
+        if (due or (every and step % every == 0)) and step < self.num_steps:
+            self._kept_at = time.monotonic()
+            self.progress = self.progress.changed(sums=numbers_over_ranks(self._take_sums(), self.device))
             self.setup.listener.on_checkpoint(self.progress, self._save)
 
+    def _take_sums(self) -> dict[str, float]:
+        """The sums of the epoch's steps so far, those of a checkpoint that was gone on from among them."""
+        fresh, self._sums = as_numbers(self._sums), {}
+        before = self.progress.sums
+        return {key: before.get(key, 0.0) + fresh.get(key, 0.0) for key in before | fresh}
+
     def _finish_epoch(self) -> None:
-        metrics = _mean_over_ranks(
-            {key: value / self.num_steps for key, value in self.progress.sums.items()}, self.device
+        metrics = numbers_over_ranks(
+            {key: value / self.num_steps for key, value in self._take_sums().items()}, self.device
         )
         metrics = _with_noise_share(metrics)
         # Sums, where the others are means over micro-batches, steps and ranks.
@@ -262,6 +277,7 @@ class Trainer:
         )
         if self.setup.dev is not None:
             self._validate(self.setup.dev)
+        self._kept_at = time.monotonic()
         self.setup.listener.on_checkpoint(self.progress, self._save)
 
     def _validate(self, dev: DevRetrieval) -> None:
@@ -313,9 +329,3 @@ def _with_noise_share(metrics: dict[str, float]) -> dict[str, float]:
     return {key: value for key, value in metrics.items() if key not in (_KEPT, _KEPT_NOISE)} | {
         "noise_among_kept": share
     }
-
-
-def _mean_over_ranks(metrics: dict[str, float], device: torch.device) -> dict[str, float]:
-    keys = sorted(metrics)
-    values = mean_over_ranks(torch.tensor([metrics[key] for key in keys], dtype=torch.float64, device=device))
-    return dict(zip(keys, values.tolist(), strict=True))

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from raydr.component import Config, explain
+from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.training.config import TrainConfig
@@ -27,6 +28,9 @@ class Training(Config):
     """Chooses the epoch; nothing is measured if the data set has no such split."""
 
     seed: int
+    scope: Scope = "own"
+    """The partitions that a query's random negatives are drawn from."""
+
     with_optimizer: bool = False
     """Take up the moments of the optimiser that were kept with the model that is started from."""
 
@@ -53,6 +57,7 @@ class Training(Config):
                 train_split=self.train_split,
                 dev_split="",
                 seed=self.seed,
+                scope=self.scope,
             )
         except ValidationError as error:
             raise ConfigError(explain(error, f"{where}, with the workers of train,")) from None

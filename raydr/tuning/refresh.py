@@ -7,6 +7,7 @@ BM25 candidates or whole rounds.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 from raydr.config.run import RunConfig
 from raydr.graph.declaring import Declaring
@@ -17,7 +18,7 @@ from raydr.graph.refresh_results import best_round, dev_measures, dev_value, fin
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
 from raydr.tuning.trial_nodes import declare, make
-from raydr.tuning.trial_work import News, outside, result_of, wait_for
+from raydr.tuning.trial_work import News, in_spite_of_lost_nodes, outside, result_of, wait_for
 from raydr.tuning.trials import Row
 
 
@@ -31,12 +32,16 @@ def follow_refresh(config: RunConfig, capacity: Resources) -> Generator[News, No
     rows: list[Row] = []
     over = False
     while not over:
-        number = len(rows) + 1
-        with outside(run_round, config, capacity, number) as work:
-            yield from wait_for(work, f"round {number}, which is being made")
-            row, over = result_of(work)
+        row, over = yield from in_spite_of_lost_nodes(partial(_follow_round, config, capacity, len(rows) + 1))
         rows.append(row)
         yield News(rows, finished=over)
+
+
+def _follow_round(config: RunConfig, capacity: Resources, number: int) -> Generator[News, None, tuple[Row, bool]]:
+    with outside(run_round, config, capacity, number) as work:
+        yield from wait_for(work, f"round {number}, which is being made")
+        found: tuple[Row, bool] = result_of(work)
+    return found
 
 
 def run_round(config: RunConfig, capacity: Resources, number: int) -> tuple[Row, bool]:

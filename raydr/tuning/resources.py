@@ -10,11 +10,7 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import encoders, trainers
 from raydr.graph.node import Resources
-from raydr.runtime.capacity import is_on_demand
-
-#: Trainings at a time where as many as one likes would fit, and no number is wanted: all at once, a search could not
-#: learn from its trials, and would pay for a whole cluster.
-ON_GROWING = 4
+from raydr.stages.resources import IF_IT_GROWS
 
 
 @dataclass(frozen=True)
@@ -40,13 +36,9 @@ class Shares:
         """
         >>> Shares(1, {"CPU": 2, "GPU": 0}, "with 2 Ray Train workers of 1 CPU").describe()
         '1 trial at a time, with 2 Ray Train workers of 1 CPU; Ray has 2 CPU'
-        >>> from raydr.runtime.capacity import ON_DEMAND
-        >>> Shares(4, {"CPU": ON_DEMAND, "GPU": ON_DEMAND}, "each in one process of 1 CPU and 1 GPU").describe()
-        '4 trials at a time, each in one process of 1 CPU and 1 GPU; Ray grows on demand'
         """
         trials = "1 trial" if self.concurrency == 1 else f"{self.concurrency} trials"
-        there = "grows on demand" if is_on_demand(self.capacity) else f"has {amounts(self.capacity)}"
-        return f"{trials} at a time, {self.what}; Ray {there}"
+        return f"{trials} at a time, {self.what}; Ray has {amounts(self.capacity)}"
 
 
 def share_resources(
@@ -54,12 +46,12 @@ def share_resources(
 ) -> Shares:
     """Decide how many trials run at a time.
 
-    As many trainings as fit, :data:`ON_GROWING` where Ray grows on demand; one refresh, whose nodes run side by side.
+    As many trainings as fit; one refresh, whose nodes run side by side.
 
     Args:
         config: of the default trial.
         refreshes: trials are refreshes.
-        capacity: CPUs and GPUs by Ray's names, with what an autoscaler may add.
+        capacity: CPUs and GPUs by Ray's names, ``ray.capacity`` of a cluster that grows.
         num_trials: of the search.
         wanted: trials at a time, as configured.
 
@@ -74,15 +66,14 @@ def share_resources(
         )
     fitting = {section: _fitting(need, capacity) for section, need in needs.items()}
     tightest = min(fitting, key=fitting.__getitem__)
-    grows = is_on_demand(capacity)
-    if not grows and fitting[tightest] < (wanted or 1):
+    if fitting[tightest] < (wanted or 1):
         asked = f", {wanted} are asked for (trials.concurrency)" if wanted else ""
         lower = " or trials.concurrency" if wanted and fitting[tightest] else ""
         raise ConfigError(
             f"a trial takes {amounts(needs[tightest])} (section {tightest}), Ray has {amounts(capacity)}: "
-            f"{fitting[tightest]} at a time fit{asked}. Lower the section's resources{lower}"
+            f"{fitting[tightest]} at a time fit{asked}. Lower the section's resources{lower} {IF_IT_GROWS}"
         )
-    most = 1 if refreshes else ON_GROWING if grows else fitting[tightest]
+    most = 1 if refreshes else fitting[tightest]
     concurrency = min(wanted or most, num_trials)
     train = config.train
     one = amounts({"CPU": train.cpus_per_worker, "GPU": float(train.use_gpu)})

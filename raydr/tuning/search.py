@@ -42,8 +42,11 @@ from raydr.tuning.trials import PLACES, Trial, as_table, best_trial
 BEST, TRIALS, TABLE = "best.yaml", "trials.json", "trials.parquet"
 #: Where Ray Tune keeps its own files while it runs.
 _TUNE_FILES = "ray-tune"
-#: Memory that Ray books for a trial's own process; its work books CPUs and GPUs for itself.
-_TRIAL_MEMORY = 256 * 2**20
+#: Ray's name of a resource that the head alone has.
+HEAD = "node:__internal_head__"
+#: What Ray books for a trial's own process: memory, and a place on the head, which no cloud takes back and which has no
+#: GPU that would be kept from going home. Its work books CPUs and GPUs for itself.
+TRIAL_SHELL = {"memory": 256 * 2**20, HEAD: 0.001}
 #: Without Tune's own loggers and reporters: the book says what happens. A word of waiting has no score.
 _TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -102,7 +105,7 @@ def _run(plan: TunePlan, name: str, objective: Objective, book: Book) -> None:
         return
     files = book.folder / _TUNE_FILES
     files.remove()
-    inputs = ray.remote(num_cpus=0)(InputMaker).remote()
+    inputs = ray.remote(num_cpus=0, resources={HEAD: 0.001})(InputMaker).remote()
     process = tune.with_parameters(TrialProcess, objective=replace(objective, inputs=inputs), search=book.folder)
     over = [trial for trial in book.listed() if trial.over]
     os.environ |= _TUNE_SETTINGS
@@ -110,7 +113,7 @@ def _run(plan: TunePlan, name: str, objective: Objective, book: Book) -> None:
         # Nor stack traces of trials that fail.
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     tune.Tuner(
-        tune.with_resources(process, tune.PlacementGroupFactory([{"memory": _TRIAL_MEMORY}])),
+        tune.with_resources(process, tune.PlacementGroupFactory([TRIAL_SHELL])),
         tune_config=tune.TuneConfig(
             search_alg=TrialSource(plan.space, book, waiting),
             scheduler=make_scheduler(plan.space.settings.scheduler, plan.schedule, over),

@@ -50,7 +50,7 @@ class TrialsConfig(Config):
     """Trials at a time; as many as the machine or the cluster holds if null."""
 
     max_failures: int = Field(default=1, ge=0)
-    """Further tries of a trial that died, before it is recorded as failed."""
+    """Further tries of a trial that died, before it is recorded as failed; the loss of a node does not count."""
 
     max_wait_s: float = Field(default=3600.0, gt=0)
     """Seconds that a trial waits for its CPUs and GPUs before the search ends and says who holds them."""

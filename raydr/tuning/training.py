@@ -13,7 +13,16 @@ from raydr.stages.pool import ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.folder import Folder
 from raydr.tuning.trial_nodes import make, missing, trained
-from raydr.tuning.trial_work import INPUTS, LOOK_S, RESOURCES, News, outside, result_of, wait_for
+from raydr.tuning.trial_work import (
+    INPUTS,
+    LOOK_S,
+    RESOURCES,
+    News,
+    in_spite_of_lost_nodes,
+    outside,
+    result_of,
+    wait_for,
+)
 from raydr.tuning.trials import rows_of
 
 if TYPE_CHECKING:
@@ -68,6 +77,10 @@ def follow_training(config: RunConfig, place: Folder, inputs: Any) -> Generator[
         made = inputs.make.remote(config)
         yield from wait_for(made, INPUTS)
         result_of(made)
+    yield from in_spite_of_lost_nodes(lambda: _follow(config, place))
+
+
+def _follow(config: RunConfig, place: Folder) -> Generator[News, None, None]:
     # Else it would seem that the training has begun.
     place.remove(HISTORY)
     # A group of Ray Train books its own.

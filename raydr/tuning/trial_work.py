@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 
+from raydr.errors import NodeLostError
 from raydr.stages.failures import worker_errors
 from raydr.tuning.trials import Row
 
 #: What a trial waits for: its share of the cluster, or its inputs.
 RESOURCES, INPUTS = "its CPUs and GPUs", "what it trains on, which is being made for it or another trial"
+ANOTHER_NODE = "another node: that of its work was lost"
+T = TypeVar("T")
 #: Seconds between two looks at work, and between two words about waiting for it.
 LOOK_S, _WORD_S = 0.5, 60.0
 #: Seconds until work that was ended is gone.
@@ -78,6 +81,19 @@ def wait_for(work: Any, what: str, begun: Callable[[], bool] = lambda: False) ->
         if time.monotonic() > told + _WORD_S:
             told = time.monotonic()
             yield News([], waits_for=what, waited_s=told - since)
+
+
+def in_spite_of_lost_nodes(work: Callable[[], Generator[News, None, T]]) -> Generator[News, None, T]:
+    """Begin work again as often as the node that it runs on is lost: a cloud's doing, and no failure of the trial.
+
+    Args:
+        work: goes on from what it has kept.
+    """
+    while True:
+        try:
+            return (yield from work())
+        except NodeLostError:
+            yield News([], waits_for=ANOTHER_NODE)
 
 
 def result_of(work: Any) -> Any:

@@ -32,6 +32,7 @@ VERBS = (
     "index",
     "search",
     "rerank",
+    "fuse",
     "import-run",
     "import-vectors",
     "evaluate",

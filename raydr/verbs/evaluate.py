@@ -51,6 +51,7 @@ def evaluate(
     """Run all that is missing, and evaluate the systems side by side, with intervals and paired tests.
 
     Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
+    SYSTEM@own, SYSTEM@split and SYSTEM@all are searched in other partitions than partition.search says.
     """
     from raydr.graph.session import open_session
 

@@ -18,6 +18,8 @@ def show_hits(query: str, hits: Sequence[Hit]) -> None:
     """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
     out = output()
     out.print(Text(shown(query), style="bold"))
+    if not hits:
+        out.print("nothing found: the corpus has no word of it")
     for hit in hits:
         head = Text.assemble(
             (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)

@@ -29,12 +29,13 @@ def import_run(
         ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
     """
     from raydr.config.run import NAME
+    from raydr.evaluation.config import FUSED
     from raydr.graph.nodes.retrieval import imported
     from raydr.graph.places import BM25, TRAINED, UNTRAINED
     from raydr.graph.session import open_session
     from raydr.verbs.search import first_test_split
 
-    own = {BM25, UNTRAINED, TRAINED, *config.variants}
+    own = {BM25, UNTRAINED, TRAINED, FUSED, *config.variants}
     if not NAME.fullmatch(system) or system in own:
         raise ConfigError(
             f"{system!r} cannot be the name of a run of another program: expected letters, digits, '.', '_' and "

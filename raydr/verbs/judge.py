@@ -23,8 +23,8 @@ def judge(
         list[str] | None,
         typer.Option(
             "--judge",
-            help="Run this judge (sieve, classifier, margin, guide, consistency, npc, pair_classifier; truth keeps "
-            "only pairs known to be clean) instead of those in the config; repeatable.",
+            help="Run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier; "
+            "truth keeps only pairs known to be clean) instead of those in the config; repeatable.",
         ),
     ] = None,
     split: TrainSplit = "",

@@ -23,13 +23,14 @@ def search(
         str | None, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", help="Name of the model in the working folder; bm25 searches a split without one.")
+        str, typer.Option("--model", help="Name of the model in the working folder; or bm25, or fused (raydr fuse).")
     ] = "trained",
     split: TestSplit = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
     rerank: Annotated[
         bool, typer.Option("--rerank", help="Order what is found for TEXT by rerank.model, as raydr rerank does runs.")
     ] = False,
+    partition: Annotated[str, typer.Option("--partition", help="Search TEXT among the passages of this one.")] = "",
     trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
     again: Again = False,
     dry_run: DryRun = False,
@@ -37,15 +38,17 @@ def search(
     """Search the queries of a split, or a text given on the command line.
 
     Raises:
-        ConfigError: a text and a split were given, the text is empty, or BM25 is to search a text.
+        ConfigError: a text and a split were given, or the text is empty.
     """
     if text is not None:
         if split or trec:
             raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
         from raydr.verbs.hits import show_hits
 
-        show_hits(text, search_text(config, text, model, top_k, rerank))
+        show_hits(text, search_text(config, text, model, top_k, rerank, partition))
         return []
+    if partition:
+        raise ConfigError("--partition goes with a text; where a split's queries are searched says partition.search")
     if rerank:
         raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
     from raydr.graph.session import open_session
@@ -68,29 +71,61 @@ def write_trec(run: Artifact, file: str, tag: str) -> None:
 
 
 def search_text(
-    config: RunConfig, text: str, model: str = "trained", top_k: int = 10, rerank: bool = False
+    config: RunConfig,
+    text: str,
+    model: str = "trained",
+    top_k: int = 10,
+    rerank: bool = False,
+    partition: str = "",
 ) -> list[Hit]:
     """The passages that a model finds for one text; opens what is there, and needs no Ray.
 
     Args:
         config: the run.
         text: the query.
-        model: the retriever.
+        model: the retriever, ``bm25``, or ``fused``.
         top_k: passages.
         rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
+        partition: where they are looked for; everywhere if empty.
 
     Raises:
-        ConfigError: the text is none, or is empty, or BM25 is to search it.
-        ArtifactError: there is no model of that name, no index of it, or no model that reranks.
+        ConfigError: the text is none, or is empty, or there is no such partition.
+        ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
     """
-    from raydr.graph.places import BM25, Places, vectors_name
-    from raydr.indexing.searcher import Searcher
+    from raydr.graph.places import Places
 
     if not isinstance(text, str):
         raise ConfigError(f"search_text takes one text, got a {type(text).__name__}: call it for each of them")
-    if model == BM25:
-        raise ConfigError("bm25 searches the queries of a split, and no text: give --split, or another --model")
+    if not text.strip():
+        raise ConfigError("the text is empty: give some text to search for")
     places = Places.of(config.workdir)
+    if not rerank:
+        return _find(config, places, text, model, top_k, partition)
+    from raydr.indexing.rerank import rerank_hits
+
+    found = _find(config, places, text, model, config.rerank.depth, partition)
+    return rerank_hits(text, found, _open_scorer(places, config.rerank.model))[:top_k]
+
+
+def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, partition: str) -> list[Hit]:
+    from raydr.data.corpus import Corpus
+    from raydr.evaluation.config import FUSED, FuseConfig
+    from raydr.graph.places import BM25, vectors_name
+    from raydr.indexing.fused import bm25_hits, fuse_hits
+    from raydr.indexing.searcher import Searcher
+    from raydr.stages.bm25 import open_bm25
+
+    if model == FUSED:
+        # As the run was made: the weights may have been chosen on dev.
+        run = places.open(f"runs/{first_test_split(config)}/{FUSED}", "run")
+        weights, made_with = run.info["weights"], run.manifest.identity.config
+        settings = FuseConfig(by=made_with["by"], rank_offset=made_with.get("rank_offset", 0))
+        lists = [_find(config, places, text, system, config.search.top_k, partition) for system in weights]
+        return fuse_hits(lists, list(weights.values()), settings, top_k)
+    if model == BM25:
+        index = places.open(BM25, "bm25")
+        opened = open_bm25(index.folder, index.fingerprint)
+        return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
     if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
         raise ConfigError(f"{model} is there as vectors, and nothing encodes a text as it does: give --split")
     saved = places.open(f"models/{model}", "model")
@@ -102,12 +137,7 @@ def search_text(
         saved,
         config.search,
     )
-    if not rerank:
-        return searcher.search([text], top_k)[0]
-    from raydr.indexing.rerank import rerank_hits
-
-    scorer = _open_scorer(places, config.rerank.model)
-    return rerank_hits(text, searcher.search([text], config.rerank.depth)[0], scorer)[:top_k]
+    return searcher.search([text], top_k, partition)[0]
 
 
 def _open_scorer(places: Places, name: str) -> PairScorer:

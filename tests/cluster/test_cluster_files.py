@@ -99,6 +99,34 @@ def test_spot_comes_first_and_the_same_machine_at_full_price_after_it(cloud: str
 
 
 @pytest.mark.parametrize("cloud", FILES)
+def test_trainings_have_machines_with_several_gpus_in_one_zone(cloud: str) -> None:
+    config = load(cloud)
+    group = config["available_node_types"]["gpu_train"]
+    assert group["resources"]["GPU"] > 1
+    # What train.node_labels asks for; those that encode do not come here first.
+    assert group["labels"]["group"] == "train"
+    others = [one for one in config["available_node_types"].values() if one["resources"].get("GPU") == 1]
+    assert all(one["priority"] > group["priority"] and "group" not in one["labels"] for one in others)
+    zones = group["node_config"].get("SubnetIds", [config["provider"]["availability_zone"]])
+    assert len(zones) == 1
+    assert "," not in zones[0]
+
+
+def test_the_capacity_that_the_docs_state_is_that_of_the_file() -> None:
+    groups = [one for name, one in load("aws")["available_node_types"].items() if name != "head"]
+    found = {kind: sum(one["max_workers"] * one["resources"].get(kind, 0) for one in groups) for kind in ("CPU", "GPU")}
+    [stated] = re.findall(r"^ray: (\{capacity.*\}\})", (ROOT / "docs" / "cluster.md").read_text(), flags=re.MULTILINE)
+    assert yaml.safe_load(stated)["capacity"] == found
+
+
+@pytest.mark.parametrize("cloud", FILES)
+def test_idle_nodes_outlast_the_gap_between_two_stages(cloud: str) -> None:
+    """A search between two encodings takes minutes, and so does a boot; a GPU that waits longer is money."""
+    groups = [one for name, one in load(cloud)["available_node_types"].items() if name != "head"]
+    assert all(240 <= one["idle_timeout_s"] <= 600 for one in groups)
+
+
+@pytest.mark.parametrize("cloud", FILES)
 def test_every_node_installs_the_tested_versions(cloud: str) -> None:
     config = load(cloud)
     images = [config["docker"]["image"]]
@@ -107,7 +135,7 @@ def test_every_node_installs_the_tested_versions(cloud: str) -> None:
     assert all("-py311" in image for image in images)
     groups = config["available_node_types"].values()
     installs = [*config["setup_commands"], *(line for one in groups for line in one.get("worker_setup_commands", []))]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for line in [*installs, *config["head_setup_commands"]]:
         assert "--constraint /home/ray/raydr/constraints.txt" in line
     for line in config["head_setup_commands"]:
@@ -153,7 +181,7 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
     for group in groups.values():
         assert group["replicas"] == group["minReplicas"] == 0
         assert 0 < group["maxReplicas"] <= 8
-        assert group["idleTimeoutSeconds"] <= 300
+        assert 240 <= group["idleTimeoutSeconds"] <= 300
     pods = [spec["headGroupSpec"]["template"]["spec"], *(group["template"]["spec"] for group in groups.values())]
     for pod in pods:
         assert pod["restartPolicy"] == "Never"

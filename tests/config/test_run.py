@@ -47,7 +47,7 @@ def test_overrides(file):
         ("train.loss={name: nce, beta: 1}", r"beta"),
         ("model.similarity=euclid", r"model\.similarity: Input should be 'cosine' or 'dot' \(got 'euclid'\)"),
         ("data.reader={name: excel}", r"unknown reader 'excel'; allowed: beir"),
-        ("train.batch_size=7", r"batch_size 7 is not divisible by 2 workers x 1"),
+        ("train.accumulation_steps=7", r"batch_size 64 is not divisible by accumulation_steps 7"),
         ("train.loss=corrected_nce", r"needs hard negatives with known draw probabilities"),
         ("encode.dtype=int8", r"encode\.dtype"),
         (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.arms import RESULT, make_arms, run_arms
-from experiments.noisy_pairs import declare_arms
+from experiments.noisy_pairs import declare_arms, equal_steps
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
@@ -28,6 +28,13 @@ def config_for(folder: Path, beir: Path, checkpoint: str, top_k: int) -> RunConf
             "model": {"checkpoint": checkpoint, "similarity": "cosine", "scale": 5, **sides},
             "train": train,
             "encode": {"dtype": "float32"},
+            "variants": {
+                "npc": {
+                    "loss": {"name": "npc", "warmup_epochs": 0},
+                    "pair_detection": {"detector": "local_fdr", "margins": "cross_fitted"},
+                }
+            },
+            "cross_fit": {"num_epochs": 1, "num_random": 10, "num_draws": 2},
             "judge": {"model": "untrained", "judges": judges},
             "evaluate": {"measures": ["RR@10"]},
             "tracking": {"enabled": False},
@@ -40,14 +47,19 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
 ) -> None:
     config = config_for(tmp_path / "work", beir_folder, tiny_checkpoint, top_k=5)
     with open_session(config) as session:
-        arms = declare_arms(session, session.recipe, ["nce", "consistency-filtered", "clean"])
+        arms = declare_arms(session, session.recipe, ["nce", "npc", "consistency-filtered", "clean"])
         results = run_arms(session, arms, 1)
         made = make_arms(session, arms, [0])
-    assert {result.arm for result in results} == {"nce", "consistency-filtered", "clean"}
+        longer = {arm.name: equal_steps(session, arm).run.config.train.num_epochs for arm in arms}
+    assert {result.arm for result in results} == {"nce", "npc", "consistency-filtered", "clean"}
     left = {arm.name: len(Dataset(session.inventory.open(arm.pairs)).qrels("train")) for arm in arms}
-    assert config.train.batch_size <= left["consistency-filtered"] < left["nce"] == left["clean"]
+    assert config.train.batch_size <= left["consistency-filtered"] < left["nce"] == left["clean"] == left["npc"]
     stamps = {one.folder: Path(one.local(RESULT)).stat().st_mtime_ns for one in made.values()}
-    assert len(stamps) == 3
+    assert len(stamps) == 4
+    # Half of the 40 pairs are clean: twice the epochs take the steps of all.
+    steps = {"nce": 10, "npc": 10, "consistency-filtered": left["consistency-filtered"] // 4, "clean": 5}
+    assert longer == {name: round(10 / num) for name, num in steps.items()}
+    assert longer["clean"] == 2
     with open_session(config) as session:
         again = run_arms(session, declare_arms(session, session.recipe, [arm.name for arm in arms]), 1)
     assert again == results

@@ -20,7 +20,6 @@ from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.running import Runner, read_by, repair
 from raydr.graph.scheduling import run_nodes
-from raydr.runtime.capacity import ON_DEMAND
 from raydr.runtime.tracking import NullTracker, Tracker
 from raydr.store.artifact import DONE, begin
 from raydr.store.folder import Folder
@@ -141,26 +140,6 @@ def test_what_a_cluster_has_none_of_keeps_nothing_waiting() -> None:
     nodes = [thing("a"), thing("b", demand={"CPU": 1.0, "GPU": 3.0})]
     run_nodes(nodes, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
     assert both.n_waiting == 0
-
-
-def test_two_searches_never_share_a_cluster_that_grows() -> None:
-    """Each could hold a part of what the cluster comes to, and wait for the rest."""
-    running: set[str] = set()
-    together: set[frozenset[str]] = set()
-    lock = threading.Lock()
-
-    def do(one: Node) -> None:
-        with lock:
-            running.add(one.label)
-            together.add(frozenset(running))
-        with lock:
-            running.discard(one.label)
-
-    nodes = [replace(thing(label), kind="run") for label in ("dev", "test")]
-    run_nodes(nodes, {"CPU": ON_DEMAND}, do)
-    assert together == {frozenset({"dev"}), frozenset({"test"})}
-    both = threading.Barrier(2, timeout=30)
-    run_nodes(nodes, {"CPU": 2}, lambda one: both.wait())
 
 
 def test_a_lone_node_is_made_in_the_calling_thread() -> None:

@@ -24,7 +24,7 @@ def test_pytorch_finds_what_faiss_finds(factory: str, top_k: int, device: str) -
     queries = integer_vectors(40, 4, seed=2).astype(np.float32)
     expected = search_one(index, queries, top_k)
     for score_bytes in (40 * 4 * 37, 2**20):
-        found = search_one(TorchFlat(index, Dual(), device, score_bytes), queries, top_k)
+        found = search_one(TorchFlat.of_index(index, Dual(), device, score_bytes), queries, top_k)
         np.testing.assert_array_equal(found.rows, expected.rows)
         np.testing.assert_array_equal(found.scores, expected.scores)
 
@@ -39,17 +39,17 @@ def test_scores_of_real_numbers_are_close_and_queries_are_not_rounded(device: st
     # Not numbers of half precision.
     queries = rng.standard_normal((20, 64)).astype(np.float32)
     exact = queries.astype(np.float64) @ vectors.astype(np.float64).T
-    scores, rows = TorchFlat(index, Dual(), device).search(queries, 10)
+    scores, rows = TorchFlat.of_index(index, Dual(), device).search(queries, 10)
     np.testing.assert_allclose(scores, np.take_along_axis(exact, rows, axis=1), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(scores, -np.sort(-exact, axis=1)[:, :10], rtol=1e-5, atol=1e-5)
 
 
 def test_an_empty_shard_finds_nothing() -> None:
-    found = search_one(TorchFlat(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
+    found = search_one(TorchFlat.of_index(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
     assert (found.rows == -1).all()
 
 
 def test_vectors_are_held_in_half_precision() -> None:
     index = make_index("Flat", 8)
     index.add(np.ones((10, 8), dtype=np.float32))
-    assert TorchFlat(index, Dual(), "cpu")._vectors_ND.dtype == torch.float16
+    assert TorchFlat.of_index(index, Dual(), "cpu")._vectors_ND.dtype == torch.float16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "jobs"
 STAGES = ("prepare", "train", "encode", "index", "evaluate", "refresh", "tune")
 RECIPES = sorted(path for path in (JOBS / "recipes").glob("*.yaml") if path.name != "published.yaml")
-REFRESHED = ("-hard", "-fn-classifier", "-hard-nce", "-sieve", "-ar2")
+REFRESHED = re.compile(r".*-(hard|fn-classifier|hard-nce|sieve|ar2)|zeshel-(?!joint).*|aida-.*")
 
 
 @pytest.fixture
@@ -49,11 +50,15 @@ def files_of(config: RunConfig) -> list[str]:
             "collection.tsv",
             *(f"{kind}.{split}.tsv" for kind in ("queries", "qrels") for split in reader["splits"]),
         ]
+    if reader["name"] == "zeshel":
+        return ["documents/WORLD.json", *(f"mentions/{split}.json" for split in reader["splits"])]
+    if reader["name"] == "kilt":
+        return [*reader["pages"], *reader["tasks"].values()]
     return ["corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in reader["splits"])]
 
 
 def is_refreshed(recipe: Path) -> bool:
-    return recipe.stem.endswith(REFRESHED)
+    return REFRESHED.fullmatch(recipe.stem) is not None
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
@@ -83,7 +88,7 @@ def test_every_recipe_lies_where_every_machine_sees_it(recipe: Path) -> None:
 
 def test_recipes_of_one_data_set_differ_in_the_method_alone() -> None:
     """What is compared is read, encoded, indexed and evaluated alike."""
-    for data_set in ("nq", "tq", "msmarco", "staqc", "so-ds"):
+    for data_set in ("nq", "tq", "msmarco", "staqc", "so-ds", "zeshel"):
         configs = [RunConfig.load(path) for path in RECIPES if path.stem.startswith(f"{data_set}-")]
         assert len(configs) >= 3
         for section in ("data", "encode", "index", "evaluate"):

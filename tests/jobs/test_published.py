@@ -12,6 +12,7 @@ import pytest
 from raydr.config.run import RunConfig
 from raydr.evaluation.answer_match import answer_label
 from raydr.evaluation.comparison import MeasureSummary
+from raydr.evaluation.linking import ACCURACY, MACRO_ACCURACY
 from raydr.evaluation.metrics import parse_measures
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -42,11 +43,14 @@ def test_the_figures_are_ones_that_the_recipe_measures(published: ModuleType) ->
         config = RunConfig.load(JOBS / "recipes" / f"{name}.yaml")
         measured = {answer_label(cutoff) for cutoff in config.evaluate.answer_cutoffs}
         measured |= set(parse_measures(config.evaluate.measures))
-        assert set(row.figures) <= measured
+        measured |= {ACCURACY, MACRO_ACCURACY} if config.evaluate.linking_depth else set()
+        rows = [*row.arms.values()] or [row.figures]
+        assert set(row.arms) <= set(config.refresh_arms())
+        assert all(figures and set(figures) <= measured for figures in rows)
         assert row.definition in loaded.definitions
-        # Two standard errors of a share p over n questions: n = 3,610, 11,313, 2,700 and 1,100.
+        # Two standard errors of a share p over n questions: n = 3,610, 11,313, 2,700, 1,100; 10,000 and 4,784 mentions.
         assert 0.7 <= row.tolerance <= 3.2
-        assert all(20 < figure < 95 for figure in row.figures.values())
+        assert all(20 < figure < 95 for figures in rows for figure in figures.values())
 
 
 def test_readme_and_figures_agree(published: ModuleType) -> None:
@@ -57,7 +61,9 @@ def test_readme_and_figures_agree(published: ModuleType) -> None:
         if row == "none published":
             assert "none published" in shown
         else:
-            figures = "/".join(f"{figure:g}" for figure in row.figures.values())
+            figures = "/".join(
+                f"{figure:g}" for one in [*row.arms.values()] or [row.figures] for figure in one.values()
+            )
             assert any(figures in cell for cell in shown), (name, figures)
             assert f"±{row.tolerance:g}" in shown
 
@@ -79,5 +85,11 @@ def test_a_run_is_compared_with_the_paper(
     assert [(row[2], row[4]) for row in rows] == [("78.4", "no"), ("85.4", "yes")]
     published.compare_with_published(str(JOBS / "recipes" / "nq-sieve.yaml"), [], "trained")
     assert "no paper at hand reports this row" in capsys.readouterr().err
+    linked = [MeasureSummary("round-4", "recall@64 (qrels)", 0.8450, 0.84, 0.85, 10_000)]
+    published.compare_with_published(str(JOBS / "recipes" / "zeshel-dual.yaml"), linked, "round-4", "hard")
+    printed = capsys.readouterr().err
+    assert "dual encoder, hard" in printed
+    [row] = [[cell.strip() for cell in line.split("│")] for line in printed.splitlines() if "recall@64" in line]
+    assert (row[2], row[4]) == ("84.9", "yes")
     published.compare_with_published(str(tmp_path / "nq-dpr.yaml"), measured(0.7), "trained")
     assert capsys.readouterr().err == ""

@@ -44,6 +44,19 @@ def test_detection_alone_leaves_flagged_pairs_out():
     torch.testing.assert_close(got_Q, NCE().compute(candidates, 0).per_query_Q * candidates.clean_Q)
 
 
+def test_probabilities_weigh_pairs_and_certainty_is_plain_nce_to_the_digit():
+    candidates = replace(random_candidates(), teacher_scores_QC=None)
+    loss = NPC(warmup_epochs=0, use_consistency=False)
+    nce_Q = NCE().compute(candidates, 0).per_query_Q
+    certain = replace(candidates, clean_Q=torch.ones_like(nce_Q))
+    assert torch.equal(loss.compute(certain, 0).per_query_Q, nce_Q)
+    assert torch.equal(gradient(certain, loss.compute(certain, 0).per_query_Q), gradient(certain, nce_Q))
+    posterior_Q = torch.linspace(0.0, 1.0, len(nce_Q))
+    soft = loss.compute(replace(candidates, clean_Q=posterior_Q), 0)
+    torch.testing.assert_close(soft.per_query_Q, posterior_Q * nce_Q)
+    assert soft.metrics["clean_share"].item() == pytest.approx(0.5)
+
+
 def test_correction_alone_keeps_every_pair():
     candidates = random_candidates()
     loss = NPC(warmup_epochs=0)

@@ -193,3 +193,38 @@ def test_evaluations_are_shown_as_their_table(data: Data, tmp_path: Path) -> Non
     assert head.split() == ["measure", *table.measure.str.split().explode()]
     assert row.split()[:4] == ["dev", "b", "0.5000", "1.0000"]
     assert repr(Evaluations([])) == "Evaluations([])"
+
+
+def test_accuracies_of_linking_by_world_and_category(
+    tmp_path: Path, pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks 1, 2, 3, 4, none and 1: of a 0.5 is right, of b 0.25, and the first 3 hold 1 and 3 of the golds."""
+    passages = [{"passage_id": f"p{at}", "text": f"entity {at}"} for at in range(20)]
+    corpus = make_corpus(tmp_path / "corpus", passages)
+    worlds = ["a", "a", "b", "b", "b", "b"]
+    queries = [
+        {"query_id": name, "text": name, "partition": world, "category": "HIGH" if at % 2 else "LOW"}
+        for at, (name, world) in enumerate(zip(QUERIES, worlds, strict=False))
+    ]
+    qrels = [{"query_id": row["query_id"], "passage_id": f"p{at}"} for at, row in enumerate(queries)]
+    made = make_dataset(tmp_path / "dataset", corpus, {"queries": {"dev": queries}, "qrels": {"dev": qrels}})
+    run = run_with_positive_at(tmp_path / "run", [4, 1, 2, 3, None, 1])
+    changes = {"measures": ["R@3"], "answer_cutoffs": [], "linking_depth": 3}
+    evaluation = evaluation_of((made.artifact, corpus.artifact), {"dense": run}, tmp_path / "out", pool, **changes)
+    means = evaluation.info["means"]["dense"]
+    assert means == pytest.approx(
+        {"recall@3 (qrels)": 4 / 6, "accuracy": 2 / 6, "accuracy, macro": (1 / 2 + 1 / 4) / 2}
+    )
+    result = load_result(evaluation)
+    found = {(one.measure, one.group): (one.mean, one.num_queries) for one in result.groups}
+    label = "accuracy, normalised (top 3)"
+    assert found[label, "micro"] == (pytest.approx(2 / 4), 4)
+    assert found[label, "macro"] == (pytest.approx((1 / 1 + 1 / 3) / 2), 4)
+    assert found["recall@3 (qrels)", "macro"] == (pytest.approx((1 / 2 + 3 / 4) / 2), 6)
+    assert found["recall@3 (qrels)", "HIGH"] == (pytest.approx(3 / 3), 3)
+    assert found["accuracy", "b"] == (pytest.approx(1 / 4), 4)
+    show(evaluation)
+    printed = capsys.readouterr().err
+    assert "dense by category" in printed
+    assert "macro" in printed
+    assert "by category and partition" in (tmp_path / "out" / "report.html").read_text()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
-from raydr.runtime.capacity import ON_DEMAND
 from raydr.stages import search as stage
 from raydr.stages import search_layout
 from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.runs import Run
 from raydr.stages.search import search, search_settings
-from raydr.stages.search_layout import Layout, plan_layout
+from raydr.stages.search_layout import GpuNode, Layout, plan_layout
 from raydr.store.artifact import MANIFEST, Artifact
 from tests.made import integer_vectors, make_corpus, make_embeddings
 from tests.made_stage import make
@@ -184,8 +184,26 @@ def test_exhaustive_ivf_equals_flat(passages: Artifact, queries: Artifact, flat_
     assert rows_of(find(ivf, queries, tmp_path / "run", nprobe=16)) == rows_of(flat_run)
 
 
+@dataclass
+class MadeShards:
+    """What a layout asks of an index: shards of 3 GiB each."""
+
+    num_shards: int
+    factory: str
+
+    @property
+    def shard_bytes(self) -> list[int]:
+        return [3 * 2**30] * self.num_shards
+
+
 def layout_of(num_shards: int, factory: str, **settings: Any) -> Layout:
-    return plan_layout(SearchConfig(**settings), num_shards, factory, ThisProcess())
+    shards: Any = MadeShards(num_shards, factory)
+    return plan_layout(SearchConfig(**settings), shards, ThisProcess())
+
+
+def gpus_of(monkeypatch: pytest.MonkeyPatch, gib: float, faiss_has_cuda: bool = False) -> None:
+    """What a node with a GPU says of it."""
+    monkeypatch.setattr(search_layout, "look_at_gpu", lambda: GpuNode(faiss_has_cuda, int(gib * 2**30)))
 
 
 @pytest.mark.usefixtures("ray_local")
@@ -229,57 +247,67 @@ def test_all_actors_fit_on_the_nodes_at_a_time(
 ) -> None:
     """An actor has a node to itself or shares it; one that is spread over two would wait for ever."""
     nodes_of(monkeypatch, nodes)
+    gpus_of(monkeypatch, 24)
     layout = layout_of(num_shards, "Flat", **settings)
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "settings", "num_actors", "cpus"),
+    ("nodes", "capacity", "settings", "num_actors", "cpus"),
     [
-        # The head alone, which has no CPU for tasks.
-        ([(0, 0)], {"device": "cpu"}, 11, 1),
-        # Eleven nodes of 16 CPUs each may never come; one holds eleven actors.
-        ([(0, 0), (16, 0)], {"device": "cpu"}, 11, 1),
-        ([(0, 0), (64, 0)], {"device": "cpu"}, 11, 5),
-        ([(0, 0), (64, 0)], {"device": "cpu", "max_actors": 2}, 2, 32),
-        ([(0, 0), (16, 0)], {"device": "cpu", "cpus_per_actor": 4}, 11, 4),
-        # An actor with a GPU goes to a node that has one.
-        ([(16, 0), (8, 1)], {"max_actors": 2}, 2, 4),
-        ([(16, 0)], {}, 11, 1),
+        # The head alone, which has no CPU for tasks: four nodes of 16 hold eleven actors of 4 CPUs, not of 5.
+        ([(0, 0)], (64, 0), {}, 11, 4),
+        ([(0, 0)], (64, 0), {"max_actors": 5}, 5, 8),
+        # No node is known to be larger than those that are there.
+        ([(0, 0), (4, 0)], (64, 0), {"max_actors": 5}, 5, 4),
+        ([(0, 0), (64, 0)], (128, 0), {}, 11, 8),
+        # All that are there will be had; more would wait for ever.
+        ([(0, 0)], (8, 0), {}, 8, 1),
+        ([(0, 0)], (64, 0), {"cpus_per_actor": 16}, 4, 16),
+        # An actor a GPU holds six shards of 3 GiB of 24; nobody waits for a GPU more.
+        ([(0, 0)], (96, 12), {}, 2, 8),
+        ([(0, 0), (16, 1), (16, 1), (16, 1)], (96, 12), {}, 3, 16),
+        ([(0, 0)], (96, 12), {"max_actors": 4}, 4, 8),
+        ([(0, 0)], (96, 12), {"device": "cpu"}, 11, 8),
     ],
 )
-def test_a_cluster_that_grows_is_not_asked_for_a_node_a_shard(
+def test_a_cluster_that_grows_is_divided_as_it_is_stated(
     nodes: list[tuple[float, float]],
+    capacity: tuple[float, float],
     settings: dict[str, Any],
     num_actors: int,
     cpus: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes_of(monkeypatch, nodes)
-    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
+    gpus_of(monkeypatch, 24)
+    stated = dict(zip(("CPU", "GPU"), map(float, capacity), strict=True))
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: stated)
     layout = layout_of(11, "SQfp16", **settings)
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
-def test_nobody_waits_for_a_gpu_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster grows, and may have no nodes with GPUs at all."""
-    nodes_of(monkeypatch, [(0, 0), (16, 0)])
-    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    assert layout_of(1, "Flat").device == "cpu"
-    assert layout_of(1, "Flat", device="cuda").device == "cuda"
-    nodes_of(monkeypatch, [(0, 0), (16, 1)])
-    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": ON_DEMAND, "GPU": ON_DEMAND})
-    assert layout_of(1, "Flat").device == "cuda"
+def test_shards_that_the_gpus_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes_of(monkeypatch, [(8, 1), (8, 1)])
+    gpus_of(monkeypatch, 16)
+    assert layout_of(6, "Flat").groups == ((0, 1, 2), (3, 4, 5))
+    with pytest.raises(ConfigError, match="take 3 GPUs of 16 GiB, and 2 are to hold them"):
+        layout_of(9, "Flat")
+    gpus_of(monkeypatch, 5)
+    with pytest.raises(ConfigError, match=r"a shard of 3\.0 GiB does not fit a GPU of 5\.0 GiB"):
+        layout_of(2, "Flat")
 
 
 def test_a_gpu_searches_what_faiss_or_pytorch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes_of(monkeypatch, [(4, 1)])
-    monkeypatch.setattr(search_layout, "has_cuda", lambda: False)
+    gpus_of(monkeypatch, 24)
     assert layout_of(1, "Flat").device == "cuda"
     assert layout_of(1, "IVF4,Flat").device == "cpu"
     assert layout_of(1, "Flat", device="cpu").device == "cpu"
     with pytest.raises(ConfigError, match=r"PyTorch searches Flat and SQfp16 only, not IVF4,Flat"):
         layout_of(1, "IVF4,Flat", device="cuda")
+    gpus_of(monkeypatch, 24, faiss_has_cuda=True)
+    assert layout_of(1, "IVF4,Flat").device == "cuda"
 
 
 def test_interactive_search_finds_the_same(

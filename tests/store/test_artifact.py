@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,44 @@ def test_a_kill_before_the_manifest_costs_no_part(folder, monkeypatch):
     with begin(folder, IDENTITY) as making:
         assert isinstance(making, Building)
         assert sorted(making.done) == ["a.txt", "b.txt"]
+
+
+def test_an_object_stores_parts_are_listed_once_and_read_side_by_side(monkeypatch, tmp_path):
+    """100,000 parts, each asked for by itself and one after the other, took an hour."""
+    folder = Folder(f"memory://many-{tmp_path.name}")
+    names = [f"part-{at:03d}.txt" for at in range(40)]
+    with begin(folder, IDENTITY) as making:
+        for name in names:
+            write(making.folder, name, name)
+    filesystem, asked, together = type(folder.filesystem), [], threading.Barrier(4, timeout=60)
+    whole, read_one = filesystem.find, filesystem.cat_file
+
+    def find(self, *arguments, **options):
+        asked.append("list")
+        return whole(self, *arguments, **options)
+
+    def cat_file(self, path, *arguments, **options):
+        # Four at a time, or none ever comes back.
+        if "part-" in path:
+            together.wait()
+        return read_one(self, path, *arguments, **options)
+
+    monkeypatch.setattr(filesystem, "find", find)
+    monkeypatch.setattr(filesystem, "cat_file", cat_file)
+    monkeypatch.setattr(filesystem, "info", lambda *ignored, **options: pytest.fail("a request for each part"))
+    found = finished_parts(folder)
+    assert sorted(found) == names
+    assert asked == ["list"]
+
+
+def test_sizes_of_an_object_store_are_compared_without_reading_it(monkeypatch, tmp_path):
+    made = make(Folder(f"memory://sizes-{tmp_path.name}"))
+    monkeypatch.setattr(Folder, "checksum", lambda *ignored: pytest.fail("read"))
+    made.verify(checksums=False)
+    with made.folder.publish("a.txt") as path:
+        Path(path).write_text("cut")
+    with pytest.raises(ArtifactError, match="has 3 bytes, the manifest says 5 bytes"):
+        made.verify(checksums=False)
+    made.folder.remove("a.txt")
+    with pytest.raises(ArtifactError, match="has gone"):
+        made.verify(checksums=False)

@@ -8,7 +8,7 @@ import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
@@ -31,9 +31,10 @@ from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress
-from raydr.training.config import TrainConfig
+from raydr.training.config import Gradients, TrainConfig
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
+from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_detection import RankerPairDetector
 from raydr.training.run import TrainingInputs, build_setup
@@ -91,8 +92,9 @@ def model_config(checkpoint: str, **changes: Any) -> ModelConfig:
 
 
 def make_trainer(
-    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None
-) -> Trainer:
+    data: tuple[str, str], model: ModelConfig, train: dict[str, Any], recorder: Recorder | None = None,
+    device: str = "cpu",
+) -> Trainer:  # fmt: skip
     config = TrainConfig.model_validate({"dtype": "float32", "log_steps": 1, "dev": {"random_passages": 30}} | train)
     dataset = Dataset.open(data[1])
     tables = {
@@ -100,8 +102,8 @@ def make_trainer(
     }
     taught = some_ranker_scores(tables["train"]) if config.loss.reads_ranker_scores else None
     inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught)
-    student = DualEncoder.from_config(model, seed=0)
-    wrap = DistributedDataParallel if dist.is_initialized() else None
+    student = DualEncoder.from_config(model, seed=0).to(device)
+    wrap = partial(data_parallel, config.gradients) if dist.is_initialized() else None
     setup = build_setup(
         config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap
     )
@@ -112,6 +114,11 @@ def make_trainer(
             for at, parameter in enumerate(learner.model.parameters()):
                 parameter.mul_(1.2 if at % 2 else 0.8)
     return trainer
+
+
+def data_parallel(gradients: Gradients, module: torch.nn.Module) -> torch.nn.Module:
+    """As a worker of Ray Train wraps it."""
+    return send_gradients(DistributedDataParallel(module, **DDP_SETTINGS), gradients)
 
 
 def make_ranker_trainer(

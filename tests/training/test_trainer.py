@@ -19,9 +19,10 @@ from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
 from raydr.training.checkpoint import Progress
-from raydr.training.config import DevConfig, PairDetectionConfig
+from raydr.training.config import DevConfig, PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.figures import as_numbers
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
 
@@ -80,6 +81,67 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
         )
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("variant", ["nce", "rcl", "npc", "own negatives", "accumulated"])
+def test_three_workers_that_cannot_share_a_batch_evenly_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
+    """Shares of 3, 3 and 2 queries, the last one filled up: who fills it is learnt from by nobody."""
+    train = TRAIN | VARIANTS[variant] | ({"batch_size": 10} if variant == "accumulated" else {})
+    config = model_config(tiny_checkpoint)
+    alone, weights = run_alone(tiny_data, config, train)
+    together, shared = run_with_ranks(3, tmp_path, tiny_data, config, train | {"num_workers": 3})
+    assert together.clean == alone.clean
+    for one, three in zip(alone.history, together.history, strict=True):
+        shown = one.metrics.keys() - {"seconds"}
+        assert {name: three.metrics[name] for name in shown} == pytest.approx(
+            {name: one.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
+        )
+    for name, tensor in weights.items():
+        torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+def test_checkpoints_come_by_minutes_whatever_a_step_takes(tiny_data, tiny_checkpoint, monkeypatch):
+    """Ten steps of 25 s: every minute at the next step that is logged, and after each epoch."""
+    clock = iter(range(0, 10**6, 25))
+    monkeypatch.setattr("raydr.training.trainer.time.monotonic", lambda: next(clock))
+    kept = []
+    recorder = Recorder()
+    monkeypatch.setattr(recorder, "on_checkpoint", lambda progress, save: kept.append(progress.global_step))
+    settings = TRAIN | {"checkpoint_minutes": 1, "log_steps": 1}
+    run_alone(tiny_data, model_config(tiny_checkpoint), settings, recorder)
+    assert {5, 10} < set(kept)
+    assert len(kept) > 2
+    plain: list[int] = []
+    monkeypatch.setattr(recorder, "on_checkpoint", lambda progress, save: plain.append(progress.global_step))
+    run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN, recorder)
+    assert plain == [5, 10]
+
+
+def test_figures_stay_on_the_device_until_they_are_told(tiny_data, tiny_checkpoint, monkeypatch):
+    """A copy in every step makes the device wait for the program: only steps that are logged, and epochs, take one."""
+    copies = []
+    monkeypatch.setattr("raydr.training.trainer.as_numbers", lambda found: copies.append(1) or as_numbers(found))
+    progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 100})
+    # Ten steps: the last step of an epoch is logged, then its sums are taken.
+    assert len(copies) == 4
+    told, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 1})
+    assert progress.history[1].metrics["loss"] == pytest.approx(told.history[1].metrics["loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_workers": [2, 5], "batch_size": 4}, "5 workers share the 4 queries of a micro-batch"),
+        ({"batch_size": 10, "accumulation_steps": 4}, "batch_size 10 is not divisible by accumulation_steps 4"),
+        ({"num_workers": 3, "coteaching": {"noise_rate": 0.2}}, "which 3 workers cannot share evenly"),
+    ],
+)
+def test_batches_that_cannot_be_shared_are_refused(changes, said):
+    with pytest.raises(ValidationError, match=said):
+        TrainConfig.model_validate({"batch_size": 64, **changes})
+    # 128 over any number of nodes between 2 and 4.
+    assert TrainConfig.model_validate({"batch_size": 128, "num_workers": [2, 4]}).fewest_workers == 2
 
 
 @pytest.mark.invariant

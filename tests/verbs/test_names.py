@@ -144,7 +144,7 @@ def test_every_verb_with_a_dry_run_is_looked_at() -> None:
     assert having == {verb.replace("_", "-") for verb in VERBS}
 
 
-def test_what_is_there_needs_neither_ray_nor_mlflow(configure: Any, tmp_path: Path) -> None:
+def test_what_is_there_needs_neither_ray_nor_pytorch(configure: Any, tmp_path: Path) -> None:
     config = configure()
     raydr.evaluate(config)
     tracked = config.model_copy(update={"tracking": config.tracking.model_copy(update={"enabled": True})})
@@ -153,12 +153,12 @@ def test_what_is_there_needs_neither_ray_nor_mlflow(configure: Any, tmp_path: Pa
     code = (
         "import sys, raydr\n"
         f"config = raydr.RunConfig.load({str(file)!r})\n"
-        "raydr.train(config); raydr.encode(config); raydr.search(config)\n"
-        "print([name for name in ('ray', 'mlflow', 'transformers') if name in sys.modules])"
+        "raydr.train(config); raydr.encode(config); raydr.search(config); raydr.evaluate(config)\n"
+        "print([name for name in ('ray', 'mlflow', 'transformers', 'torch', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("nothing to make") == 3
+    assert done.stderr.count("nothing to make") == 4
     assert done.stdout.strip() == "[]"
 
 

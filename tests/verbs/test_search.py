@@ -40,8 +40,10 @@ def test_an_empty_text_of_the_command_line_is_no_search_of_a_split(config: RunCo
 
 
 def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match=r"bm25 searches the queries of a split, and no text: give --split"):
+    with pytest.raises(ArtifactError, match=r"there is no bm25 .*: raydr search --model bm25 --split SPLIT makes it"):
         raydr.search(config, "a river", model="bm25")
+    with pytest.raises(ArtifactError, match=r"there is no run called runs/test/fused in .*: raydr fuse makes it"):
+        raydr.search(config, "a river", model="fused")
     places = Places.of(config.workdir)
     identity = Identity(kind="model")
     with begin(places.folder("model", identity.fingerprint), identity) as making:

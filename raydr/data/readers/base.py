@@ -62,12 +62,16 @@ class Row:
     line: int
 
     @classmethod
-    def passage(cls, passage_id: str, title: str, text: str, line: int) -> Row:
-        return cls("passages", "", {"passage_id": passage_id, "title": title, "text": text}, line)
+    def passage(cls, passage_id: str, title: str, text: str, line: int, **further: Any) -> Row:
+        """``further`` may tell its ``partition``, see :mod:`raydr.data.partitions`."""
+        return cls("passages", "", {"passage_id": passage_id, "title": title, "text": text, **further}, line)
 
     @classmethod
-    def query(cls, split: str, query_id: str, text: str, line: int, answers: list[str] | None = None) -> Row:
-        return cls("queries", split, {"query_id": query_id, "text": text, "answers": answers}, line)
+    def query(
+        cls, split: str, query_id: str, text: str, line: int, answers: list[str] | None = None, **further: Any
+    ) -> Row:
+        """``further`` may tell its ``partition`` and its ``category``."""
+        return cls("queries", split, {"query_id": query_id, "text": text, "answers": answers, **further}, line)
 
     @classmethod
     def judgment(cls, split: str, query_id: str, passage_id: str, line: int, relevance: int = 1) -> Row:

@@ -20,7 +20,7 @@ def corpus(run: Declaring) -> Node:
         "corpus",
         stage(partial(prepare_corpus, reader=data.reader, sources=sources, data=data)),
         {
-            "reader": data.reader.content_key(),
+            "reader": run.facts.content_key(data.reader),
             "part_rows": data.part_rows,
             "sources": sources.by_role("corpus", checksums),
         },
@@ -30,7 +30,7 @@ def corpus(run: Declaring) -> Node:
 
 def prepared(run: Declaring) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
-    from raydr.stages.prepare import prepare_dataset
+    from raydr.stages.prepare import VERSION, prepare_dataset
 
     config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
@@ -44,12 +44,13 @@ def prepared(run: Declaring) -> Node:
         "dataset",
         stage(partial(prepare_dataset, reader=data.reader, sources=sources, data=data, seed=config.seed), "corpus"),
         {
-            "reader": data.reader.content_key(),
+            "reader": run.facts.content_key(data.reader),
             "part_rows": data.part_rows,
             "sources": sources.by_role("dataset", checksums),
             **subset,
         },
         {"corpus": corpus(run)},
+        VERSION,
         num_rows=lambda inputs: sources.num_rows(),
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
-from raydr.graph.nodes import data
+from raydr.graph.nodes import cross_fitting, data
 from raydr.graph.nodes.cross_fitting import MARGINS
+from raydr.noise.judges.asked import CrossFitted
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 
 
@@ -25,12 +27,13 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
     from raydr.negatives.config import NegativesConfig
     from raydr.stages.mine import VERSION, mine
 
-    settings = run.config.negatives or NegativesConfig()
+    settings, scope = run.config.negatives or NegativesConfig(), run.config.scope(split)
+    how: dict[str, Any] = {"split": split, "miner": miner, "round": number, "scope": scope}
     return Node(
         "negatives",
         f"{run.place}mine-{miner}-{split}",
-        stage(partial(mine, settings=settings, split=split, miner=miner, round=number), "dataset", "corpus", "run"),
-        {"split": split, "miner": miner, "round": number, **settings.model_dump(include={"first_rank", "depth"})},
+        stage(partial(mine, settings=settings, **how), "dataset", "corpus", "run"),
+        {**how, **settings.model_dump(include={"first_rank", "depth"})},
         {"dataset": data.dataset(run), "corpus": data.corpus(run)} | ({} if ranked is None else {"run": ranked}),
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
@@ -47,18 +50,21 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         negatives: what is judged; None for judges of pairs.
         model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
     """
+    from raydr.models.saved_config import read_config
     from raydr.stages.judge import VERSION
     from raydr.stages.judge import judge as give_verdicts
     from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
+    asked = judge.asks(config.judge)
+    searches = cross_fitting.searches(run, split, asked.depth) if isinstance(asked, CrossFitted) and asked.depth else {}
     measured = model if model is not None and model.kind == MARGINS else None
     asks_model = model is not None and measured is None
     arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     roles = (("negatives", negatives), (MARGINS if measured is not None else "model", model))
-    inputs |= {role: node for role, node in roles if node is not None}
+    inputs |= {role: node for role, node in roles if node is not None} | searches
     return Node(
         "verdicts",
         f"{run.place}judge-{judge.name}-{split}",
@@ -74,6 +80,8 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             scoring=scoring_of(work["model"], encode, arithmetic) if arithmetic is not None else None,
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
+            runs=list(work.group("run").values()),
+            scale=next((read_config(one.folder.localize_all()).scale for one in work.group("model").values()), 1.0),
         ),
         {
             "split": split,

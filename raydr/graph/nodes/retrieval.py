@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal
 
+from raydr.data.partitions import Scope
+from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
@@ -51,7 +54,7 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
 
 def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
-    from raydr.models.dual_encoder import read_config
+    from raydr.models.saved_config import read_config
 
     def score(work: Work) -> ScoreFunction:
         return read_config(work["model"].folder.localize_all()).score
@@ -83,7 +86,7 @@ def _index(run: Declaring, vectors: Node, name: str, score: Callable[[Work], Sco
     )
 
 
-def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0) -> Node:
+def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
     """What a model finds for the queries of a split.
 
     Args:
@@ -92,13 +95,21 @@ def search(run: Declaring, model: Node, name: str, split: str, top_k: int = 0) -
         name: what it is called.
         split: the split.
         top_k: passages a query; ``search.top_k`` if 0.
+        scope: the partitions that a query is searched in; as the config says if None.
     """
     found = index(run, model, name), queries(run, model, name, split)
-    return search_in(run, *found, name, split, run.config.model.score, top_k)
+    return search_in(run, *found, name, split, run.config.model.score, top_k, scope)
 
 
 def search_in(
-    run: Declaring, searched: Node, asked: Node, name: str, split: str, score: ScoreFunction, top_k: int = 0
+    run: Declaring,
+    searched: Node,
+    asked: Node,
+    name: str,
+    split: str,
+    score: ScoreFunction,
+    top_k: int = 0,
+    scope: Scope | None = None,
 ) -> Node:
     """What is found in an index.
 
@@ -110,17 +121,20 @@ def search_in(
         split: the split.
         score: of the vectors.
         top_k: passages a query; ``search.top_k`` if 0.
+        scope: as in :func:`search`.
     """
     from raydr.stages.search import search as find
     from raydr.stages.search import search_settings
 
     settings, factory = run.config.search, run.config.index.factory
     top_k = top_k or settings.top_k
+    system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
+    how = {"split": split, "top_k": top_k, "scope": scope}
     return Node(
         "run",
-        run.label("search", name, split),
-        stage(partial(find, settings=settings, top_k=top_k, system=name), "index", "queries"),
-        {"split": split, "top_k": top_k, **search_settings(settings, None if factory == "auto" else factory, score)},
+        run.label("search", system, split),
+        stage(partial(find, settings=settings, top_k=top_k, scope=scope, system=system), "index", "queries"),
+        {**how, **search_settings(settings, None if factory == "auto" else factory, score)},
         {"index": searched, "queries": asked},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
         demand=_searchers(run),
@@ -166,13 +180,65 @@ def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str)
     )
 
 
+def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+    """What each system counts for in a fusion, chosen on the dev split.
+
+    Args:
+        run: the config.
+        settings: how runs are fused.
+        runs: over the dev split, by system.
+    """
+    from raydr.stages.fuse import VERSION, WEIGHTS, choose_fusion_weights
+
+    split = run.config.data.dev_split
+    return Node(
+        WEIGHTS,
+        f"{run.place}fusion-weights",
+        stage(partial(choose_fusion_weights, settings=settings, split=split), "dataset", "run/"),
+        {"split": split, "measure": settings.measure, **_fusion(settings)},
+        {"dataset": data.dataset(run), **{f"run/{system}": node for system, node in runs.items()}},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
+    )
+
+
+def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+    """The runs of several systems as one.
+
+    Args:
+        run: the config.
+        settings: how they are fused.
+        runs: over the split, by system.
+        weights: chosen on dev; None where the settings have them.
+        split: the split.
+    """
+    from raydr.stages.fuse import VERSION, fuse
+
+    given = {"dataset": data.dataset(run), **{f"run/{system}": node for system, node in runs.items()}}
+    return Node(
+        "run",
+        run.label("fuse", split),
+        stage(partial(fuse, settings=settings, split=split), "dataset", "run/", "weights"),
+        {"split": split, "system": FUSED, **_fusion(settings), **({} if weights else {"weights": settings.weights})},
+        given if weights is None else given | {"weights": weights},
+        VERSION,
+        num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
+    )
+
+
+def _fusion(settings: FuseConfig) -> dict[str, object]:
+    offset = {"rank_offset": settings.rank_offset} if settings.by == "ranks" else {}
+    return {"systems": settings.systems, "by": settings.by, **offset}
+
+
 def _searchers(run: Declaring) -> dict[str, float]:
-    """All search actors, which must fit at a time: by default they take all CPUs."""
+    """All search actors, which must fit at a time. Where their number or what they take is open they take all: two
+    searches that each held a part of the cluster would wait for the rest for ever."""
     settings = run.config.search
-    cpus = settings.cpus_per_actor
-    actors = settings.max_actors or 1
-    demand = {"CPU": 1e9 if cpus is None else float(cpus * actors)}
-    return demand if settings.device != "cuda" else demand | {"GPU": float(actors)}
+    cpus, actors = settings.cpus_per_actor, settings.max_actors
+    stated = settings.device != "auto" and cpus is not None and actors is not None
+    demand = {"CPU": float(cpus * actors) if stated and cpus and actors else math.inf}
+    return demand if settings.device != "cuda" else demand | {"GPU": float(actors or 1)}
 
 
 def bm25(run: Declaring) -> Node:
@@ -191,16 +257,17 @@ def bm25(run: Declaring) -> Node:
     )
 
 
-def search_bm25(run: Declaring, split: str) -> Node:
-    """What BM25 finds for the queries of a split."""
+def search_bm25(run: Declaring, split: str, scope: Scope | None = None) -> Node:
+    """What BM25 finds for the queries of a split; ``scope`` as in :func:`search`."""
     from raydr.stages.bm25 import search_bm25 as find
 
+    system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     top_k = run.config.search.top_k
     return Node(
         "run",
-        f"search-bm25-{split}",
-        stage(partial(find, split=split, top_k=top_k), "dataset", "corpus", "bm25"),
-        {"split": split, "top_k": top_k},
+        f"search-{system}-{split}",
+        stage(partial(find, split=split, top_k=top_k, scope=scope), "dataset", "corpus", "bm25"),
+        {"split": split, "top_k": top_k, "scope": scope},
         {"bm25": bm25(run), "dataset": data.dataset(run), "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
     )

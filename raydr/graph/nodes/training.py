@@ -27,6 +27,7 @@ def training_of(run: Declaring) -> Training:
         train_split=config.data.train_split,
         dev_split=config.data.dev_split,
         seed=config.seed,
+        scope=config.partition.negatives,
     )
 
 
@@ -103,6 +104,9 @@ def training_settings(training: Training) -> dict[str, Any]:
     settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, "ranker": True}})
     # Resolved, so that what computes it is content although the setting ``auto`` is not.
     settings["train"]["dtype"] = training.train.dtype
+    if not training.train.num_hard_negatives:
+        # Nothing is drawn from partitions.
+        del settings["scope"]
     return settings
 
 
@@ -176,11 +180,18 @@ def cross_encoder(
         "cross_encoder",
         label,
         stage(
-            partial(train_cross_encoder, settings=settings, workers=config.train, split=split, seed=config.seed),
+            partial(
+                train_cross_encoder,
+                settings=settings,
+                workers=config.train,
+                split=split,
+                seed=config.seed,
+                scope=config.partition.negatives,
+            ),
             *("dataset", "corpus", "negatives", "start"),
         ),
         settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
-        | {"predicts": settings.predicts, "split": split, "seed": config.seed}
+        | {"predicts": settings.predicts, "split": split, "seed": config.seed, "scope": config.partition.negatives}
         | origin,
         inputs,
         VERSION,
@@ -199,7 +210,7 @@ def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | N
         pairs: the data set that is trained on.
         negatives: mined candidates; those that came with the data if None.
     """
-    from raydr.models.dual_encoder import read_config
+    from raydr.models.saved_config import read_config
     from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
     from raydr.stages.scoring import scoring_of
 

@@ -14,6 +14,7 @@ from raydr.graph.forecast import StageEstimate
 from raydr.indexing.factory import EXACT, resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 from raydr.stages.encoders import places_for_encoders
+from raydr.stages.index import MOST_TRAIN_CPUS
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
 _STAGE_SECONDS = 3.0
@@ -41,7 +42,7 @@ def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: in
 
     Args:
         config: the run.
-        capacity: CPUs and GPUs of the cluster; infinite if it grows on demand.
+        capacity: CPUs and GPUs of the cluster; infinite if nobody knows.
         num_texts: no more tasks than texts.
 
     >>> from raydr.config.run import RunConfig
@@ -111,8 +112,12 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     num_detections = 0
     if train.pair_detection is not None:
         num_detections = min(1, warm_epochs) if train.pair_detection.repeat == "once" else warm_epochs
+    sent = networks * gradient_bytes(encoding.num_parameters, config)
+    step_seconds = training.step_seconds * networks
     parts = {
-        "steps": train.num_epochs * num_steps * training.step_seconds * networks,
+        "steps": train.num_epochs * num_steps * step_seconds,
+        # Gradients travel while the backward pass, two thirds of a step, makes the others.
+        "network": train.num_epochs * num_steps * max(0.0, _send_seconds(config, sent) - step_seconds * 2 / 3),
         "teacher": warm_epochs * num_steps * train.batch_size * group / rate if train.loss.needs_teacher else 0.0,
         "detection": num_detections * num_queries * (query + passage) / rate,
         "dev": train.num_epochs * dev,
@@ -128,8 +133,46 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
         worker_bytes=training.peak_bytes,
         # The model, and a checkpoint with both moments of the optimiser and the best weights.
         disk_bytes=networks * encoding.num_parameters * 4 * 5,
+        network_bytes=int(train.num_epochs * num_steps * sent),
         note=f"{training.step_seconds:.2f} s a step; {shares}",
     )
+
+
+def gradient_bytes(num_parameters: int, config: RunConfig) -> float:
+    """Bytes that each link between machines carries in a step: 2·(n−1)/n of the gradients of n workers, as a ring does.
+
+    >>> from raydr.config.run import RunConfig
+    >>> def of(plan, **train):
+    ...     run = {"data": {"reader": {"name": "beir", "path": "x"}}, "train": train, "plan": plan}
+    ...     return gradient_bytes(1000, RunConfig.parse(run))
+    >>> of({}), of({}, num_workers=4), of({}, num_workers=4, gradients="bfloat16")
+    (0.0, 6000.0, 3000.0)
+    >>> of({"workers_per_machine": 4}, num_workers=4), of({"workers_per_machine": 4}, num_workers=8)
+    (0.0, 7000.0)
+    """
+    workers = config.train.fewest_workers
+    if workers <= config.plan.workers_per_machine:
+        return 0.0
+    return 2 * (workers - 1) / workers * num_parameters * (2 if config.train.gradients == "bfloat16" else 4)
+
+
+def network_warning(config: RunConfig, num_parameters: int, step_seconds: float) -> str:
+    """What to say where sending a step's gradients takes longer than its arithmetic; empty where it does not."""
+    sent = gradient_bytes(num_parameters, config)
+    seconds = _send_seconds(config, sent)
+    if seconds <= step_seconds:
+        return ""
+    halve = "" if config.train.gradients == "bfloat16" else "train.gradients: bfloat16 halves that; "
+    return (
+        f"the gradients of a step are {sent / 1e6:,.0f} MB over a network of {config.plan.network_gbits:g} Gbit/s, "
+        f"{seconds:.2f} s, and its arithmetic takes {step_seconds:.2f} s: {config.train.fewest_workers} workers wait "
+        f"for each other. {halve}machines with several GPUs (plan.workers_per_machine, train.node_labels) send less; "
+        "larger batches send it less often"
+    )
+
+
+def _send_seconds(config: RunConfig, num_bytes: float) -> float:
+    return num_bytes * 8 / (config.plan.network_gbits * 1e9)
 
 
 def estimate_index(
@@ -139,10 +182,10 @@ def estimate_index(
     settings, dim = config.index, encoding.dim
     rows = num_vectors(sizes, encoding)
     factory, size, cells = _index_of(config, rows, dim)
-    threads = settings.cpus_per_task
+    threads, trainers = settings.cpus_per_task, settings.train_cpus or int(min(MOST_TRAIN_CPUS, max(1, cpus)))
     num_shards = max(1, math.ceil(rows / settings.shard_rows))
     at_once = max(1, int(min(num_shards, cpus / threads)))
-    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * threads)
+    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * trainers)
     assign = rows * cells * dim / (rates.products_per_second * threads * at_once)
     fill = rows * dim * 4 / (rates.fill_bytes_per_second * at_once)
     shard_rows = min(rows, settings.shard_rows)

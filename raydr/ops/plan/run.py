@@ -23,12 +23,12 @@ from raydr.ops.plan.estimate import (
     estimate_index,
     estimate_search,
     estimate_training,
+    network_warning,
 )
 from raydr.ops.plan.measure import try_model
 from raydr.ops.plan.rates import RunRates
 from raydr.ops.plan.tables import plan_rows
-from raydr.runtime.capacity import is_on_demand
-from raydr.runtime.console import duration, say, show_summary, show_table
+from raydr.runtime.console import duration, say, show_summary, show_table, warn
 from raydr.stages.resources import cluster_capacity
 from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
@@ -54,13 +54,12 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
             f"{', '.join(num_queries)}"
         )
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
-    there = cluster_capacity()
-    # GPUs that are not here are of a cluster that is not here.
-    elsewhere = is_on_demand(there) or (config.plan.device is not None and config.encode.gpus_per_actor > 0)
-    capacity = dict.fromkeys(there, math.inf) if elsewhere else there
+    capacity = _capacity(config)
     rates = try_model(config, Corpus(corpus), data)
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
     found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
+    if warning := network_warning(config, rates.encoding.num_parameters, rates.training.step_seconds):
+        warn(warning)
     planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
     missing = {nodes[key][0].label.rpartition("/")[2] for key, one in found.items() if one is None}
     scaled = config.plan.num_passages is not None
@@ -68,6 +67,16 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     _show(config, session.places.root, plan)
     session.places.root.write_json(FORECAST_FILE, plan.as_json())
     return plan
+
+
+def _capacity(config: RunConfig) -> dict[str, float]:
+    """What the run would have: on this machine ``ray.capacity`` is that of a cluster elsewhere."""
+    if config.ray.capacity is not None:
+        return {name: config.ray.capacity.get(name, 0.0) for name in ("CPU", "GPU")}
+    there = cluster_capacity()
+    # GPUs that are not here are of a cluster that is not here.
+    elsewhere = config.plan.device is not None and config.encode.gpus_per_actor > 0
+    return dict.fromkeys(there, math.inf) if elsewhere else there
 
 
 #: Nodes by key, each with the config that it belongs to.

@@ -14,8 +14,8 @@ _GIB = 2**30
 
 def plan_rows(forecast: Forecast, prices: Prices) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a forecast's table; columns that would be empty are left out."""
-    columns = ["stage", "work", "time", "CPUs", "GPUs", "GPU-hours", "GiB a worker", "GiB written", prices.currency]
-    columns.append("how")
+    columns = ["stage", "work", "time", "CPUs", "GPUs", "GPU-hours", "GiB a worker", "GiB written", "GiB sent"]
+    columns += [prices.currency, "how"]
     rows = []
     for stage in forecast.stages:
         cost = stage.cost(prices.cpu_hour, prices.gpu_hour)
@@ -29,6 +29,7 @@ def plan_rows(forecast: Forecast, prices: Prices) -> tuple[list[str], list[list[
                 f"{stage.seconds * stage.gpus / 3600:.2f}" if stage.gpus else "",
                 "" if stage.worker_bytes is None else f"{stage.worker_bytes / _GIB:.2f}",
                 f"{stage.disk_bytes / _GIB:.2f}",
+                f"{stage.network_bytes / _GIB:.0f}" if stage.network_bytes else "",
                 "" if cost is None else f"{cost:.2f}",
                 stage.note,
             ]

@@ -8,22 +8,30 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from raydr.errors import ClusterError, ConfigError, first_line
 from raydr.ops.submit.explain import explained
 from raydr.ops.submit.request import JobRequest
 from raydr.runtime.cluster import knock
-from raydr.runtime.console import say, show_summary, warn
+from raydr.runtime.console import duration, say, show_summary, warn
 
+T = TypeVar("T")
 #: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-#: Times that a broken log connection is opened again before giving up.
+#: Times in a row that the log is opened again, or the state asked for, in vain before giving up.
 LOG_RETRIES = 5
-#: Seconds between two looks at a job's state, or two tries.
+#: Seconds between two tries.
 POLL_S = 1.0
+#: Seconds of silence after which the job's state is asked for, and until an answer is given up.
+LOOK_S, ANSWER_S = 10.0, 30.0
+#: Seconds of silence after which a word is said, and after which the log's connection is taken for dead.
+HEARTBEAT_S, RECONNECT_S = 60.0, 300.0
 
 #: What Ray lets win over an address given in the program.
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -103,67 +111,111 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
 def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> SubmittedJob:
     """Write the job's log until it is over (to standard output by default), say how it ended, and return that.
 
-    A connection that breaks is opened again; what was written is not repeated.
+    The job's state is asked for whenever the log is silent: the log's connection may end while the job goes on, or stay
+    open behind a tunnel that leads nowhere any more. It is opened again then; what was written is not repeated.
 
     Raises:
         ClusterError: the cluster no longer answers; the job may go on without us.
     """
-    import aiohttp
-
     with explained(job.address):
         client = _connect(job.address)
+    out = write or _to_standard_output
     written = failures = 0
-
-    async def tail() -> None:
-        """Write the log from its character ``written`` on, until Ray ends it."""
-        nonlocal written
-        seen = 0
-        async for text in client.tail_job_logs(job.submission_id):
-            if seen + len(text) > written:
-                (write or _to_standard_output)(text[max(written - seen, 0) :])
-            seen += len(text)
-            written = max(written, seen)
-
     while True:
-        before = written
+        heard = _tail(client, job)
+        seen, before, since, told = 0, written, time.monotonic(), time.monotonic()
         try:
-            asyncio.run(tail())
-        except (RuntimeError, OSError, aiohttp.ClientError) as broken:
+            while True:
+                try:
+                    text = heard.get(timeout=LOOK_S)
+                except Empty:
+                    now = _state(client, job)
+                    if now.status in _OVER:
+                        out(_asked(lambda: client.get_job_logs(job.submission_id))[written:])
+                        return _report_end(now)
+                    failures, quiet = 0, time.monotonic() - since
+                    if time.monotonic() - told >= HEARTBEAT_S:
+                        told = time.monotonic()
+                        say(f"job {job.submission_id} is {now.status.lower()}, without a word for {duration(quiet)}")
+                    if quiet >= RECONNECT_S:
+                        break
+                    continue
+                if isinstance(text, BaseException):
+                    raise text
+                if text is None:
+                    now = _state(client, job)
+                    if now.status in _OVER:
+                        return _report_end(now)
+                    break
+                if seen + len(text) > written:
+                    out(text[max(written - seen, 0) :])
+                seen, since = seen + len(text), time.monotonic()
+                written = max(written, seen)
+        except (RuntimeError, OSError, Empty) as broken:
             failures = failures + 1 if written == before else 1
             if failures > LOG_RETRIES:
+                reason = "it no longer answers" if isinstance(broken, Empty) else first_line(broken)
                 raise ClusterError(
-                    f"lost the log of job {job.submission_id} at {job.address}: {broken}. The job may go on:\n"
+                    f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n"
                     + "\n".join(f"  {command}" for command in job.commands.values())
                 ) from broken
-            time.sleep(POLL_S)
+        time.sleep(POLL_S)
+
+
+def _tail(client: Any, job: SubmittedJob) -> Queue[str | BaseException | None]:
+    """The job's log from its beginning, piece by piece, then why it broke off, or None where Ray has ended it."""
+    heard: Queue[str | BaseException | None] = Queue()
+
+    async def tail() -> None:
+        async for text in client.tail_job_logs(job.submission_id):
+            heard.put(text)
+
+    def run() -> None:
+        import aiohttp
+
+        try:
+            asyncio.run(tail())
+        except aiohttp.ClientError as error:
+            heard.put(OSError(str(error)))
+        except Exception as error:
+            heard.put(error)
         else:
-            ended = _wait(client, job)
-            _report_end(ended)
-            return ended
+            heard.put(None)
+
+    # Nobody waits for one that hangs.
+    Thread(target=run, name="raydr-job-log", daemon=True).start()
+    return heard
+
+
+def _state(client: Any, job: SubmittedJob) -> SubmittedJob:
+    """The job as the cluster sees it now."""
+    info = _asked(lambda: client.get_job_info(job.submission_id))
+    return replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    """What the cluster answers.
+
+    Raises:
+        Empty: nothing within :data:`ANSWER_S`: Ray's client would wait for ever.
+    """
+    answers: Queue[Future[T]] = Queue()
+
+    def run() -> None:
+        answer: Future[T] = Future()
+        try:
+            answer.set_result(ask())
+        except Exception as error:
+            answer.set_exception(error)
+        answers.put(answer)
+
+    Thread(target=run, name="raydr-job-state", daemon=True).start()
+    return answers.get(timeout=ANSWER_S).result()
 
 
 def _to_standard_output(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _wait(client: Any, job: SubmittedJob) -> SubmittedJob:
-    """The job once it is over; Ray may end the log a moment before."""
-    failures = 0
-    while True:
-        try:
-            info = client.get_job_info(job.submission_id)
-        except (RuntimeError, OSError) as error:
-            failures += 1
-            if failures > LOG_RETRIES:
-                raise ClusterError(
-                    f"{job.address} no longer answers ({first_line(error)}); look again with {job.commands['status']}"
-                ) from error
-        else:
-            failures, status = 0, info.status.value
-            if status in _OVER:
-                return replace(job, status=status, exit_code=info.driver_exit_code, message=info.message or "")
-        time.sleep(POLL_S)
 
 
 def exit_status(job: SubmittedJob) -> int:
@@ -181,7 +233,7 @@ def exit_status(job: SubmittedJob) -> int:
     return job.exit_code if job.exit_code > 0 else 128 - job.exit_code
 
 
-def _report_end(job: SubmittedJob) -> None:
+def _report_end(job: SubmittedJob) -> SubmittedJob:
     """Say how a job ended."""
     if job.status == "SUCCEEDED":
         say(f"job {job.submission_id} succeeded")
@@ -192,6 +244,7 @@ def _report_end(job: SubmittedJob) -> None:
         warn(f"job {job.submission_id} failed ({code})")
         if job.exit_code is None:
             say(job.message)
+    return job
 
 
 def _connect(address: str) -> Any:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from raydr.config.run import RunConfig
+from raydr.graph.forecast import StageEstimate
 from raydr.ops.plan.estimate import (
     RunSizes,
     estimate_encoding,
     estimate_index,
     estimate_search,
     estimate_training,
+    network_warning,
 )
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TextSample, TrainingRates
 
@@ -108,6 +110,33 @@ def test_teacher_and_detection_cost_nothing_in_the_warm_up(
     assert more == pytest.approx(num_taught * teacher + num_detections * detection)
 
 
+def test_gradients_over_the_network_are_counted_and_warned_of():
+    """Two towers of BERT-base: 866 MB of float32 a step, 1.5 GB over each link of eight machines."""
+    towers = replace(RATES, encoding=replace(ENCODING, num_parameters=216_500_000))
+
+    def planned(**sections: Any) -> tuple[StageEstimate, str]:
+        train = {"num_epochs": 2, "batch_size": 64, "num_workers": 8, **sections.pop("train", {})}
+        run = config(train=train, **sections)
+        return (
+            estimate_training(run, "train", SIZES, towers),
+            network_warning(run, 216_500_000, towers.training.step_seconds),
+        )
+
+    slow, said = planned()
+    assert slow.network_bytes == pytest.approx(2 * 100 * 2 * 7 / 8 * 866e6)
+    sending = 2 * 7 / 8 * 866e6 * 8 / 10e9
+    near, silent = planned(plan={"workers_per_machine": 8})
+    assert (near.network_bytes, silent) == (0, "")
+    # Two thirds of a step of half a second hide a part of it.
+    assert slow.seconds - near.seconds == pytest.approx(2 * 100 * (sending - 0.5 * 2 / 3))
+    assert "1,516 MB over a network of 10 Gbit/s, 1.21 s" in said
+    assert "train.gradients: bfloat16 halves that" in said
+    halved, said = planned(train={"gradients": "bfloat16"})
+    assert halved.network_bytes == slow.network_bytes / 2
+    assert "halves" not in said
+    assert planned(plan={"network_gbits": 100})[1] == ""
+
+
 def seconds_of_npc(plain: RunConfig, warmup_epochs: int, repeat: str = "each_epoch") -> float:
     changed = {"loss": {"name": "npc", "warmup_epochs": warmup_epochs}, "pair_detection": {"repeat": repeat}}
     train = plain.train.model_validate(plain.train.model_dump() | changed)
@@ -120,7 +149,7 @@ def test_an_index_with_cells_costs_its_training_and_searches_less():
     assert search[0].seconds - 3 == pytest.approx(1000 * 100_000 * 64 / 2e9)
     assert search[1].seconds - 3 == pytest.approx(1000 * (100_000 * 64 / 1000 + 1000) * 64 / 2e9)
     built = [estimate_index(run, "index", SIZES, ENCODING, RATES.search, 2).seconds for run in (flat, cells)]
-    assert built[1] - built[0] == pytest.approx((50_000 * 10 + 100_000) * 1000 * 64 / 1e9)
+    assert built[1] - built[0] == pytest.approx((50_000 * 10 / 2 + 100_000) * 1000 * 64 / 1e9)
 
 
 def test_bytes_of_twenty_one_million_passages():

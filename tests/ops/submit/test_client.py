@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,9 +37,34 @@ class FakeClient:
         return self.info
 
 
+class QuietClient(FakeClient):
+    """A job whose log is as ``tail`` says, while its state is first ``RUNNING`` for so many questions."""
+
+    def __init__(self, running: int, tail: str) -> None:
+        super().__init__([])
+        self.running, self.tail, self.opened = running, tail, 0
+
+    async def tail_job_logs(self, submission_id: str) -> AsyncIterator[str]:
+        self.opened += 1
+        for chunk in LOG[: min(self.opened, 3)]:
+            yield chunk
+        if self.tail == "hangs":
+            await asyncio.Event().wait()
+
+    def get_job_info(self, submission_id: str) -> Any:
+        self.running -= 1
+        if self.running >= 0:
+            return SimpleNamespace(status=SimpleNamespace(value="RUNNING"), driver_exit_code=None, message="")
+        return self.info
+
+    def get_job_logs(self, submission_id: str) -> str:
+        return "".join(LOG)
+
+
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "POLL_S", 0.0)
+    for name, seconds in {"POLL_S": 0.0, "LOOK_S": 10.0, "HEARTBEAT_S": 0.05, "RECONNECT_S": 0.1}.items():
+        monkeypatch.setattr(client, name, seconds)
 
 
 def connect_to(monkeypatch: pytest.MonkeyPatch, fake: FakeClient) -> None:
@@ -58,6 +85,41 @@ def test_a_log_that_stays_away_is_given_up_with_the_commands(monkeypatch: pytest
     with pytest.raises(ClusterError, match="ray job stop j1 --address http://127.0.0.1:8265"):
         follow(JOB, written.append)
     assert "".join(written) == "one\ntwo\n"
+
+
+def test_a_log_that_ends_while_the_job_runs_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray ends it where the agent of the job's node is started again, for example; nothing was written after that."""
+    quiet = QuietClient(running=2, tail="ends")
+    connect_to(monkeypatch, quiet)
+    written: list[str] = []
+    ended = follow(JOB, written.append)
+    assert "".join(written) == "".join(LOG[:3])
+    assert (quiet.opened, ended.status) == (3, "SUCCEEDED")
+
+
+def test_a_connection_that_leads_nowhere_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Open, and silent for ever: the state says that the job goes on, then that it is over; the log is whole."""
+    monkeypatch.setattr(client, "LOOK_S", 0.01)
+    quiet = QuietClient(running=40, tail="hangs")
+    connect_to(monkeypatch, quiet)
+    written: list[str] = []
+    ended = follow(JOB, written.append)
+    assert "".join(written) == "".join(LOG)
+    assert (ended.status, ended.exit_code) == ("SUCCEEDED", 0)
+    assert quiet.opened > 1
+    assert "job j1 is running, without a word for" in capsys.readouterr().err
+
+
+def test_a_cluster_that_takes_questions_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LOOK_S", 0.01)
+    quiet = QuietClient(running=0, tail="hangs")
+    connect_to(monkeypatch, quiet)
+    monkeypatch.setattr(client, "ANSWER_S", 0.02)
+    monkeypatch.setattr(quiet, "get_job_info", lambda submission_id: threading.Event().wait())
+    with pytest.raises(ClusterError, match="lost job j1 at http://127.0.0.1:8265: it no longer answers"):
+        follow(JOB, lambda text: None)
 
 
 @pytest.mark.parametrize(

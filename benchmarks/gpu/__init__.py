@@ -1,0 +1,1 @@
+"""Everything that runs on a GPU, run and timed on one card: see ``__main__``."""

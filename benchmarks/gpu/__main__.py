@@ -1,0 +1,93 @@
+"""Everything that runs on a GPU, run and timed on one card in under eight minutes: ``make gpu``.
+
+Needs Python, torch, transformers, pydantic and pyarrow, with pytest and faiss for the tests that want them; no Ray, no
+network, no files: models have random weights, texts and tokens are made. Writes ``gpu.json`` and ``gpu.html`` after
+every figure. Parts: the tests that are marked gpu, encoding, training steps, losses in half precision beside those in
+single, and exact search. Exit status 1 if anything failed; what did stands on the page.
+
+    python -m benchmarks.gpu --output gpu-figures
+    python -m benchmarks.gpu --dry --output /tmp/dry        # the same on a processor, in small
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from benchmarks.gpu import encoding, search, training
+from benchmarks.gpu.record import FIGURES, PAGE, Record
+from raydr.models.precision import resolve_dtype
+
+ROOT = Path(__file__).parents[2]
+#: Folders of tests that need no Ray, and what they need besides.
+TESTS = {"tests/models": "transformers", "tests/training": "transformers", "tests/indexing": "faiss"}
+PARTS = ("tests", "encoding", "precision", "search", "training")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", default="gpu-figures", help="folder of the figures and the page")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seconds", type=float, default=450, help="no figure is begun after these")
+    parser.add_argument("--dry", action="store_true", help="in small on the processor")
+    arguments = parser.parse_args()
+    if not arguments.dry and not torch.cuda.is_available():
+        print("there is no CUDA device here: --dry runs the same in small on the processor", file=sys.stderr)
+        return 2
+    # Not a word about each checkpoint that has no pooler.
+    transformers.logging.set_verbosity_error()
+    device = "cpu" if arguments.dry else "cuda"
+    record = Record(Path(arguments.output), device, arguments.dry, arguments.seconds)
+    dtype, reason = resolve_dtype("auto", device)
+    print(f"{device}, {dtype} ({reason})", flush=True)
+    with tempfile.TemporaryDirectory(prefix="gpu-") as name:
+        folder = Path(name)
+        # Training is the last, since its largest batches take what time is left.
+        parts: dict[str, Callable[[], None]] = {
+            "tests": lambda: record.row("tests", "marked gpu", lambda: run_tests(arguments.dry)),
+            "encoding": lambda: encoding.measure(record, folder, dtype),
+            "precision": lambda: training.compare_precision(record, folder),
+            "search": lambda: search.measure(record),
+            "training": lambda: training.measure(record, folder, dtype),
+        }
+        for part in [part for part in parts if part in arguments.parts]:
+            record.part(part, parts[part])
+    record.write()
+    for name, text in record.failures.items():
+        print(f"\n{name} failed:\n{text}", file=sys.stderr)
+    print(f"{record.folder / FIGURES}, {record.folder / PAGE}")
+    return 1 if record.failures else 0
+
+
+def run_tests(dry: bool) -> dict[str, Any]:
+    """The tests that are marked gpu and need no Ray, in a process of their own; only listed in the dry form."""
+    if find_spec("pytest") is None:
+        return {"outcome": "pytest is not installed"}
+    folders = [folder for folder, needed in TESTS.items() if find_spec(needed) is not None]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "--no-header", *folders]
+    done = subprocess.run(
+        [*command, *(["--collect-only"] if dry else [])],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["tests", *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stdout[-6000:] + done.stderr[-2000:])
+    return {"outcome": done.stdout.strip().splitlines()[-1].strip("= "), "folders": len(folders)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What is measured, and what went wrong: kept after every figure, so that a card that is taken away leaves the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.timing import machine
+
+#: Name of the file with all figures, and of the page.
+FIGURES, PAGE = "gpu.json", "gpu.html"
+
+
+@dataclass
+class Record:
+    """The figures so far.
+
+    Args:
+        folder: where they are kept.
+        device: ``cuda``, or ``cpu`` in the dry form.
+        dry: sizes are those of a test.
+        seconds: after which no further figure is begun.
+    """
+
+    folder: Path
+    device: str
+    dry: bool
+    seconds: float
+    started: float = field(default_factory=time.monotonic)
+    parts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def size(self, real: int, dry: int) -> int:
+        """How many of something there are."""
+        return dry if self.dry else real
+
+    def row(self, part: str, name: str, measure: Callable[[], dict[str, Any]], wanted_s: float = 0.0) -> None:
+        """Measure a row of a part's table and keep it, with its seconds and the peak of the card's memory.
+
+        What fails is kept with its traceback, for the exit status and the page: the card is lent for minutes, and what
+        is measured next may well run.
+
+        Args:
+            part: the table.
+            name: the row.
+            measure: returns its figures by column.
+            wanted_s: seconds that it takes, about; it is left out where they are not left.
+        """
+        left = self.seconds - (time.monotonic() - self.started)
+        if left < wanted_s or left <= 0:
+            self.left_out.append(f"{part}: {name}")
+            return
+        begun = time.monotonic()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            figures = measure()
+        except torch.OutOfMemoryError as error:
+            figures = {"outcome": f"out of memory: {str(error).splitlines()[0][:90]}"}
+        except Exception as error:
+            self.failures[f"{part}: {name}"] = traceback.format_exc()
+            figures = {"outcome": f"{type(error).__name__}: {error}"[:120]}
+        if self.device == "cuda":
+            figures["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+        figures["took s"] = time.monotonic() - begun
+        self.parts.setdefault(part, []).append({"what": name, **figures})
+        print(f"{part}: {name}: " + ", ".join(f"{key} {_shown(value)}" for key, value in figures.items()), flush=True)
+        self.write()
+
+    def part(self, name: str, measure: Callable[[], None]) -> None:
+        """Measure the rows of a part; the next one follows also if this one cannot begin."""
+        try:
+            measure()
+        except Exception:
+            self.failures[name] = traceback.format_exc()
+            self.write()
+
+    def write(self) -> None:
+        """Write all figures."""
+        content = {
+            "benchmark": "gpu",
+            "dry": self.dry,
+            "seconds": time.monotonic() - self.started,
+            "parts": self.parts,
+            "failures": self.failures,
+            "left_out": self.left_out,
+            "machine": machine(),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / FIGURES).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (self.folder / PAGE).write_text(self.page(content), encoding="utf-8")
+
+    def page(self, content: dict[str, Any]) -> str:
+        """The figures as a page."""
+        from raydr.pages.html import Page
+
+        found = content["machine"]
+        page = Page(f"raydr on {found['gpu'] or found['processor']}{' (dry)' if self.dry else ''}")
+        page.paragraph(f"{content['seconds']:.0f} s; versions: {found['versions']}")
+        for part, rows in self.parts.items():
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            page.table(part, columns, [[_shown(row.get(key, "")) for key in columns] for row in rows])
+        if self.left_out:
+            page.paragraph("Left out for want of time: " + "; ".join(self.left_out))
+        for name, text in self.failures.items():
+            page.heading(name).preformatted(text)
+        return page.render()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

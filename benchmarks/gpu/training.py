@@ -1,0 +1,123 @@
+"""Steps of a bi-encoder of BERT-base's shape: by loss, score function and batch; teacher, detector; half precision."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.encoding import make_tokens
+from benchmarks.gpu.record import Record
+from benchmarks.gradient_cache import Step
+from benchmarks.shapes import SHAPES, Shape, save_checkpoint
+from benchmarks.texts import make_texts
+from benchmarks.timing import timed
+from benchmarks.train_step import Step as StepFromTexts
+from raydr.component import build
+from raydr.losses.base import Loss
+from raydr.losses.nce import NCE
+from raydr.models.config import ModelConfig, Side, SideConfig
+from raydr.models.tokens import Tokens
+from raydr.training.batches import GROUP_OVERHEAD
+from raydr.training.config import TrainConfig
+
+#: Losses and score functions whose steps are compared.
+LOSSES: dict[str, dict[str, Any]] = {
+    "nce": {"name": "nce"},
+    "rcl": {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}},
+    "npc, with its teacher": {"name": "npc", "warmup_epochs": 0},
+}
+SCORES = ("sum_of_max", "multi", "poly", "genpoly")
+#: Batches of the plain step, and of gradient caching.
+BATCHES, CACHED = (128, 512), (2_048, 8_192, 32_768, 65_536)
+#: Tokens of a query and of a passage, on average and at most.
+QUERY, PASSAGE = (20, 32), (120, 160)
+#: Tokens of a piece of gradient caching.
+CACHE_TOKENS = 65_536
+_TINY = Shape(layers=1, width=16, heads=2, inner=24)
+
+
+def measure(record: Record, folder: Path, dtype: str) -> None:
+    """Pairs a second, the same model each time."""
+    checkpoint = _checkpoint(record, folder / "training")
+    first = record.size(BATCHES[0], 8)
+    for name, loss in LOSSES.items():
+        step = partial(_rate, record, checkpoint, dtype, first, loss)
+        record.row("training", f"{name}, batch {first}", step, wanted_s=20)
+    for score in SCORES[: record.size(4, 1)]:
+        step = partial(_rate, record, checkpoint, dtype, first, LOSSES["nce"], score=score)
+        record.row("training", f"nce, {score}, batch {first}", step, wanted_s=20)
+    record.row("training", f"detection of {first} pairs", partial(_detection, record, checkpoint, dtype, first))
+    for batch in BATCHES[1:] if not record.dry else ():
+        step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"])
+        record.row("training", f"nce, batch {batch}", step, wanted_s=20)
+    for batch in CACHED if not record.dry else (12,):
+        cache = record.size(CACHE_TOKENS, 512)
+        step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"], cache_tokens=cache)
+        # Three passes over all tokens, and the first step with its choice of kernels.
+        record.row("training", f"nce, cached, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 200_000)
+
+
+def compare_precision(record: Record, folder: Path) -> None:
+    """Losses of the same steps in float32 and in bfloat16, from the same weights."""
+    num_steps, batch = record.size(20, 3), record.size(64, 8)
+    checkpoint = _checkpoint(record, folder / "precision")
+
+    def compare(loss: dict[str, Any]) -> dict[str, Any]:
+        curves = {}
+        for dtype in ("float32", "bfloat16"):
+            step = _step(record, checkpoint, dtype, batch, loss)
+            curves[dtype] = [step() for _ in range(num_steps)]
+        apart = [abs(one - other) for one, other in zip(*curves.values(), strict=True)]
+        last = {f"last, {dtype}": curve[-1] for dtype, curve in curves.items()}
+        return {"first": curves["float32"][0], **last, "most apart": max(apart)}
+
+    for name, loss in list(LOSSES.items())[: record.size(3, 1)]:
+        record.row("losses of the same steps", name, partial(compare, loss), wanted_s=20)
+
+
+def _checkpoint(record: Record, folder: Path) -> str:
+    shape = _TINY if record.dry else SHAPES["bert-base"]
+    return save_checkpoint(shape, "", folder / "checkpoint")
+
+
+def _config(checkpoint: str, score: str = "dual") -> ModelConfig:
+    sides = {"query": SideConfig(max_length=QUERY[1]), "passage": SideConfig(max_length=PASSAGE[1])}
+    # A score that reads some of a text's first vectors reads no more than the shortest has.
+    found: dict[str, Any] = {"checkpoint": checkpoint, "dropout": 0.0, "score": score, **sides}
+    return ModelConfig.model_validate(found)
+
+
+def _step(
+    record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
+    cache_tokens: int | None = None,
+) -> Step:  # fmt: skip
+    tokens: dict[Side, Tokens] = {"query": make_tokens(batch, *QUERY), "passage": make_tokens(batch, *PASSAGE)}
+    train = TrainConfig.model_validate({"batch_size": batch, "loss": build(Loss, loss), "cache_tokens": cache_tokens})
+    return Step(_config(checkpoint, score), tokens, 0, dtype, record.device, train)
+
+
+def _rate(
+    record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
+    cache_tokens: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    step = _step(record, checkpoint, dtype, batch, loss, score, cache_tokens)
+    # A step of many seconds chooses its kernels within itself.
+    first = timed(step)
+    again = 0 if first > 20 or record.dry else 5 if first < 3 else 1
+    seconds = statistics.median([timed(step) for _ in range(again)] or [first])
+    tokens = sum(make_tokens(batch, *lengths).num_tokens for lengths in (QUERY, PASSAGE))
+    return {"pairs/s": batch / seconds, "ms a step": seconds * 1000, "tokens/s": tokens / seconds}
+
+
+def _detection(record: Record, checkpoint: str, dtype: str, num_pairs: int) -> dict[str, Any]:
+    """Perplexities of pairs against random passages, texts to figures, as before an epoch."""
+    passages = make_texts(num_pairs, PASSAGE[0])
+    queries = [" ".join(text.split()[: QUERY[0]]) for text in passages]
+    overhead = GROUP_OVERHEAD[record.device]
+    step = StepFromTexts(_config(checkpoint), NCE(), dtype, queries, passages, record.device, overhead)
+    detect = partial(step.detect, step.detector())
+    detect()
+    seconds = min(timed(detect) for _ in range(3))
+    return {"pairs/s": num_pairs / seconds, "ms a step": seconds * 1000}

@@ -1,0 +1,186 @@
+"""Zeshel: entities and mentions in worlds, each an entity of its own world's pages (Logeswaran et al., ACL 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatch
+from typing import Any, Literal
+
+from raydr.data.fields import RowError, id_field, text_field
+from raydr.data.inputs import find_input, join
+from raydr.data.lines import read_json_lines
+from raydr.data.mentions import MentionConfig
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.errors import DataError
+from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of
+
+_ENDS = (".json", ".json.gz")
+
+
+class ZeshelReader(Reader):
+    """Entity linking in Zeshel's files, plain or gzipped.
+
+    ``documents/WORLD.json`` holds a world's pages (``document_id``, ``title``, ``text``): the passages, whose partition
+    is the world. ``mentions/SPLIT.json`` holds mentions (``mention_id``, ``context_document_id``, ``corpus``,
+    ``start_index`` and ``end_index``, words of the context split at white space, from 0, both included; ``text``,
+    ``label_document_id``, ``category``): the queries, each of the partition that ``corpus`` says. The context is looked
+    for among all documents. A page's text is taken as it is: in Zeshel it begins with the title.
+    """
+
+    name: Literal["zeshel"] = "zeshel"
+    path: str
+    """The folder, local or an fsspec URL."""
+
+    documents: str = "documents"
+    """The folder of the pages."""
+
+    contexts: str = "contexts_*"
+    """Files of that folder, without their ends, in which mentions lie and which are no world: a shell's pattern."""
+
+    mentions: str = "mentions"
+    """The folder with one file of mentions a split."""
+
+    worlds: list[str] = []
+    """Worlds to read, and the mentions of these alone, for small trials; all if empty."""
+
+    splits: list[str] = []
+    """Splits to read; all files of the mentions' folder if empty."""
+
+    shared_worlds: list[str] = ["heldout_train_seen", "heldout_train_unseen"]
+    """Splits whose worlds may be those of another split; that another two share a world is an error."""
+
+    mention: MentionConfig = MentionConfig()
+    """How a mention becomes a query."""
+
+    def sources(self) -> list[Source]:
+        pages, mentions = self._pages(), self._mentions()
+        also = tuple(sorted([*pages.values(), *mentions.values()]))
+        return [
+            *(Source(pages[one], f"world/{one}", tables=("passages",)) for one in self._worlds(pages)),
+            *(Source(path, "mentions", split, ("queries", "qrels"), also) for split, path in mentions.items()),
+        ]
+
+    def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        if source.has_only_passages:
+            world = source.role.partition("/")[2]
+            return read_rows(read_json_lines(source.path, bad_rows), bad_rows, lambda *row: _passage(world, *row))
+        return self._read_mentions(source, bad_rows)
+
+    def checksum(self, source: Source) -> str:
+        """Of the file; of mentions, with the settings that make their queries."""
+        own = super().checksum(source)
+        if source.has_only_passages:
+            return own
+        settings = self.model_dump(mode="json", include={"contexts", "worlds", "shared_worlds", "mention"})
+        return fingerprint_of([own, settings])
+
+    def content_key(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def _pages(self) -> dict[str, str]:
+        """The files of pages, by world or name."""
+        return self._files(self.documents, "WORLD")
+
+    def _worlds(self, pages: Collection[str]) -> list[str]:
+        """The worlds to read, in the order of the files.
+
+        Raises:
+            DataError: one that is asked for is none.
+        """
+        there = [one for one in pages if not fnmatch(one, self.contexts)]
+        missing = [one for one in self.worlds if one not in there]
+        if missing and pages:
+            raise DataError(
+                f"data.reader.worlds names {missing[0]!r}; {join(self.path, self.documents)} has {', '.join(there)}"
+            )
+        return [one for one in there if not self.worlds or one in self.worlds]
+
+    def _mentions(self) -> dict[str, str]:
+        """The files of mentions, by split."""
+        if not self.splits:
+            return self._files(self.mentions, "SPLIT")
+        return {one: find_input(self.path, f"{self.mentions}/{one}.json", f"mentions of {one}") for one in self.splits}
+
+    def _files(self, folder: str, each: str) -> dict[str, str]:
+        """The files of a folder by their names without ends."""
+        place = Folder(join(self.path, folder))
+        found = {name.split(".json")[0]: join(place.url, name) for name in place.files() if name.endswith(_ENDS)}
+        if not found:
+            find_input(self.path, f"{folder}/{each}.json", f"{folder}, one file a {each.lower()}")
+        return found
+
+    def _read_mentions(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        pages = self._pages()
+        worlds = self._worlds(pages)
+        left_out = {one for one in pages if not fnmatch(one, self.contexts)} - set(worlds)
+        mentions = [row for row in read_json_lines(source.path, bad_rows) if str(row[1].get("corpus")) not in left_out]
+        self._refuse_worlds_of_others(source, {str(record.get("corpus")) for _, record in mentions})
+        # Only the pages that mentions lie in are kept.
+        wanted = {str(record.get("context_document_id")) for _, record in mentions}
+        contexts: dict[str, str] = {}
+        for path in pages.values():
+            # What is wrong with a page is reported where it is read as a passage.
+            for _, record in read_json_lines(path, BadRows(path)):
+                page_id, text = str(record.get("document_id")), record.get("text")
+                if page_id in wanted and isinstance(text, str):
+                    contexts[page_id] = text
+
+        def rows(record: dict[str, Any], line: int) -> Iterator[Row]:
+            world, mention_id = id_field(record, "corpus"), id_field(record, "mention_id")
+            if world not in worlds:
+                raise RowError(f"mention {mention_id!r}: there is no world {world!r} among {', '.join(sorted(worlds))}")
+            text = self._query(record, contexts)
+            category = text_field(record, "category", default="") or None
+            yield Row.query(source.split, mention_id, text, line, partition=world, category=category)
+            yield Row.judgment(source.split, mention_id, id_field(record, "label_document_id"), line)
+
+        yield from read_rows(mentions, bad_rows, rows)
+
+    def _query(self, record: dict[str, Any], contexts: Mapping[str, str]) -> str:
+        """The mention in its context.
+
+        Raises:
+            RowError: there is no such context, or the mention is not where it is said to be.
+        """
+        mention_id, context_id = id_field(record, "mention_id"), id_field(record, "context_document_id")
+        if context_id not in contexts:
+            raise RowError(f"mention {mention_id!r}: no file of {self.documents} has the document {context_id!r}")
+        words, mention = contexts[context_id].split(), text_field(record, "text")
+        start, end = _place(record, "start_index"), _place(record, "end_index") + 1
+        found = " ".join(words[start:end])
+        if not found or found != " ".join(mention.split()):
+            raise RowError(
+                f"mention {mention_id!r}: words {start} to {end - 1} of document {context_id!r}, which has "
+                f"{len(words)}, are {found!r:.80}, not {mention!r:.80}"
+            )
+        return self.mention.text(words[:start], words[start:end], words[end:])
+
+    def _refuse_worlds_of_others(self, source: Source, worlds: set[Any]) -> None:
+        """Worlds of dev and test are to be new ones."""
+        if source.split in self.shared_worlds:
+            return
+        for split, path in self._mentions().items():
+            # Each two splits are compared once.
+            if split >= source.split or split in self.shared_worlds:
+                continue
+            for line, record in read_json_lines(path, BadRows(path)):
+                if str(record.get("corpus")) in worlds:
+                    raise DataError(
+                        f"{path}:{line}: world {record['corpus']!r} is one of split {split!r} and of {source.split!r} "
+                        f"({source.path}), and worlds of different splits must differ: move its mentions to one of "
+                        "them, leave a split out (data.reader.splits), or name one in data.reader.shared_worlds"
+                    )
+
+
+def _passage(world: str, record: dict[str, Any], line: int) -> Iterator[Row]:
+    title = text_field(record, "title", default="")
+    yield Row.passage(id_field(record, "document_id"), title, text_field(record, "text"), line, partition=world)
+
+
+def _place(record: Mapping[str, Any], key: str) -> int:
+    value = record.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RowError(f"{key!r} must be the number of a word, from 0; found {value!r:.80}")
+    return value

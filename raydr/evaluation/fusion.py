@@ -1,0 +1,137 @@
+"""Rankings of several systems put together: by the ranks that they give a passage, or by their scores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.evaluation.metrics import Qrels, deepest_cutoff, parse_measures, score_queries
+
+FloatArray = NDArray[np.float64]
+By = Literal["ranks", "scores"]
+#: Mixtures that are tried on dev are this far apart.
+GRID_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What one system found for a query.
+
+    Args:
+        passage_ids: best first.
+        scores: of these, higher is better.
+    """
+
+    passage_ids: Sequence[str]
+    scores: FloatArray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What S systems say of the P passages that any of them found for a query.
+
+    Args:
+        passage_ids: P ids in descending order: a stable sort by score then breaks ties as trec_eval does.
+        values_SP: in [0, 1], the higher the better; 0 where a system has not found the passage.
+    """
+
+    passage_ids: list[str]
+    values_SP: FloatArray
+
+    @classmethod
+    def of(cls, found: Sequence[Ranked | None], by: By, rank_offset: int) -> Evidence:
+        """Put the lists of one query side by side.
+
+        With r the rank of passage p and s its score in a list, its value is
+
+            ranks:   (rank_offset + 1) / (rank_offset + r)   (reciprocal rank fusion, times a constant),
+            scores:  (s - min s) / (max s - min s), over the list; 1 where all scores are equal.
+
+        Source: Cormack, Clarke, Buettcher (SIGIR 2009), reciprocal rank fusion, whose offset is 60.
+
+        Args:
+            found: each system's list; None if it has none for the query.
+            by: what of the lists counts.
+            rank_offset: the larger, the less the first ranks stand out.
+
+        >>> lists = [Ranked(["a", "b"], np.array([3.0, 1.0])), Ranked(["b"], np.array([0.5]))]
+        >>> one = Evidence.of(lists, "ranks", rank_offset=1)
+        >>> one.passage_ids, one.values_SP.round(2).tolist()
+        (['b', 'a'], [[0.67, 1.0], [1.0, 0.0]])
+        >>> Evidence.of(lists, "scores", rank_offset=1).values_SP.tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+        """
+        ids = sorted({one for ranked in found if ranked is not None for one in ranked.passage_ids}, reverse=True)
+        place = {passage_id: at for at, passage_id in enumerate(ids)}
+        values_SP = np.zeros((len(found), len(ids)))
+        for values_P, ranked in zip(values_SP, found, strict=True):
+            if ranked is not None and len(ranked.passage_ids):
+                values = _by_rank(ranked, rank_offset) if by == "ranks" else _by_score(ranked)
+                values_P[[place[one] for one in ranked.passage_ids]] = values
+        return cls(ids, values_SP)
+
+    def best(self, weights_S: FloatArray, depth: int) -> tuple[list[str], NDArray[np.float32]]:
+        """The best passages by Σ_s weight_s · value_s, at most ``depth``, and these sums; best first."""
+        scores_P = (weights_S @ self.values_SP).astype(np.float32)
+        order = np.argsort(-scores_P, kind="stable")[:depth]
+        return [self.passage_ids[at] for at in order], scores_P[order]
+
+
+def _by_rank(ranked: Ranked, offset: int) -> FloatArray:
+    return (offset + 1.0) / (offset + np.arange(1.0, len(ranked.passage_ids) + 1.0))
+
+
+def _by_score(ranked: Ranked) -> FloatArray:
+    scores = np.asarray(ranked.scores, dtype=np.float64)
+    low, high = scores.min(), scores.max()
+    return np.ones(len(scores)) if low == high else (scores - low) / (high - low)
+
+
+def equal_weights(num_systems: int) -> FloatArray:
+    """
+    >>> equal_weights(4).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    return np.full(num_systems, 1.0 / num_systems)
+
+
+def mixtures(num_systems: int) -> FloatArray:
+    """All weights in steps of 1/10 that add up to 1, the most even first, shape (mixtures, systems).
+
+    >>> mixtures(2)[:3].tolist(), len(mixtures(3))
+    ([[0.5, 0.5], [0.4, 0.6], [0.6, 0.4]], 66)
+    """
+    counts = itertools.product(range(GRID_STEPS + 1), repeat=num_systems)
+    grid = [one for one in counts if sum(one) == GRID_STEPS]
+    grid.sort(key=lambda one: (sum(count * count for count in one), one))
+    return np.array(grid, dtype=np.float64) / GRID_STEPS
+
+
+def choose_weights(
+    evidence: Mapping[str, Evidence], qrels: Qrels, measure: str, grid_NS: FloatArray
+) -> tuple[FloatArray, list[float]]:
+    """The mixture with the highest mean of a measure over all judged queries; of equal ones the first.
+
+    Args:
+        evidence: by query id.
+        qrels: the judgments; those without evidence score 0.
+        measure: in ir-measures' notation.
+        grid_NS: the mixtures.
+
+    Returns:
+        The best mixture, and the mean of each.
+    """
+    parsed = parse_measures([measure], "fuse.measure")
+    [name] = parsed
+    depth = deepest_cutoff(parsed.values()) or max((len(one.passage_ids) for one in evidence.values()), default=1)
+    means = []
+    for weights_S in grid_NS:
+        ranking = {query_id: one.best(weights_S, depth)[0] for query_id, one in evidence.items()}
+        values = score_queries(parsed, qrels, ranking)[name]
+        means.append(float(np.mean(list(values.values()))))
+    return grid_NS[int(np.argmax(means))], means

@@ -1,0 +1,106 @@
+"""Fusing runs: parts, pools and interruptions, weights from a split, and runs that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from artefacts import make_corpus, make_dataset
+from made_evaluation import make_run
+from made_stage import interrupt, make
+
+from raydr.errors import DataError
+from raydr.evaluation.config import FuseConfig
+from raydr.stages.fuse import WEIGHTS, choose_fusion_weights, fuse
+from raydr.stages.pool import Pool
+from raydr.stages.runs import KIND, Run
+from raydr.store.artifact import Artifact
+
+NUM_QUERIES = 24
+QUERY_IDS = [f"q{at:02d}" for at in range(NUM_QUERIES)]
+PASSAGES = [f"p{at:02d}" for at in range(NUM_QUERIES)]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("fuse")
+    corpus = make_corpus(folder / "corpus", [{"passage_id": one, "text": f"text {one}"} for one in PASSAGES])
+    queries = [{"query_id": one, "text": one} for one in QUERY_IDS]
+    pairs = [{"query_id": one, "passage_id": passage} for one, passage in zip(QUERY_IDS, PASSAGES, strict=True)]
+    return make_dataset(folder / "dataset", corpus, {"queries": {"dev": queries}, "qrels": {"dev": pairs}}).artifact
+
+
+def runs_of(folder: Path, queries_per_part: tuple[int, int] = (5, 9)) -> dict[str, Artifact]:
+    """Of a system that knows the even queries and one that knows the others."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for number, (name, size) in enumerate(zip(("even", "odd"), queries_per_part, strict=True)):
+        rows = []
+        for at, query_id in enumerate(QUERY_IDS):
+            others = [PASSAGES[one] for one in rng.permutation(NUM_QUERIES)[:8] if one != at]
+            order = [PASSAGES[at], *others] if at % 2 == number else [*others, PASSAGES[at]]
+            rows += [(query_id, one, float(20 - rank)) for rank, one in enumerate(order)]
+        found[name] = Artifact.open(make_run(folder / f"{name}-{size}", rows, size), KIND)
+    return found
+
+
+def refuse(dataset: Artifact, runs: dict[str, Artifact], output: Path, pool: Pool | None = None) -> Artifact:
+    settings = FuseConfig(systems=list(runs))
+    return make(output, KIND, fuse, dataset, runs, None, pool=pool, settings=settings, split="dev")
+
+
+def rows_of(run: Artifact) -> list[dict[str, Any]]:
+    return [row for part in Run(run).parts() for row in part.to_pylist()]
+
+
+@pytest.mark.invariant
+def test_neither_pools_nor_parts_nor_an_interruption_change_it(
+    dataset: Artifact, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = runs_of(tmp_path / "a")
+    whole = refuse(dataset, runs, tmp_path / "whole")
+    assert [row["query_id"] for row in rows_of(whole) if row["rank"] == 1] == QUERY_IDS
+    other = refuse(dataset, runs_of(tmp_path / "b", (24, 2)), tmp_path / "other", pool)
+    assert other.manifest.parts == whole.manifest.parts
+    monkeypatch.setattr("raydr.stages.fuse.QUERIES_PER_PART", 7)
+    small = refuse(dataset, runs, tmp_path / "small")
+    assert len(small.parts()) == 4
+    assert rows_of(small) == rows_of(whole)
+    interrupt(small, small.parts()[1])
+    assert refuse(dataset, runs, tmp_path / "small").manifest.parts == small.manifest.parts
+
+
+def test_weights_of_a_split_are_those_that_are_best_there(dataset: Artifact, tmp_path: Path) -> None:
+    runs = runs_of(tmp_path)
+    settings = FuseConfig(systems=list(runs), by="scores", weights="dev", measure="RR@10")
+    chosen = make(
+        tmp_path / "weights", WEIGHTS, choose_fusion_weights, dataset, runs, settings=settings, split="dev"
+    )  # fmt: skip
+    tried = {tuple(one["weights"]): one["mean"] for one in chosen.folder.read_json("tried.json")["tried"]}
+    assert len(tried) == 11
+    assert chosen.info["value"] == max(tried.values()) == tried[tuple(chosen.info["weights"])]
+    assert chosen.info["alone"] == {"even": tried[1.0, 0.0], "odd": tried[0.0, 1.0]}
+    assert chosen.info["value"] > max(chosen.info["alone"].values())
+    fused = make(tmp_path / "fused", KIND, fuse, dataset, runs, chosen, settings=settings, split="dev")
+    assert fused.info["weights"] == dict(zip(runs, chosen.info["weights"], strict=True))
+    ranks = [row["rank"] for row in rows_of(fused) if row["query_id"][1:] == row["passage_id"][1:]]
+    assert np.mean(1.0 / np.array(ranks)) == pytest.approx(chosen.info["value"], abs=0.02)
+
+
+def test_a_run_of_other_queries_is_named_and_one_of_fewer_said(dataset: Artifact, tmp_path: Path, capsys: Any) -> None:
+    runs = runs_of(tmp_path)
+    strangers = Artifact.open(make_run(tmp_path / "strangers", [("x9", "p01", 1.0)]), KIND)
+    told = r"the run of 'lucene' at .*strangers has no query of split 'dev'"
+    with pytest.raises(DataError, match=told):
+        refuse(dataset, {"even": runs["even"], "lucene": strangers}, tmp_path / "out")
+    with pytest.raises(DataError, match=told):
+        make(
+            tmp_path / "w", WEIGHTS, choose_fusion_weights, dataset, {"even": runs["even"], "lucene": strangers},
+            settings=FuseConfig(systems=["even", "lucene"], weights="dev"), split="dev",
+        )  # fmt: skip
+    few = Artifact.open(make_run(tmp_path / "few", [("q01", "p01", 1.0), ("x9", "p01", 1.0)]), KIND)
+    fused = refuse(dataset, {"even": runs["even"], "few": few}, tmp_path / "fewer")
+    assert len({row["query_id"] for row in rows_of(fused)}) == NUM_QUERIES
+    assert "few: 23 of 24 queries have no result in its run" in " ".join(capsys.readouterr().err.split())

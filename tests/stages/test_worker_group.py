@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch
 from made_stage import make
 from training.harness import model_config, run_alone
 
+from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.threads import torch_threads
 from raydr.stages.shared_warmup import SharedWarmup
@@ -164,3 +167,22 @@ def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_p
     assert "epoch 1: loss " in said
     assert "epoch 2: loss " in said
     assert "5 steps an epoch" in said
+
+
+@dataclass
+class OnAFullDisk(Recorder):
+    """A watcher whose disk is full when the first epoch is over."""
+
+    def epoch(self, progress: Progress) -> None:
+        raise OSError(self.number, os.strerror(self.number))
+
+    number: int = errno.ENOSPC
+
+
+def test_a_full_disk_is_one_message_and_another_fault_is_a_bug(tiny_data, tiny_checkpoint, tmp_path):
+    """Ray Train would begin a worker again that raised it, and come to the same."""
+    training = training_of(tiny_checkpoint)
+    with pytest.raises(TrainingError, match=r"No space left on device: free some space; the same command goes on"):
+        fit(training, tiny_data, tmp_path / "full", OnAFullDisk())
+    with pytest.raises(PermissionError):
+        fit(training, tiny_data, tmp_path / "forbidden", OnAFullDisk(number=errno.EACCES))

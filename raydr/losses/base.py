@@ -52,9 +52,11 @@ class Candidates:
         """The same of the first queries only."""
         if num_queries == len(self.positive_Q):
             return self
-        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        cut: dict[str, Any] = {name: None if value is None else value[:num_queries] for name, value in values.items()}
-        return Candidates(**cut)
+
+        def first(value: Any) -> Any:
+            return None if value is None else value[:num_queries]
+
+        return Candidates(**{one.name: first(getattr(self, one.name)) for one in fields(self)})
 
     def logits_QC(self) -> Tensor:
         """Scores in float32 with weights applied and excluded cells at −inf."""

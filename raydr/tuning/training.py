@@ -85,7 +85,8 @@ def _follow(config: RunConfig, place: Folder) -> Generator[News, None, None]:
     place.remove(HISTORY)
     # A group of Ray Train books its own.
     settings, alone = config.train, config.train.num_workers == 1
-    needs = {"num_cpus": settings.cpus_per_worker, "num_gpus": float(settings.use_gpu)} if alone else {}
+    needs: dict[str, Any] = {"num_cpus": settings.cpus_per_worker, "num_gpus": float(settings.use_gpu)}
+    needs = needs | {"node_labels": settings.node_labels} if alone else {}
     with outside(train, config, place, **needs) as training:
         yield from wait_for(training, RESOURCES, lambda: place.exists(HISTORY))
         while not ray.wait([training], timeout=LOOK_S)[0]:

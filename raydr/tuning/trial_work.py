@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -42,7 +42,13 @@ class News:
 
 
 @contextmanager
-def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_gpus: float = 0) -> Iterator[Any]:
+def outside(
+    task: Callable[..., Any],
+    *arguments: Any,
+    num_cpus: float = 0,
+    num_gpus: float = 0,
+    node_labels: Mapping[str, str] | None = None,
+) -> Iterator[Any]:
     """A Ray task outside the trial's placement group, never tried again: Tune counts the tries.
 
     When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
@@ -52,6 +58,7 @@ def outside(task: Callable[..., Any], *arguments: Any, num_cpus: float = 0, num_
     options = {
         "num_cpus": num_cpus,
         "num_gpus": num_gpus,
+        "label_selector": dict(node_labels or {}),
         "max_retries": 0,
         # The process ends with its work: what it held of memory and GPU is free for the next trial.
         "max_calls": 1,

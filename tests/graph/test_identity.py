@@ -166,6 +166,8 @@ CHANGES = {
     "train.num_workers": ["train.num_workers=2"],
     "train.dev.measure": ["train.dev.measure=RR@5"],
     "train.cache_tokens": ["train.cache_tokens=64"],
+    "train.node_labels": ["train.node_labels={market: spot}"],
+    "ray.capacity": ["ray.capacity={CPU: 64, GPU: 12}"],
     "cross_fit.batch_size": ["cross_fit.batch_size=16"],
     "encode.token_budget": ["encode.token_budget=2048"],
     "encode.device": ["encode.device=cuda", "encode.gpus_per_actor=1"],

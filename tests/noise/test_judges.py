@@ -47,7 +47,7 @@ def sieve_losses(scores, positive):
 
 def test_all_are_found_by_name():
     shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
-    assert shipped == ["classifier", "consistency", "guide", "margin", "npc", "pair_classifier", "sieve"]
+    assert shipped == ["classifier", "consistency", "guide", "margin", "npc", "pair_classifier", "relabel", "sieve"]
 
 
 @pytest.mark.parametrize("judge", ALL, ids=lambda judge: judge.name)

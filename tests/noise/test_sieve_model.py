@@ -55,6 +55,6 @@ def test_its_temperature_is_the_retrievers_unless_it_has_its_own() -> None:
 
 
 def test_settings_that_do_not_fit_the_workers_are_refused() -> None:
-    asked = copy_of(batch_size=16)
+    asked = copy_of(batch_size=2)
     with pytest.raises(ConfigError, match="judge.sieve, with the workers of train"):
         sieved(training_of(num_workers=3, batch_size=6), asked)

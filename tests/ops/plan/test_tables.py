@@ -10,7 +10,7 @@ from raydr.graph.forecast import Forecast, StageEstimate
 from raydr.graph.stage_times import StageTime
 from raydr.ops.plan.tables import compare, plan_rows
 
-TRAIN = StageEstimate("train", "10 queries", 7200, 4, 2, 2**31, 2**30, "0.1 s a step")
+TRAIN = StageEstimate("train", "10 queries", 7200, 4, 2, 2**31, 2**30, 3 * 2**30, "0.1 s a step")
 INDEX = StageEstimate("index", "10 passages", 10, 1, 0, None, 2**20)
 PLAN = Forecast((TRAIN, INDEX), 10, "an H100", "prepare")
 
@@ -26,6 +26,7 @@ def test_money_is_hours_held_times_prices():
     assert PLAN.cost(Prices(gpu_hour=3, cpu_hour=0.5)) == 12 + 4 + 10 * 0.5 / 3600
     columns, rows = plan_rows(PLAN, Prices(gpu_hour=3))
     assert dict(zip(columns, rows[0], strict=True))["USD"] == "12.00"
+    assert [row[columns.index("GiB sent")] for row in rows] == ["3", ""]
     assert "USD" not in plan_rows(PLAN, Prices())[0]
 
 

@@ -153,8 +153,10 @@ class Monkey:
         names = [_name(one) for one in victims]
         if kill.victim == "interrupt":
             process.send_signal(signal.SIGINT)
+            rest = process.stderr.read() if process.stderr is not None else ""
             status = process.wait(_PATIENCE)
-            assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}"
+            said = "\n".join([*self.log[-20:], "Ctrl-C", rest])
+            assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}:\n{said}"
             return Record(kill, time.monotonic() - started, names)
         for one in victims:
             _send(one, signal.SIGSTOP)

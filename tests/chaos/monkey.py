@@ -28,6 +28,8 @@ INTERRUPTED = 130
 _STARTED = re.compile(r"^== (\S+) -> (\S+)$")
 #: Share of a step's time: a kill that came too late although it was to come as early as this is the command's own.
 _EARLY = 0.1
+#: Seconds after which a person presses Ctrl-C again: Python drops one that comes while an object is being finalised.
+_AGAIN = 20.0
 #: Seconds after which a command that says nothing has hung.
 _PATIENCE = 600
 
@@ -152,9 +154,8 @@ class Monkey:
             deadline = time.monotonic() + 0.05
         names = [_name(one) for one in victims]
         if kill.victim == "interrupt":
-            process.send_signal(signal.SIGINT)
+            status = _interrupt(process)
             rest = process.stderr.read() if process.stderr is not None else ""
-            status = process.wait(_PATIENCE)
             said = "\n".join([*self.log[-20:], "Ctrl-C", rest])
             assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}:\n{said}"
             return Record(kill, time.monotonic() - started, names)
@@ -200,6 +201,17 @@ class Monkey:
         """Remove what a killed driver has left behind."""
         for one in self._processes():
             _send(one, signal.SIGKILL)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> int:
+    """Press Ctrl-C until the command ends; its exit status."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.wait(_AGAIN)
+        except subprocess.TimeoutExpired:
+            assert time.monotonic() < deadline, "the command does not end after Ctrl-C"
 
 
 #: Helpers, Ray's and ours, are not what does the work: that one of them ends says nothing.

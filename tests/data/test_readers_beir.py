@@ -6,24 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from data.reading import read_all, values_of
 
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Reader, Row
 from raydr.data.readers.beir import BeirReader
 from raydr.errors import DataError
-
-
-def read_all(reader: Reader) -> tuple[list[Row], list[str]]:
-    rows, bad = [], []
-    for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
-    return rows, bad
-
-
-def values_of(rows: list[Row], table: str, split: str | None = None) -> list[dict[str, object]]:
-    return [row.values for row in rows if row.table == table and split in (None, row.split)]
 
 
 def test_reads_passages_queries_and_judgments(beir_folder: Path) -> None:

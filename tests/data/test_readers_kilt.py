@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data.reading import read_all, values_of
 
 from raydr.data.mentions import MentionConfig
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Row
 from raydr.data.readers.kilt import KiltReader
 
 PAGES = [
@@ -39,19 +38,6 @@ def folder(tmp_path: Path) -> Path:
     for split, rows in {"train": [LINKED, asked], "dev": [without]}.items():
         (tmp_path / f"aidayago2-{split}-kilt.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
-
-
-def read_all(reader: KiltReader) -> tuple[list[Row], list[str]]:
-    rows, bad = [], []
-    for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
-    return rows, bad
-
-
-def values_of(rows: list[Row], table: str) -> list[dict[str, Any]]:
-    return [row.values for row in rows if row.table == table]
 
 
 def test_pages_are_passages_and_mentions_queries_in_their_context(folder: Path) -> None:

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
+from data.reading import read_all, values_of
 
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Row
 from raydr.data.readers.msmarco import MsmarcoReader
 from raydr.errors import DataError
-
-
-def read_all(reader: MsmarcoReader) -> tuple[list[Row], list[str]]:
-    rows, bad = [], []
-    for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
-    return rows, bad
-
-
-def values_of(rows: list[Row], table: str) -> list[dict[str, Any]]:
-    return [row.values for row in rows if row.table == table]
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from data.reading import read_all, values_of
 
 from raydr.data.pairs import PairColumns
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Row
 from raydr.data.readers.pairs import PairsReader
 from raydr.errors import DataError
 
@@ -20,19 +18,6 @@ RECORDS = [
     {"query": "how to sort", "positive": "sorted(x)", "neg": ["x.pop()", "x[0]"]},
     {"query": "how to reverse", "positive": "x[::-1]", "neg": ["sorted(x)"]},
 ]
-
-
-def read_all(reader: PairsReader) -> tuple[list[Row], list[str]]:
-    rows, bad = [], []
-    for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
-    return rows, bad
-
-
-def values_of(rows: list[Row], table: str) -> list[dict[str, Any]]:
-    return [row.values for row in rows if row.table == table]
 
 
 def write(folder: Path, name: str) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data.reading import read_all
 
 from raydr.data.mentions import MentionConfig
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import Row
 from raydr.data.readers.zeshel import ZeshelReader
 from raydr.errors import DataError
 
@@ -43,15 +42,6 @@ def folder(tmp_path: Path) -> Path:
     in_other_world = {"corpus": "yugioh", "context_document_id": "brick", "start_index": 0, "end_index": 0}
     write(tmp_path / "mentions" / "val.json.gz", [mention(2, **in_other_world, text="Brick", label_document_id="card")])
     return tmp_path
-
-
-def read_all(reader: ZeshelReader) -> tuple[list[Row], list[str]]:
-    rows, bad = [], []
-    for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
-    return rows, bad
 
 
 def queries(reader: ZeshelReader) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,25 @@
+"""What a reader makes of its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.base import Reader, Row
+
+
+def read_all(reader: Reader) -> tuple[list[Row], list[str]]:
+    """All rows, and what is wrong with the others."""
+    rows: list[Row] = []
+    bad: list[str] = []
+    for source in reader.sources():
+        found = BadRows(Path(source.path).name)
+        rows.extend(reader.read(source, found))
+        bad.extend(map(str, found.kept))
+    return rows, bad
+
+
+def values_of(rows: list[Row], table: str, split: str | None = None) -> list[dict[str, Any]]:
+    """Those of one table, and of one split if that is given."""
+    return [row.values for row in rows if row.table == table and split in (None, row.split)]

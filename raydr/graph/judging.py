@@ -11,6 +11,7 @@ from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, noise, training
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever
 from raydr.noise.judges.base import Judge
+from raydr.training.training import Extras
 
 #: What judges speak of.
 SUBJECTS = ("negatives", "pairs")
@@ -98,4 +99,4 @@ def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, ret
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = training.training_of(run).changed(asked.model, train, f"judge.{judge.name}")
     measured = cross_fitting.margins_of(run, changed)
-    return training.trained(run, asked.name, changed, data.dataset(run), negatives, start=retriever, margins=measured)
+    return training.trained(run, asked.name, changed, data.dataset(run), Extras(negatives, retriever, margins=measured))

@@ -21,7 +21,7 @@ from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import TrainConfig
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 #: The candidates that came with the data.
 SOURCE = "source"
@@ -186,10 +186,12 @@ class Recipe:
             name,
             settings,
             given.pairs or data.dataset(run),
-            given.negatives,
-            ranker_scores=self.ranker_scores(name, run.config.train, given),
+            Extras(
+                given.negatives,
+                ranker_scores=self.ranker_scores(name, run.config.train, given),
+                margins=cross_fitting.margins_of(run, settings),
+            ),
             watcher=watcher,
-            margins=cross_fitting.margins_of(run, settings),
         )
 
     def ranker_scores(self, name: str, train: TrainConfig, given: Judged) -> Node | None:

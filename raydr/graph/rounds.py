@@ -15,6 +15,7 @@ from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval,
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
+from raydr.training.training import Extras
 
 
 @dataclass
@@ -166,5 +167,5 @@ class _Arm:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
             scores = training.ranker_scores(run, teacher, pairs, judged.negatives)
         start = last.model if last is not None and goes_on else None
-        margins = cross_fitting.margins_of(run, own)
-        return training.trained(run, "", own, pairs, judged.negatives, start, scores, margins=margins)
+        extras = Extras(judged.negatives, start, scores, cross_fitting.margins_of(run, own))
+        return training.trained(run, "", own, pairs, extras)

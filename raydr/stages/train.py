@@ -27,7 +27,7 @@ from raydr.store.folder import Folder, publish_files
 from raydr.store.identity import Identity, fingerprint_of, flatten
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
     from raydr.runtime.tracking import TrackerHandle
@@ -44,15 +44,12 @@ def train(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    negatives: Artifact | None,
-    start: Artifact | None,
-    ranker_scores: Artifact | None = None,
+    extras: Extras[Artifact],
     *,
     training: Training,
     tracker: TrackerHandle | None,
     warmups: Folder,
     watcher: Watcher | None = None,
-    margins: Artifact | None = None,
 ) -> dict[str, Any]:
     """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
 
@@ -61,14 +58,11 @@ def train(
         pool: where it is trained.
         dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
-        negatives: a ``negatives`` artefact with candidate hard negatives; the data set's own if None.
-        start: the ``model`` that training goes on from; the checkpoint of the settings if None.
-        ranker_scores: what a ranker says of all that is learnt; None if no ranker teaches.
+        extras: what else is read.
         training: the settings.
         tracker: where step and epoch metrics are logged.
         warmups: where trainings that begin with the same epochs of plain NCE share the states after them.
         watcher: whom the training tells how far it is; the console if None.
-        margins: a ``margins`` artefact of the pairs, where the detection reads one.
 
     Raises:
         DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
@@ -79,6 +73,7 @@ def train(
     data = Dataset(dataset)
     data.require_corpus(corpus)
     _check_dev(training, data)
+    negatives, start = extras.negatives, extras.start
     _check_negatives(training, negatives)
     if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
         raise ArtifactError(
@@ -95,19 +90,7 @@ def train(
     view = training_here if trains_here(pool, settings) else training_on_ray
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
         warmup = warmup_folder(warmups, making.identity)
-        job = TrainingJob(
-            training,
-            data,
-            Corpus(corpus),
-            negatives,
-            ranker_scores,
-            start,
-            making.folder,
-            warmup,
-            tracker,
-            watching,
-            margins,
-        )
+        job = TrainingJob(training, data, Corpus(corpus), extras, making.folder, warmup, tracker, watching)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}

@@ -10,7 +10,7 @@ from raydr.stages.pool import Pool
 from raydr.stages.train import train
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
     from raydr.runtime.tracking import TrackerHandle
@@ -38,7 +38,7 @@ def train_fold(
     if num_queries < batch_size:
         training = _in_small_batches(training, num_queries)
         say(f"cross-fit: batches of {training.train.batch_size} in place of {batch_size}: a fold leaves {num_queries}")
-    return train(making, pool, dataset, corpus, None, None, training=training, tracker=tracker, warmups=warmups)
+    return train(making, pool, dataset, corpus, Extras(), training=training, tracker=tracker, warmups=warmups)
 
 
 def _in_small_batches(training: Training, num_queries: int) -> Training:

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.embeddings import Embeddings
+from raydr.data.guide_vectors import GuideVectors
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
 from raydr.runtime.console import counted
@@ -22,7 +24,7 @@ from raydr.stages.ranker_scores import read_ranker_scores
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,27 +44,21 @@ class TrainingJob:
     Args:
         training: its settings.
         data, corpus: what is trained on.
-        negatives: a ``negatives`` artefact; the data set's own candidates if None.
-        ranker_scores: what a ranker says of all that is learnt; None if no ranker teaches.
-        start: the model that is gone on from; the checkpoint of the settings if None.
+        extras: what else is read.
         output: where the model goes.
         warmup: where trainings with the same first epochs share their states.
         tracker: opened by the first worker.
         watcher: told by the first worker how far training is.
-        margins: a ``margins`` artefact, where pairs are detected by cross-fitted margins.
     """
 
     training: Training
     data: Dataset
     corpus: Corpus
-    negatives: Artifact | None
-    ranker_scores: Artifact | None
-    start: Artifact | None
+    extras: Extras[Artifact]
     output: Folder
     warmup: Folder
     tracker: TrackerHandle | None
     watcher: Watcher
-    margins: Artifact | None = None
 
 
 def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
@@ -106,7 +102,8 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.training.trainer import Trainer
 
     training, train = job.training, job.training.train
-    origin, data = _origin(training.model, job.start), job.data
+    extras, data = job.extras, job.data
+    origin = _origin(training.model, extras.start)
     tokenizers = build_tokenizers(origin)
     model = DualEncoder.from_config(origin, training.seed).to(member.device)
     if train.coteaching is not None:
@@ -115,11 +112,12 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     model.config = training.model
     inputs = TrainingInputs(
         corpus=job.corpus,
-        train=data.training_tables(training.train_split, job.negatives),
+        train=data.training_tables(training.train_split, extras.negatives),
         # What was mined is of the training split alone.
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
-        margins=load_margins(job.margins) if job.margins is not None else None,
+        margins=load_margins(extras.margins) if extras.margins is not None else None,
         ranker_scores=_ranker_scores(job),
+        guide=_guide_vectors(extras),
         scope=training.scope,
     )
     dtype = torch_dtype(train.dtype)
@@ -138,9 +136,14 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 
 
 def _ranker_scores(job: TrainingJob) -> pa.Table | None:
-    if job.ranker_scores is None:
+    scores = job.extras.ranker_scores
+    return None if scores is None else read_ranker_scores(scores, job.training.train_split)
+
+
+def _guide_vectors(extras: Extras[Artifact]) -> GuideVectors | None:
+    if extras.guide_queries is None or extras.guide_passages is None:
         return None
-    return read_ranker_scores(job.ranker_scores, job.training.train_split)
+    return GuideVectors(Embeddings(extras.guide_queries), Embeddings(extras.guide_passages))
 
 
 def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:

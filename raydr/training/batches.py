@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
+from raydr.data.guide_vectors import GuideOfExamples
 from raydr.data.ranker_scores import RankerScores
 from raydr.errors import ConfigError
 from raydr.models.batching import PaddedGroups, move, pad_in_groups
@@ -20,7 +21,7 @@ from raydr.models.config import Side
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
-from raydr.training.config import TrainConfig
+from raydr.training.config import GuideConfig, TrainConfig
 from raydr.training.random_passages import random_rows
 
 #: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
@@ -29,6 +30,24 @@ GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
 #: Content hash of an empty place: its query has so many negatives less, and nobody else has it as a candidate.
 ABSENT = 0
+
+
+@dataclass(frozen=True)
+class GuideView:
+    """What a guide makes of a batch's texts.
+
+    Args:
+        query_QD: float32, its vectors of the queries.
+        passage_PD: float32, its vectors of the passages.
+        rule: what it leaves out.
+    """
+
+    query_QD: Tensor
+    passage_PD: Tensor
+    rule: GuideConfig
+
+    def to(self, device: torch.device) -> GuideView:
+        return GuideView(move(self.query_QD, device), move(self.passage_PD, device), self.rule)
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,7 @@ class Batch:
             or not, padded with 0; None if no query has one.
         weighted_log_QW: float32, their log weights, padded with 0.
         ranker_score_P: float32, a ranker's score of each passage, NaN where there is none, or None.
+        guide: another model's view of it, or None.
         num_fillers: places at the end that only make the shares of all ranks equally large: nobody learns from these
             queries, and their passages are nobody's candidates.
         weight: how much the mean over this share's queries counts in the mean over ranks, so that this is the one over
@@ -65,6 +85,7 @@ class Batch:
     weighted_hash_QW: Tensor | None = None
     weighted_log_QW: Tensor | None = None
     ranker_score_P: Tensor | None = None
+    guide: GuideView | None = None
     num_fillers: int = 0
     weight: float = 1.0
 
@@ -82,6 +103,7 @@ class Batch:
             None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
             None if self.weighted_log_QW is None else move(self.weighted_log_QW, device),
             None if self.ranker_score_P is None else move(self.ranker_score_P, device),
+            None if self.guide is None else self.guide.to(device),
             self.num_fillers,
             self.weight,
         )
@@ -124,6 +146,7 @@ class BatchMaker:
         num_ranks: int,
         group_overhead: int = GROUP_OVERHEAD["cpu"],
         ranker_scores: RankerScores | None = None,
+        guide: GuideOfExamples | None = None,
     ) -> None:
         self.examples = examples
         self.corpus = corpus
@@ -134,6 +157,7 @@ class BatchMaker:
         self.num_ranks = num_ranks
         self.group_overhead = group_overhead
         self.ranker_scores = ranker_scores
+        self.guide = guide
         self.num_steps = steps_per_epoch(len(examples), config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
@@ -189,6 +213,7 @@ class BatchMaker:
             weighted_hash_QW=weighted_hash_QW,
             weighted_log_QW=weighted_log_QW,
             ranker_score_P=self._ranker_scores(query_rows, drawn),
+            guide=self._guide(query_rows, rows),
             num_fillers=num_fillers,
         )
 
@@ -203,6 +228,13 @@ class BatchMaker:
             scores[1 : 1 + len(draw.places)] = self.ranker_scores.negatives[at][draw.places]
             found.append(scores)
         return torch.from_numpy(np.concatenate(found))
+
+    def _guide(self, query_rows: NDArray[np.int64], rows: NDArray[np.int64]) -> GuideView | None:
+        if self.guide is None or self.config.guide is None:
+            return None
+        vectors = self.guide.of_queries(query_rows), self.guide.of_passages(rows)
+        query_QD, passage_PD = (torch.from_numpy(one.astype(np.float32)) for one in vectors)
+        return GuideView(query_QD, passage_PD, self.config.guide)
 
     def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
         """Content hashes and log weights of all passages that weigh less than others for each query."""

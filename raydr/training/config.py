@@ -18,6 +18,7 @@ from raydr.negatives.samplers.top import Top
 from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.gaussian import GaussianDetector
+from raydr.noise.judges.margin import MarginMode
 
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
@@ -89,6 +90,20 @@ class PairDetectionConfig(Config):
         return self
 
 
+class GuideConfig(Config):
+    """GIST while training: other queries' passages, and hard negatives, that look like positives are no negatives.
+
+    A candidate of a query is left out if the guide, the model of ``judge.guide``, finds it nearer than the query's
+    positive less a margin. Its vectors of the training queries and of the corpus are made once, before training.
+    """
+
+    mode: MarginMode = "absolute"
+    """Whether the margin is a similarity of the guide, or a share of the positive's."""
+
+    margin: float = 0.0
+    """How much below the positive's similarity a candidate is left out already; 0 is the paper's rule."""
+
+
 class CoTeachingConfig(Config):
     """Two networks that choose each other's training pairs; the better one on dev is the result.
 
@@ -120,6 +135,9 @@ class TrainConfig(Config):
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | None = None
     """Flag mismatched pairs while training; off if null."""
+
+    guide: GuideConfig | None = None
+    """Leave out candidates that another model takes for positives (GIST); off if null."""
 
     coteaching: CoTeachingConfig | None = None
     """Co-teaching, a baseline; off if null. It takes twice the time of one network."""

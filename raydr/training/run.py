@@ -11,6 +11,7 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
+from raydr.data.guide_vectors import GuideVectors
 from raydr.data.partitions import Scope
 from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
@@ -38,16 +39,18 @@ class TrainingInputs:
         train: what is learnt.
         dev: what is measured on; None if nothing is.
         ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches.
+        scope: the partitions that a query's random negatives are drawn from.
+        margins: cross-fitted ones of the pairs, where the detection reads them.
+        guide: the vectors of a guide, where ``train.guide`` asks it.
     """
 
     corpus: Corpus
     train: SplitTables
     dev: SplitTables | None
     ranker_scores: pa.Table | None = None
-    #: The partitions that a query's random negatives are drawn from.
     scope: Scope = "own"
-    #: Cross-fitted margins of the pairs, where the detection reads them.
     margins: Margins | None = None
+    guide: GuideVectors | None = None
 
 
 def build_setup(
@@ -80,7 +83,10 @@ def build_setup(
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
     taught = inputs.ranker_scores
     joined = None if taught is None else join_ranker_scores(examples, taught, corpus)
-    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead, joined)
+    if config.guide is not None and inputs.guide is None:
+        raise ConfigError("train.guide is set, and no vectors of a guide were given")
+    guide = None if inputs.guide is None else inputs.guide.beside(examples.query_ids)
+    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead, joined, guide)
     dev = None
     if inputs.dev is not None:
         dev = DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
-from raydr.training.batches import ABSENT, Batch
+from raydr.noise.judges.margin import margin_limits
+from raydr.training.batches import ABSENT, Batch, GuideView
 from raydr.training.collectives import gather, gather_with_grad, rank
 
 
@@ -46,6 +47,8 @@ def score_candidates(
         excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
     if not in_batch_negatives:
         excluded_QC |= ~hard_QC
+    if batch.guide is not None:
+        excluded_QC |= _like_positives(batch.guide, first_Q)
     excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
 
     log_draw_prob_QC = None
@@ -65,6 +68,12 @@ def score_candidates(
         log_draw_prob_QC=log_draw_prob_QC,
         ranker_scores_QC=ranker_scores_QC,
     )
+
+
+def _like_positives(guide: GuideView, first_Q: Tensor) -> Tensor:
+    """Which candidates the guide finds nearer to a query than its positive less the margin."""
+    guide_QC = guide.query_QD @ gather(guide.passage_PD).T
+    return guide_QC > margin_limits(guide_QC.gather(1, first_Q.unsqueeze(1)), guide.rule.mode, guide.rule.margin)
 
 
 def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor | None:

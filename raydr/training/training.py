@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,6 +13,33 @@ from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.training.config import TrainConfig
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Extras(Generic[T]):
+    """What a training may read besides its pairs and the corpus: nodes that are declared, or artefacts that were made.
+
+    Args:
+        negatives: mined candidates; those that came with the data if None.
+        start: the model that is gone on from; ``model.checkpoint`` if None.
+        ranker_scores: what a ranker says of pairs and candidates, for a loss that learns from it.
+        margins: cross-fitted margins of the pairs, for a detection that reads them.
+        guide_queries: the guide's vectors of the training queries, where ``train.guide`` is set.
+        guide_passages: the guide's vectors of the corpus, likewise.
+    """
+
+    negatives: T | None = None
+    start: T | None = None
+    ranker_scores: T | None = None
+    margins: T | None = None
+    guide_queries: T | None = None
+    guide_passages: T | None = None
+
+    def there(self) -> dict[str, T]:
+        """Those that there are, by role."""
+        return {role: one for role, one in vars(self).items() if one is not None}
 
 
 class Training(Config):

@@ -74,6 +74,7 @@ CONTENT = {
     **dict.fromkeys(
         (
             *("train.loss", "train.loss.*", "train.teacher.*", "train.pair_detection.*", "train.coteaching.*"),
+            *("train.guide", "train.guide.*"),
             *("train.num_epochs", "train.batch_size", "train.accumulation_steps", "train.num_hard_negatives"),
             *("train.sampler", "train.sampler.*", "train.in_batch_negatives", "train.positive", "train.optimizer.*"),
             *("train.dtype", "train.keep", "train.dev.max_queries", "train.dev.random_passages", "train.dev.measure"),

@@ -6,23 +6,25 @@ import gc
 import os
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from numpy.typing import NDArray
 from torch.nn.parallel import DistributedDataParallel
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
+from raydr.data.guide_vectors import GuideVectors
 from raydr.data.schema import SplitTables
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
@@ -65,6 +67,22 @@ class Halves(ScoreFunction):
         return (query * passage).unflatten(-1, (2, -1)).sum(-1).amax(-1)
 
 
+class SomeGuide:
+    """A guide whose vectors are made up, by example and by corpus row."""
+
+    def __init__(self) -> None:
+        self.vectors_ND = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float16)
+
+    def beside(self, query_ids: Sequence[str]) -> SomeGuide:
+        return self
+
+    def of_queries(self, at: IntArray) -> NDArray[np.float16]:
+        return self.vectors_ND[at]
+
+    def of_passages(self, rows: IntArray) -> NDArray[np.float16]:
+        return self.vectors_ND[-1 - rows]
+
+
 @dataclass
 class Recorder:
     """A listener that keeps what it hears, and can stop training at a step or keep checkpoints."""
@@ -101,7 +119,8 @@ def make_trainer(
         split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits
     }
     taught = some_ranker_scores(tables["train"]) if config.loss.reads_ranker_scores else None
-    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught)
+    guide = cast(GuideVectors, SomeGuide()) if config.guide is not None else None
+    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught, guide=guide)
     student = DualEncoder.from_config(model, seed=0).to(device)
     wrap = partial(data_parallel, config.gradients) if dist.is_initialized() else None
     setup = build_setup(

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
-from raydr.training.batches import ABSENT, Batch
+from raydr.training.batches import ABSENT, Batch, GuideView
+from raydr.training.config import GuideConfig
 from raydr.training.scoring import score_candidates
 
 pytestmark = pytest.mark.invariant
@@ -31,9 +32,7 @@ def _second_of_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raydr.training.scoring.gather_with_grad", gathered)
 
 
-def scored(
-    forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: bool = True, **weighted: Tensor
-) -> Candidates:
+def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: bool = True, **further: Any) -> Candidates:
     batch = Batch(
         query_rows=np.arange(2),
         queries=cast(Any, None),
@@ -42,7 +41,7 @@ def scored(
         forbidden_QF=torch.tensor(forbidden),
         log_draw_prob_P=None,
         num_filled=0,
-        **weighted,
+        **further,
     )
     return score_candidates(torch.ones(2, 3), torch.ones(4, 3), batch, ModelConfig(), in_batch)
 
@@ -70,6 +69,22 @@ def test_an_empty_place_is_nobodys_candidate() -> None:
 
 def test_only_own_negatives_count_where_the_others_are_left_out() -> None:
     assert places(~scored([[5], [7]], in_batch=False).excluded_QC) == [[4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({}, [[5], []]),
+        # The second query's limit stays above the 0 of what the first worker brings; nothing above its own is there.
+        ({"mode": "relative", "margin": 0.3}, [[5, 6], []]),
+        ({"margin": 0.4}, [[5, 6], [0, 1, 2, 3, 4, 5, 7]]),
+    ],
+)
+def test_what_a_guide_takes_for_a_positive_is_left_out_whoever_brings_it(rule: dict[str, Any], expected: Any) -> None:
+    """It finds the passages here 0.5, 0.6, 0.4 and 0 near to the first query, 0, 0, 0.3 and 0.2 to the second."""
+    passage_PD = torch.tensor([[0.5, 0.0], [0.6, 0.0], [0.4, 0.3], [0.0, 0.2]])
+    guide = GuideView(torch.eye(2), passage_PD, GuideConfig.model_validate(rule))
+    assert places(scored([[5], [7]], guide=guide).excluded_QC) == expected
 
 
 def test_every_passage_that_weighs_less_does_so_for_its_query_whoever_brings_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from artefacts import make_dataset
 from pydantic import ValidationError
-from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
+from training.harness import Recorder, SomeGuide, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "corrected": {"loss": "corrected_nce", "sampler": {"name": "softmax", "with_replacement": True}},
     "accumulated": {"accumulation_steps": 2},
+    "guided": {"guide": {"margin": 0.2}},
     "own negatives": {"in_batch_negatives": False},
     "co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 1}},
 }
@@ -301,6 +302,26 @@ def test_draw_probabilities_are_known_where_every_list_is_empty(tiny_data, tiny_
     group = len(batch.passage_hash_P) // 2
     drawn = batch.log_draw_prob_P.view(2, group)[:, 1:]
     assert torch.allclose(drawn, torch.full_like(drawn, -np.log(len(batches.corpus))))
+
+
+def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_checkpoint):
+    """Against a loop over queries and candidates."""
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"guide": {"margin": 0.2}})
+    guide, batches = SomeGuide(), trainer.setup.batches
+    [batch] = next(iter(batches.epoch(0)))
+    plain = replace(batch, guide=None)
+    found, before = (trainer.candidates(trainer.learners[0], one).excluded_QC for one in (batch, plain))
+    contents = batches.corpus.content_hashes(np.arange(len(batches.corpus))).view(np.int64).tolist()
+    rows = np.array([contents.index(one) for one in batch.passage_hash_P.tolist()])
+    group, left_out = len(rows) // len(batch.query_rows), 0
+    for query, at in enumerate(batch.query_rows):
+        scores = guide.of_passages(rows).astype(np.float32) @ guide.of_queries(np.array([at]))[0].astype(np.float32)
+        for column, score in enumerate(scores):
+            own = column == query * group
+            like = not own and score > scores[query * group] - 0.2
+            assert found[query, column] == (before[query, column] or like)
+            left_out += like and not before[query, column]
+    assert left_out > 20
 
 
 def test_a_query_that_everything_is_forbidden_for_is_named(tiny_data, tiny_checkpoint):

@@ -131,6 +131,7 @@ def _training(run: Declaring, split: str) -> Training:
         "loss": NCE(),
         "pair_detection": None,
         "coteaching": None,
+        "guide": None,
         "num_epochs": settings.num_epochs,
         "num_hard_negatives": 0,
         "in_batch_negatives": True,

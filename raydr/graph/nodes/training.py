@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node, Work, stage
-from raydr.graph.nodes import data
+from raydr.graph.nodes import data, retrieval
 from raydr.graph.places import WARMUPS
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import NEUTRAL
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 
 def training_of(run: Declaring) -> Training:
@@ -36,12 +37,9 @@ def trained(
     name: str,
     training: Training,
     pairs: Node,
-    negatives: Node | None,
-    start: Node | None = None,
-    ranker_scores: Node | None = None,
+    extras: Extras[Node],
     after: tuple[Node, ...] = (),
     watcher: Watcher | None = None,
-    margins: Node | None = None,
 ) -> Node:
     """A trained dual encoder.
 
@@ -50,25 +48,22 @@ def trained(
         name: what the model is called.
         training: how it is trained.
         pairs: the data set with the pairs that it is trained on.
-        negatives: mined candidates; those that came with the data if None.
-        start: the model that it goes on from; ``model.checkpoint`` if None.
-        ranker_scores: what a ranker says of pairs and candidates, for a loss that learns from it.
+        extras: what else it reads; the guide's vectors are added here.
         after: what must have ended before.
         watcher: whom it tells how far it is; the console if None.
-        margins: cross-fitted margins of the pairs; None if the detection reads none.
 
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
     from raydr.stages.train import VERSION, train
 
-    if training.train.loss.reads_ranker_scores and ranker_scores is None:
+    if training.train.loss.reads_ranker_scores and extras.ranker_scores is None:
         raise ConfigError(
             f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
         )
-    optional = {"negatives": negatives, "start": start, "ranker_scores": ranker_scores, "margins": margins}
-    inputs = {"dataset": pairs, "corpus": data.corpus(run)}
-    inputs |= {role: node for role, node in optional.items() if node is not None}
+    if training.train.guide is not None:
+        extras = _guided(run, extras, training.train_split)
+    also = extras.there()
     warmups = run.facts.places.root / WARMUPS
     epochs = training.train.num_epochs
     return Node(
@@ -79,23 +74,31 @@ def trained(
             work.pool,
             work["dataset"],
             work["corpus"],
-            work.get("negatives"),
-            work.get("start"),
-            work.get("ranker_scores"),
+            Extras(**{role: work[role] for role in also}),
             training=training,
             tracker=work.tracker.handle(),
             warmups=warmups,
             watcher=watcher,
-            margins=work.get("margins"),
         ),
-        training_settings(training) | ({"checkpoint": run.facts.checkpoint(training.model)} if start is None else {}),
-        inputs,
+        training_settings(training) | ({} if extras.start else {"checkpoint": run.facts.checkpoint(training.model)}),
+        {"dataset": pairs, "corpus": data.corpus(run), **also},
         VERSION,
         num_rows=lambda inputs: epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
         asks_model=True,
         demand=trainers(run.config),
         after=after,
     )
+
+
+def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
+    """With the guide's vectors of the split's queries and of the corpus."""
+    asked = run.config.judge.guide
+    if asked.score.passage_vectors.several:
+        raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
+    own = run.of(run.config.model_copy(update={"model": asked}))
+    guide = untrained(own, own.config.model, "guide")
+    queries = retrieval.queries(own, guide, "guide", split)
+    return replace(extras, guide_queries=queries, guide_passages=retrieval.passages(own, guide, "guide"))
 
 
 def training_settings(training: Training) -> dict[str, Any]:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
-import numpy as np
 from pydantic import model_validator
 
 from raydr.noise.judges.base import FloatArray, ScoredCandidates, SuspicionJudge, Verdicts
 
+if TYPE_CHECKING:
+    import torch
+
 MarginMode = Literal["absolute", "relative"]
+Scores = TypeVar("Scores", FloatArray, "torch.Tensor")
 
 
-def margin_limits(positive_scores_Q: FloatArray, mode: MarginMode, margin: float) -> FloatArray:
+def margin_limits(positive_scores_Q: Scores, mode: MarginMode, margin: float) -> Scores:
     """The score above which a negative is suspicious, for each query.
 
     absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for a positive s⁺. The absolute
     value keeps the limit below s⁺ when scores are negative, as dot products may be.
+
+    Args:
+        positive_scores_Q: NumPy's or PyTorch's.
+        mode: what the margin is.
+        margin: how far below the positive.
     """
-    return positive_scores_Q - margin * (1.0 if mode == "absolute" else np.abs(positive_scores_Q))
+    return positive_scores_Q - margin * (1.0 if mode == "absolute" else abs(positive_scores_Q))
 
 
 class MarginRule(SuspicionJudge):

@@ -59,6 +59,7 @@ class Sieve(SuspicionJudge):
                 "loss": RCL(beta=settings.beta),
                 "pair_detection": None,
                 "coteaching": None,
+                "guide": None,
                 "num_epochs": settings.num_epochs,
                 "batch_size": settings.batch_size,
                 "accumulation_steps": 1,

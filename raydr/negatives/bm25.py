@@ -1,7 +1,7 @@
-"""BM25 over bm25s: text to terms, terms to an index that is memory-mapped, queries to ranked passages.
+"""BM25: text to terms, terms to an index that is memory-mapped, queries to ranked passages.
 
 The scores are those of Lucene's BM25. The index is bm25s' own (``bm25s.BM25.load`` opens it); document numbers are
-row numbers of the corpus.
+row numbers of the corpus. It is searched by products of sparse matrices, which no process has to compile first.
 
 Building needs some 30 bytes a token in the memory of one process, and a search one float32 a passage: this is for
 corpora up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
@@ -10,19 +10,25 @@ import its run with :func:`raydr.stages.runs.import_trec_run`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from raydr.data.opened import offsets_of
 from raydr.errors import DataError
 from raydr.negatives.config import BM25Config
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 #: The files of a saved index.
 INDEX_FILES = (
@@ -35,6 +41,8 @@ INDEX_FILES = (
 
 #: Unlike those of ``re``, its words keep combining marks: Devanagari's vowels, Arabic's, accents written apart.
 _WORD = regex.compile(r"\w+")
+#: Scores that are held at once.
+_MOST_SCORES = 20_000_000
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
@@ -143,7 +151,7 @@ def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: s
             f"BM25 found no term in {len(passages)} passages; expected at least one that is not a stop word. "
             "Look at the corpus with raydr inspect."
         )
-    index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene", backend="numba")
+    index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene")
     index.scores = index.build_index_from_ids(
         unique_token_ids=list(range(len(numbers))), corpus_token_ids=passages, show_progress=False
     )
@@ -161,47 +169,66 @@ class BM25Index:
     """
 
     def __init__(self, paths: dict[str, str], config: BM25Config) -> None:
-        import bm25s
+        from scipy import sparse
 
         params = json.loads(Path(paths["params.index.json"]).read_text(encoding="utf-8"))
         self.num_passages = int(params["num_docs"])
         self._vocabulary: dict[str, int] = json.loads(Path(paths["vocab.index.json"]).read_text(encoding="utf-8"))
         self._analyzer = Analyzer(config)
-        self._index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene", backend="numba")
-        self._index.scores = {
-            name: np.load(paths[f"{name}.csc.index.npy"], mmap_mode="r", allow_pickle=False)
+        columns = [
+            np.load(paths[f"{name}.csc.index.npy"], mmap_mode="r", allow_pickle=False)
             for name in ("data", "indices", "indptr")
-        }
-        self._index.scores["num_docs"] = self.num_passages
-        self._index.nonoccurrence_array = None
-        self._index.unique_token_ids_set = set(self._vocabulary.values())
+        ]
+        #: What a term adds to the score of a passage that has it, shape (terms, passages).
+        self._weights = sparse.csr_array(tuple(columns), shape=(len(self._vocabulary), self.num_passages))
 
     def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
         """The best passages of each query, at most ``top_k``; none if the query has no term that the corpus has.
 
-        Passages with equal scores are in order of their row number. With ``among``, only these rows are found; how
-        rare a term is still counts over all.
+        Of passages with equal scores those of lower row numbers come first. With ``among``, only these rows are found;
+        how rare a term is still counts over all.
         """
         wanted = None
         if among is not None:
-            wanted = np.zeros(self.num_passages, dtype=np.float32)
-            wanted[among] = 1
-        tokens = [self._numbers(query) for query in queries]
-        known = [at for at, one in enumerate(tokens) if one]
-        hits = [Hits(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)) for _ in queries]
-        if not known:
-            return hits
-        rows_QK, scores_QK = self._index.retrieve(
-            [tokens[at] for at in known], k=min(top_k, self.num_passages), show_progress=False, n_threads=1,
-            weight_mask=wanted,
-        )  # fmt: skip
-        for at, rows, scores in zip(known, rows_QK, scores_QK, strict=True):
-            found = scores > 0
-            rows, scores = rows[found].astype(np.int64), scores[found]
-            order = np.lexsort((rows, -scores))
-            hits[at] = Hits(rows[order], scores[order])
+            wanted = np.zeros(self.num_passages, dtype=np.bool_)
+            wanted[among] = True
+        at_once = max(1, _MOST_SCORES // self.num_passages)
+        hits: list[Hits] = []
+        for start in range(0, len(queries), at_once):
+            scores_QP = self._scores(queries[start : start + at_once])
+            for begin, end in itertools.pairwise(scores_QP.indptr.tolist()):
+                rows, scores = scores_QP.indices[begin:end].astype(np.int64), scores_QP.data[begin:end]
+                if wanted is not None:
+                    kept = wanted[rows]
+                    rows, scores = rows[kept], scores[kept]
+                hits.append(_best(rows, scores, top_k))
         return hits
+
+    def _scores(self, queries: Sequence[str]) -> sparse.csr_array:
+        """Of the passages that have a term of a query, shape (queries, passages)."""
+        from scipy import sparse
+
+        numbers = [self._numbers(query) for query in queries]
+        terms = np.array(list(itertools.chain.from_iterable(numbers)), dtype=np.int32)
+        shape = (len(queries), len(self._vocabulary))
+        given = np.ones(len(terms), dtype=np.float32), terms, offsets_of(map(len, numbers))
+        return sparse.csr_array(given, shape=shape) @ self._weights
 
     def _numbers(self, query: str) -> list[int]:
         found = (self._vocabulary.get(term) for term in self._analyzer.terms(query))
         return [number for number in found if number is not None]
+
+
+def _best(rows: NDArray[np.int64], scores: NDArray[np.float32], top_k: int) -> Hits:
+    """The ``top_k`` highest scores, of equal ones those of the lowest rows.
+
+    >>> _best(np.array([7, 2, 5, 4]), np.array([1, 3, 1, 1], dtype=np.float32), 3).rows.tolist()
+    [2, 4, 5]
+    """
+    if len(rows) > top_k:
+        limit = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+        # More than asked for where scores are equal; the order below decides.
+        kept = scores >= limit
+        rows, scores = rows[kept], scores[kept]
+    order = np.lexsort((rows, -scores))[:top_k]
+    return Hits(rows[order], scores[order])

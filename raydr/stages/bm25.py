@@ -35,8 +35,8 @@ from raydr.stages.runs import part_name, rank_rows
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
 
-#: Raised when another index comes out of the same settings. 2: words keep their combining marks.
-VERSION = 2
+#: Raised when another index, or another run, comes out of the same settings.
+VERSION = 3
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
@@ -141,7 +141,7 @@ def _move(made: Path, path: str) -> None:
 
 @lru_cache(maxsize=1)
 def open_bm25(folder: Folder, fingerprint: str) -> BM25Index:
-    """The index that this process searches: the next part finds it open and compiled."""
+    """The index that this process searches: the next part finds it open."""
     artifact = Artifact.open(folder, "bm25")
     paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
     return BM25Index(paths, BM25Config.model_validate(artifact.info["settings"]))

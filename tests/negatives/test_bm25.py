@@ -88,6 +88,25 @@ def test_saved_index_opens_in_plain_bm25s(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "params.index.json").read_text())["k1"] == 1.2
 
 
+@pytest.mark.invariant
+@pytest.mark.parametrize("held", [1, 100, 250])
+def test_hits_do_not_depend_on_how_many_queries_are_scored_at_once(
+    index: BM25Index, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = [*TEXTS[:9], "zzz", " ".join([TEXTS[3]] * 2)]
+    whole = index.search(queries, 7)
+    monkeypatch.setattr("raydr.negatives.bm25._MOST_SCORES", held)
+    for one, other in zip(whole, index.search(queries, 7), strict=True):
+        assert one.rows.tolist() == other.rows.tolist()
+        assert one.scores.tolist() == other.scores.tolist()
+
+
+def test_of_equal_passages_the_first_ones_are_found(tmp_path: Path) -> None:
+    index = build(["beta", "alpha beta", *["alpha"] * 9, "alpha alpha"], CONFIG, tmp_path)
+    assert index.search(["alpha"], 4)[0].rows.tolist() == [11, 2, 3, 4]
+    assert index.search(["alpha"], 3, among=np.array([1, 5, 9, 10]))[0].rows.tolist() == [5, 9, 10]
+
+
 def test_more_asked_than_there_are(tmp_path: Path) -> None:
     index = build(["alpha beta", "beta gamma"], CONFIG, tmp_path)
     assert index.search(["beta"], 100)[0].rows.tolist() == [0, 1]

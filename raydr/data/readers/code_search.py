@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -93,12 +94,10 @@ class CodeSearchReader(Reader):
         Raises:
             DataError: there are fewer pairs than ``num_pairs``.
         """
-        found = [
-            pair
-            for name, installed in sorted(self._distributions().items())
-            for pair in _pairs_of_distribution(name, installed, bad_rows)
-            if self._has_wanted_lengths(pair)
-        ]
+        there = sorted((name, str(one.locate_file(""))) for name, one in self._distributions().items())
+        documented, bad = _read_installed(tuple(there))
+        bad_rows.extend(bad)
+        found = [pair for pair in documented if self._has_wanted_lengths(pair)]
         pairs = {f"{stable_hash64('query', fold(pair.query)):016x}": pair for pair in drop_repeats(found)}
         if self.num_pairs is not None:
             if self.num_pairs > len(pairs):
@@ -152,6 +151,14 @@ class CodeSearchReader(Reader):
             self.min_query_words <= len(_WORD.findall(pair.query)) <= self.max_query_words
             and self.min_code_lines <= pair.code.count("\n") + 1 <= self.max_code_lines
         )
+
+
+@lru_cache(maxsize=1)
+def _read_installed(there: tuple[tuple[str, str], ...]) -> tuple[list[Pair], BadRows]:
+    """All pairs of some distributions, given by name and place. Kept: the data set asks for them after the corpus."""
+    bad_rows = BadRows("installed packages")
+    installed = ((name, distribution(name.partition("==")[0])) for name, _ in there)
+    return [pair for name, one in installed for pair in _pairs_of_distribution(name, one, bad_rows)], bad_rows
 
 
 def _pairs_of_distribution(name: str, installed: Distribution, bad_rows: BadRows) -> Iterator[Pair]:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
-from raydr.data.tables import of_queries
 from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
@@ -142,11 +141,9 @@ def _evidence(
 
 def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
     found: dict[str, Ranked] = {}
-    for part in run.parts():
-        mine = of_queries(part, query_ids)
-        if mine.num_rows:
-            for query_id, rows in by_query(mine).items():
-                found[query_id] = Ranked(rows["passage_id"].to_pylist(), rows["score"].to_numpy())
+    for mine in run.of_queries(query_ids):
+        for query_id, rows in by_query(mine).items():
+            found[query_id] = Ranked(rows["passage_id"].to_pylist(), rows["score"].to_numpy())
     return found
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
 from typing import Any
 
@@ -90,6 +90,15 @@ class Run(Opened):
     def parts(self) -> Iterator[pa.Table]:
         for name in self.part_names:
             yield self.part(name)
+
+    def of_queries(self, query_ids: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows of some queries; of parts that have none of them only the ids are read."""
+        wanted = pa.array(query_ids, pa.string())
+        for name in self.part_names:
+            ids = read_parquet(verified(self.artifact, name), ["query_id"])["query_id"]
+            mine = pc.is_in(ids, value_set=wanted)
+            if pc.any(mine).as_py():
+                yield self.part(name).filter(mine)
 
 
 def by_query(part: pa.Table) -> dict[str, pa.Table]:

@@ -121,6 +121,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         margins=load_margins(job.margins) if job.margins is not None else None,
         ranker_scores=_ranker_scores(job),
         scope=training.scope,
+        trusted=data.trusted(training.train_split),
     )
     dtype = torch_dtype(train.dtype)
 

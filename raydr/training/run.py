@@ -24,7 +24,7 @@ from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector
+from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
 from raydr.training.trainer import Listener, Setup
 
@@ -48,6 +48,8 @@ class TrainingInputs:
     scope: Scope = "own"
     #: Cross-fitted margins of the pairs, where the detection reads them.
     margins: Margins | None = None
+    #: Pairs that people have called right; None if they have looked at none.
+    trusted: pa.Table | None = None
 
 
 def build_setup(
@@ -91,7 +93,8 @@ def build_setup(
         detector = CrossFittedDetector(examples, corpus, inputs.margins, config.pair_detection, config.positive, seed)
     elif config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
-    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener)
+    trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
+    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
 
 
 def _alone(model: nn.Module) -> nn.Module:

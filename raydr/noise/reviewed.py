@@ -10,7 +10,7 @@ import numpy as np
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
 #: Shift and slope of a judge that is calibrated as it stands, and how far others are from it (standard deviations).
-_EXPECTED, _SPREAD = np.array([0.0, 1.0]), np.array([2.0, 0.5])
+_EXPECTED, _SPREAD = np.array([0.0, 1.0]), np.array([4.0, 0.5])
 #: Of probabilities: one click shall not weigh as much as a hundred.
 _SMALLEST = 1e-3
 _NUM_STEPS, _NUM_BINS, _CONFIDENCE = 41, 200, 0.95
@@ -49,11 +49,11 @@ class ReviewedQuality:
 def evidence(scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArray | None = None) -> FloatArray:
     """Log-odds of being wrong as the judge has it, shape (N,).
 
-    Of a probability its log-odds. Judges without one are taken to be even where flagging begins, and to gain one in
+    Of a probability its log-odds. Judges without one are taken to be even where flagging begins, and to gain two in
     log-odds with each standard deviation of their score.
 
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
-    [-1.0, 1.0]
+    [-2.0, 2.0]
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True]), np.array([0.5, 1.0])).round(1).tolist()
     [0.0, 6.9]
     """
@@ -62,7 +62,7 @@ def evidence(scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArr
         return np.asarray(np.log(inside_N) - np.log1p(-inside_N))
     scores_N = np.asarray(scores_N, dtype=np.float64)
     edge = np.quantile(scores_N, 1.0 - flagged_N.mean())
-    return np.asarray((scores_N - edge) / (scores_N.std() or 1.0))
+    return np.asarray(2.0 * (scores_N - edge) / (scores_N.std() or 1.0))
 
 
 def estimate_quality(
@@ -105,7 +105,7 @@ def estimate_quality(
     return ReviewedQuality(
         num_decided=len(decided_D),
         num_wrong=int(wrong_D.sum()),
-        precision=_interval(wrong_S[True] / max(1, np.count_nonzero(flagged_N)), weight_S),
+        precision=_interval(wrong_S[True] / max(1, int(flagged_N.sum())), weight_S),
         recall=_interval(wrong_S[True] / total_S, weight_S),
         shift=float(weight_S @ lines_S2[:, 0]),
         slope=float(weight_S @ lines_S2[:, 1]),

@@ -163,9 +163,9 @@ def _filter_part(
             rows = [row for table in new for row in table.select(_PAIR).to_pylist() if row["query_id"] not in paired]
             relabelled = to_table("qrels", rows)
             left, counts = pa.concat_tables([left, relabelled]), {"relabelled": len(relabelled)}
-        gone = pairs.select(_PAIR).to_pylist()
-        rows = ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in gone)
-        beside["dropped"].append(to_table("negatives", rows))
+        never = {"miner": "pair", "rank": 0, "action": "drop"}
+        gone = to_table("negatives", ({**row, **never} for row in pairs.select(_PAIR).to_pylist()))
+        beside["dropped"].append(gone)
     made = {
         names[folder]: write_table(output, names[folder], pa.concat_tables(tables))
         for folder, tables in beside.items()

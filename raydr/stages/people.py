@@ -31,8 +31,8 @@ class DecisionsWorker(JudgeWorker):
         ]
         decided_N, verdicts = job.judge.decide(labels, job.settled)
         held = [pair for pair, is_decided in zip(pairs, decided_N, strict=True) if is_decided]
-        ids = [[pair[at] for pair in held] for at in (0, 1)]
-        return verdict_table(job.judge, *ids, verdicts, [known[pair] for pair in held])
+        held_queries, held_passages = ([pair[at] for pair in held] for at in (0, 1))
+        return verdict_table(job.judge, held_queries, held_passages, verdicts, [known[pair] for pair in held])
 
 
 class DecidePairs(DecisionsWorker, PairsWorker):
@@ -47,4 +47,5 @@ class DecideNegatives(DecisionsWorker, JudgeNegatives):
 
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         pairs = pairs_of(candidates_of(part, start, stop).table)
-        return self.decided(*([pair[at] for pair in pairs] for at in (0, 1)), self.truth(pairs))
+        query_ids, passage_ids = ([pair[at] for pair in pairs] for at in (0, 1))
+        return self.decided(query_ids, passage_ids, self.truth(pairs))

@@ -175,7 +175,8 @@ def queue(
             answers = [("labelled as its answer", one) for one in given]
             roles = [("candidate, labelled as no answer", passage_id), *answers]
         texts = corpus.texts(corpus.rows_of([one for _, one in roles]))
-        passages = [(*role, *text) for role, *text in zip(roles, texts.titles, texts.texts, strict=True)]
+        columns = zip(roles, texts.titles, texts.texts, strict=True)
+        passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
         query = queries[query_id]
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
         shown.append(Shown(label, facts, (("query", query_id, "", query), *passages)))

@@ -16,7 +16,7 @@ setup(
     package_data={
         "raydr": ["py.typed"],
         "raydr.verbs": ["*.yaml"],
-        "raydr.pages": ["*.js"],
+        "raydr.pages": ["*.js", "review/*"],
         **{name: ["*.yaml"] for name in SHIPPED},
     },
     include_package_data=False,

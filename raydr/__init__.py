@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raydr.verbs.refresh import refresh
     from raydr.verbs.report import report
     from raydr.verbs.rerank import rerank
+    from raydr.verbs.review import review
     from raydr.verbs.search import search, search_text
     from raydr.verbs.settings import settings
     from raydr.verbs.submit import submit
@@ -59,6 +60,7 @@ __all__ = [
     "refresh",
     "report",
     "rerank",
+    "review",
     "search",
     "search_text",
     "settings",

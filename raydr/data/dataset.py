@@ -7,6 +7,7 @@ Artefact ``dataset``::
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
     dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
+    trusted/SPLIT/part-*.arrow    those of the judgments that people have called right
 
 Artefact ``negatives`` (mined or judged) has the last folder alone.
 """
@@ -75,6 +76,10 @@ class Dataset(Opened):
     def dropped(self, split: str) -> pa.Table:
         """The pairs that judges dropped, as negatives with the action ``drop``; empty if none did."""
         return read_split(self.artifact, "dropped", split)
+
+    def trusted(self, split: str) -> pa.Table:
+        """The pairs that people have called right; empty if they have looked at none."""
+        return read_split(self.artifact, "trusted", split)
 
     def training_tables(self, split: str, mined: Artifact | None = None) -> SplitTables:
         """Queries, judgments, and candidate negatives; among these what must never be one, dropped pairs included.

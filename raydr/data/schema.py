@@ -105,6 +105,7 @@ BY_NAME: dict[str, pa.Schema] = {
     "qrels": QRELS,
     "negatives": NEGATIVES,
     "dropped": NEGATIVES,
+    "trusted": QRELS,
     "runs": RUNS,
     "verdicts": VERDICTS,
 }

@@ -16,6 +16,9 @@ from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_finger
 from raydr.models.config import Dtype, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
+from raydr.noise.decisions import Decisions, Label
+from raydr.noise.judges.people import PeopleJudge
+from raydr.runtime.console import warn
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.sources import Sources, find_sources, source_checksums
@@ -71,6 +74,18 @@ class Facts:
     def content_key(self, reader: Reader) -> dict[str, Any]:
         """What decides a reader's rows, besides its files."""
         return self._once(f"content {reader.model_dump_json()}", reader.content_key)
+
+    def settled(self, judge: PeopleJudge, split: str) -> dict[Label, bool]:
+        """What people have decided of the pairs, or the candidates, of a split: whether each label is wrong.
+
+        Raises:
+            DataError: a line of the file is no decision.
+        """
+        file = judge.decisions(self.places.root.url)
+        found = self._once(f"decisions {file}", lambda: Decisions.read(file))
+        if found.is_torn:
+            warn(f"the last line of {file} has no end and is no decision")
+        return found.settled(judge.subject, split)
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raydr.errors import ConfigError
@@ -29,6 +29,17 @@ class Judged:
 
     negatives: Node | None
     pairs: Node | None
+
+
+def speaking(judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
+    """The judges that speak, each name once.
+
+    Args:
+        judges: those that are named.
+        on_negatives: whether candidates are judged, so that those come along which some of them stand for there.
+    """
+    found = [one for judge in judges for one in (judge, *(judge.beside() if on_negatives else ()))]
+    return list({one.name: one for one in found}.values())
 
 
 def judge_all(run: Declaring, given: Mapping[Judge, Node], negatives: Node | None, split: str) -> Judged:

@@ -12,7 +12,7 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
-from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all
+from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all, speaking
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -246,7 +246,8 @@ class Recipe:
         config, split = self.config, self.config.data.train_split
         draws = config.draws_candidates if hard_negatives is None else config.negatives is not None and hard_negatives
         candidates = self.candidates(split) if draws else None
-        judges = [one for one in config.judge.judges if candidates is not None or one.subject == "pairs"]
+        judges = speaking(config.judge.judges, candidates is not None)
+        judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:

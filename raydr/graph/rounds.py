@@ -9,7 +9,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, asked_model, judge_all
+from raydr.graph.judging import Judged, asked_model, judge_all, speaking
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
@@ -128,7 +128,8 @@ class _Arm:
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges
-        return config.judge.judges if names is None else [config.judge.judge(name) for name in names]
+        judges = config.judge.judges if names is None else [config.judge.judge(name) for name in names]
+        return speaking(judges, config.train.num_hard_negatives > 0)
 
     def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
         on_negatives = judge.subject == "negatives"

@@ -35,13 +35,12 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryS
     Raises:
         DataError: no split has the query.
     """
-    noisy = places.pointer("dataset-noisy") is not None
-    data = Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
+    data = dataset_of(places)
     passages = Corpus(places.open("corpus", "corpus"))
     split, query = _find(data, query_id, split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    artifacts, others = _artifacts(places, data)
+    artifacts, others = artifacts_of(places, data)
     for name, row in _candidates(artifacts, data, split, query_id):
         found[row["passage_id"]].append({**row, "artifact": name})
     verdicts = _verdicts(artifacts, split, query_id)
@@ -78,7 +77,13 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _artifacts(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
+def dataset_of(places: Places) -> Dataset:
+    """What is trained on: the noisy data set if noise was injected."""
+    noisy = places.pointer("dataset-noisy") is not None
+    return Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
+
+
+def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
     """By kind the named candidates and verdicts of a data set, and the names of those of others.
 
     To a data set belong its copies without the pairs that judges have dropped.

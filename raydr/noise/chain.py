@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from raydr.data.tables import pairs_of
 from raydr.noise.judges.base import Action
+from raydr.noise.judges.people import PEOPLE
 
 #: The stronger action wins: what one judge drops another cannot keep; a further positive is no negative either.
 STRENGTH: tuple[Action, ...] = ("keep", "down_weight", "drop", "relabel")
@@ -19,21 +20,26 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Chained:
-    """The strongest action on a pair, and its weight in the softmax."""
+    """The strongest action on a pair, its weight in the softmax, and whether people have decided that."""
 
     action: Action
     weight: float
+    is_final: bool = False
 
 
 def combine(first: Chained, second: Chained) -> Chained:
-    """The stronger action of the two, and the lower weight.
+    """The stronger action of the two, and the lower weight; what people have decided stays as it is.
 
     >>> keep, less = Chained("keep", 1.0), Chained("down_weight", 0.2)
     >>> combine(combine(keep, less), Chained("down_weight", 0.5)).weight
     0.2
-    >>> combine(less, Chained("drop", 0.0))
-    Chained(action='drop', weight=0.0)
+    >>> combine(less, Chained("drop", 0.0)).action
+    'drop'
+    >>> combine(Chained("drop", 0.0), Chained("keep", 1.0, is_final=True)).action
+    'keep'
     """
+    if first.is_final or second.is_final:
+        return first if first.is_final else second
     return Chained(max(first.action, second.action, key=STRENGTH.index), min(first.weight, second.weight))
 
 
@@ -58,21 +64,24 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Tab
     return negatives
 
 
-def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """The judgments that are left, and the (query, positive) pairs that a judge drops."""
-    dropped = {pair for pair, verdict in _by_pair(verdicts).items() if verdict.action == "drop"}
+def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The judgments that are left, the (query, positive) pairs that a judge drops, and of the left what people keep."""
+    by_pair = _by_pair(verdicts)
+    dropped = {pair for pair, verdict in by_pair.items() if verdict.action == "drop"}
+    right = {pair for pair, verdict in by_pair.items() if verdict.is_final and verdict.action == "keep"}
     kept = np.array([pair not in dropped for pair in pairs_of(qrels)], dtype=np.bool_)
     # A judgment of relevance 0 is no pair: no judge has seen it.
     kept |= qrels["relevance"].to_numpy() <= 0
-    return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept))
+    trusted = np.array([pair in right for pair in pairs_of(qrels)], dtype=np.bool_)
+    return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept)), qrels.filter(pa.array(trusted))
 
 
 def _by_pair(verdicts: Sequence[pa.Table]) -> dict[_Pair, Chained]:
     by_pair: dict[_Pair, Chained] = {}
     for table in verdicts:
-        columns = (table["action"].to_pylist(), table["weight"].to_pylist())
-        for pair, action, weight in zip(pairs_of(table), *columns, strict=True):
-            verdict = Chained(action, weight)
+        columns = (table[name].to_pylist() for name in ("action", "weight", "judge"))
+        for pair, action, weight, judge in zip(pairs_of(table), *columns, strict=True):
+            verdict = Chained(action, weight, judge in PEOPLE)
             there = by_pair.get(pair)
             by_pair[pair] = verdict if there is None else combine(there, verdict)
     return by_pair

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, to_table
+from raydr.data.tables import relevant
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.noise.judges.relabel import RELABELLED
@@ -25,6 +26,8 @@ APPLY_VERSION = 1
 FILTER_VERSION = 2
 CLEAN_VERSION = 1
 _PAIR = ["query_id", "passage_id"]
+#: What a data set keeps beside its judgments.
+_ASIDE = ("dropped", "trusted")
 
 
 def apply_verdicts(
@@ -63,6 +66,7 @@ def filter_pairs(
     """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
 
     What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
+    What people have called right is kept and stands in ``trusted`` too: a detection while training does not flag it.
     What a judge has relabelled comes in as a further judgment.
     Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
 
@@ -98,7 +102,7 @@ def _filter(
 ) -> dict[str, Any]:
     calls = _calls(dataset, f"qrels/{split}", verdicts, split)
     make_parts(making, pool, _filter_part, calls, "filter pairs")
-    changed = (f"qrels/{split}/", f"dropped/{split}/")
+    changed = tuple(f"{folder}/{split}/" for folder in ("qrels", *_ASIDE))
     _copy_parts(making, pool, dataset, [name for name in dataset.parts() if not name.startswith(changed)])
     before = dataset.rows(f"qrels/{split}")
     after = sum(making.done[name].rows for name in calls)
@@ -139,24 +143,34 @@ def _apply_to_part(
 def _filter_part(
     output: Folder, name: str, dataset: Artifact, verdicts: list[Artifact] | None, prefix: str
 ) -> Mapping[str, Part]:
-    """Write what is left of one part of the judgments, and what judges have dropped of it, now or before."""
+    """Write what is left of one part of the judgments; and what, now or before, was dropped or people called right."""
     qrels = read_arrow(dataset.local(name))
-    dropped_name = name.replace("qrels/", "dropped/", 1)
-    dropped = [read_arrow(dataset.local(dropped_name))] if dropped_name in dataset.manifest.parts else []
+    names = {folder: name.replace("qrels/", f"{folder}/", 1) for folder in _ASIDE}
+    beside = {
+        folder: [read_arrow(dataset.local(part))] if part in dataset.manifest.parts else []
+        for folder, part in names.items()
+    }
     counts: dict[str, int] = {}
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
-        left, pairs = split_pairs(qrels, _verdict_tables(verdicts, prefix))
+        left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix))
+        beside["trusted"].append(trusted)
         new = _verdict_tables(verdicts, prefix.replace(VERDICTS, RELABELLED, 1))
         if new:
-            relabelled = to_table("qrels", [row for table in new for row in table.select(_PAIR).to_pylist()])
+            # Where people keep what a judge has dropped, nothing takes its place.
+            paired = set(relevant(left)["query_id"].to_pylist())
+            rows = [row for table in new for row in table.select(_PAIR).to_pylist() if row["query_id"] not in paired]
+            relabelled = to_table("qrels", rows)
             left, counts = pa.concat_tables([left, relabelled]), {"relabelled": len(relabelled)}
-        rows = pairs.select(_PAIR).to_pylist()
-        dropped.append(to_table("negatives", ({**row, "miner": "pair", "rank": 0, "action": "drop"} for row in rows)))
-    made = {}
-    if sum(map(len, dropped)):
-        made[dropped_name] = write_table(output, dropped_name, pa.concat_tables(dropped))
+        never = {"miner": "pair", "rank": 0, "action": "drop"}
+        gone = to_table("negatives", ({**row, **never} for row in pairs.select(_PAIR).to_pylist()))
+        beside["dropped"].append(gone)
+    made = {
+        names[folder]: write_table(output, names[folder], pa.concat_tables(tables))
+        for folder, tables in beside.items()
+        if sum(map(len, tables))
+    }
     # The judgments last: a resume makes both again unless they are there.
     return made | {name: write_table(output, name, left, counts)}
 

@@ -16,7 +16,7 @@ replaced (for pairs: whether it was mismatched on purpose). It is null where no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raydr.data.corpus import Corpus
@@ -24,7 +24,9 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
+from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+from raydr.noise.judges.people import PeopleJudge
 from raydr.noise.judges.relabel import Relabel
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
@@ -40,6 +42,7 @@ from raydr.stages.judge_workers import (
     decide_pairs,
 )
 from raydr.stages.parts import feed_parts
+from raydr.stages.people import DecideNegatives, DecidePairs
 from raydr.stages.pool import Feed, Pool
 from raydr.stages.relabel import relabel_pairs
 from raydr.stages.row_ranges import items_of, row_ranges
@@ -69,6 +72,7 @@ def judge(
     margins: Artifact | None = None,
     runs: Sequence[Artifact] = (),
     scale: float = 1.0,
+    settled: Mapping[Label, bool] | None = None,
 ) -> dict[str, Any]:
     """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
 
@@ -87,6 +91,7 @@ def judge(
         margins: a ``margins`` artefact in whose place no model scores the pairs.
         runs: what the model of each fold finds, for judges that look for other passages.
         scale: τ of these models.
+        settled: whether each label that people have decided is wrong, for judges that tell it.
 
     Raises:
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
@@ -106,7 +111,7 @@ def judge(
         facts |= _score(
             making,
             pool,
-            JudgeJob(judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder),
+            JudgeJob(judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}),
             settings,
         )
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
@@ -115,7 +120,9 @@ def judge(
         parts, facts["relabelling"] = pool.run(relabel_pairs, *found)
         making.done.update(parts)
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
-    if negatives is not None:
+    if isinstance(judge, PeopleJudge):
+        info["decided"] = len(settled or {})
+    elif negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
     _report(judge, info, making.folder)
     return info
@@ -142,6 +149,8 @@ def _score(making: Building, pool: Pool, job: JudgeJob, settings: EncodeConfig) 
 def _worker(judge: Judge) -> tuple[type[JudgeWorker], int]:
     """Who judges, and how many rows together."""
     reads_pairs = judge.reads == "cross_encoder"
+    if isinstance(judge, PeopleJudge):
+        return (DecidePairs if judge.subject == "pairs" else DecideNegatives), PAIRS_ENCODED
     if judge.subject == "negatives":
         return JudgeNegatives, PAIRS_READ if reads_pairs else PAIRS_ENCODED
     return (JudgePairs, _RANGE_PAIRS) if isinstance(judge, SampleJudge) else (ReadPairs, PAIRS_READ)
@@ -215,7 +224,11 @@ def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
             f"{info['unjudged']:,} candidates have no verdict and stay as they are: their queries have no positive, or "
             "the miner did not retrieve it (then set judge.scores to model)"
         )
-    if judge.subject == "negatives" and info["queries_empty"]:
+    if info.get("decided") == 0:
+        warn(f"people have decided on no {what} of split {info['split']}: raydr review asks them")
+    elif info.get("decided", 0) > info["verdicts"]:
+        warn(f"{info['decided'] - info['verdicts']:,} decisions are on pairs, candidates or texts that are not here")
+    elif judge.subject == "negatives" and info["queries_empty"] and not isinstance(judge, PeopleJudge):
         advice = ", or set the judge's keep_minimum" if judge.name == "sieve" else ""
         warn(
             f"{info['queries_empty']:,} of {info['queries']:,} queries have no negative left: training fills them up "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores
+from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
@@ -44,6 +45,7 @@ class JudgeJob:
         scoring: how pairs are scored; None: as the candidates were mined.
         seed: of random samples.
         output: the artefact's folder.
+        settled: whether each label that people have decided is wrong, for judges that tell it.
     """
 
     judge: Judge
@@ -54,6 +56,7 @@ class JudgeJob:
     scoring: Scoring | None
     seed: int
     output: Folder
+    settled: Mapping[Label, bool] = field(default_factory=dict)
 
 
 class JudgeWorker(ABC):
@@ -98,10 +101,13 @@ class JudgeNegatives(JudgeWorker):
             positive_Q = positive_Q[known_Q]
         verdicts = rule.judge(ScoredCandidates(scores_M, found.offsets, positive_Q))
         query_ids, passage_ids = (found.table[name].to_pylist() for name in ("query_id", "passage_id"))
-        # Whether a candidate is known to be a false negative; null where no noise was injected.
-        wrong = self._false_negatives
-        truth = [pair in wrong if wrong else None for pair in zip(query_ids, passage_ids, strict=True)]
+        truth = self.truth(list(zip(query_ids, passage_ids, strict=True)))
         return verdict_table(rule, query_ids, passage_ids, verdicts, truth)
+
+    def truth(self, pairs: list[tuple[str, str]]) -> list[bool | None]:
+        """Whether each candidate is known to be a false negative; null where no noise was injected."""
+        wrong = self._false_negatives
+        return [pair in wrong if wrong else None for pair in pairs]
 
     def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> tuple[FloatArray, FloatArray | None]:
         """The model's scores of the candidates and, for dual encoders, of each query's best scored positive."""

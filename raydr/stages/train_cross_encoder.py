@@ -162,6 +162,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
     from raydr.training.cross_encoder import CrossEncoderTrainer
+    from raydr.training.detection import trusted_rows
     from raydr.training.ranker_detection import RankerPairDetector
 
     def report(progress: Progress, save: Callable[[Path], None]) -> None:
@@ -191,6 +192,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
         report,
         wrap=member.wrap,
         detector=detector,
+        trusted=trusted_rows(job.data.trusted(job.split), job.corpus),
     )
     with member.last_state() as folder:
         if folder is not None:

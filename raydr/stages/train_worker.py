@@ -119,6 +119,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         ranker_scores=_ranker_scores(job),
         guide=_guide_vectors(extras),
         scope=training.scope,
+        trusted=data.trusted(training.train_split),
     )
     dtype = torch_dtype(train.dtype)
 

@@ -24,7 +24,7 @@ from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
-from raydr.training.detection import describe_detection
+from raydr.training.detection import describe_detection, keep_trusted
 from raydr.training.lists import draw_lists
 from raydr.training.optimization import Optimization, seed_step
 from raydr.training.ranker_detection import RankerPairDetector
@@ -44,6 +44,7 @@ class CrossEncoderTrainer:
         on_epoch: called on every rank after each epoch; ``save`` writes the state and is for rank 0 only.
         wrap: makes the model data-parallel; None for a single process.
         detector: flags mismatched pairs before each epoch after the loss's warm-up; None if nobody does.
+        trusted: query id and corpus row of pairs that people have called right: they are not flagged.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class CrossEncoderTrainer:
         on_epoch: Callable[[Progress, Callable[[Path], None]], None],
         wrap: Callable[[nn.Module], nn.Module] | None = None,
         detector: RankerPairDetector | None = None,
+        trusted: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
         self.config = config
         self.seed = seed
@@ -70,6 +72,7 @@ class CrossEncoderTrainer:
         self.dtype = dtype
         self.on_epoch = on_epoch
         self.detector = detector
+        self.trusted = trusted
         self.device = next(model.parameters()).device
         self.num_steps = steps_per_epoch(len(examples), config.batch_size, config.section)
         self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, dtype)
@@ -113,6 +116,7 @@ class CrossEncoderTrainer:
         if self.detector is None or epoch < self.config.loss.num_warmup_epochs:
             return
         flags = self.detector.detect(self.model, epoch, self.dtype)
+        flags = keep_trusted(flags, self.trusted, self.examples, epoch, self.seed, "drawn")
         found: dict[str, Any] = describe_detection(flags, epoch, self.examples.is_noise)
         self._clean = flags.clean
         self.progress = self.progress.changed(detections=[*self.progress.detections, found])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -46,6 +48,33 @@ class PairFlags:
     def trust_N(self, weights: Literal["flags", "posterior"]) -> NDArray[np.float64]:
         """ŷ of each pair, see :attr:`raydr.training.config.PairDetectionConfig.weights`."""
         return np.exp(self.detection.log_posterior) if weights == "posterior" else self.clean.astype(np.float64)
+
+
+def keep_trusted(
+    flags: PairFlags, trusted: Collection[tuple[str, int]], examples: Examples, epoch: int, seed: int, positive: str
+) -> PairFlags:
+    """The flags without those of pairs that people have called right: there p(clean) is 1.
+
+    Args:
+        flags: of the epoch.
+        trusted: query id and corpus row of these pairs, see :func:`trusted_rows`.
+        examples: what is trained on.
+        epoch, seed, positive: decide which positive of a query is meant, see
+            :func:`raydr.training.batches.positive_row`.
+    """
+    if not trusted:
+        return flags
+    rows = (positive_row(examples, at, epoch, seed, positive) for at in range(len(examples)))
+    right_N = np.array([pair in trusted for pair in zip(examples.query_ids, rows, strict=True)], dtype=np.bool_)
+    found = flags.detection
+    log_posterior_N = np.where(right_N, 0.0, found.log_posterior)
+    return replace(flags, detection=replace(found, clean=found.clean | right_N, log_posterior=log_posterior_N))
+
+
+def trusted_rows(trusted: pa.Table, corpus: Corpus) -> frozenset[tuple[str, int]]:
+    """Query id and corpus row of each pair of a table."""
+    rows = corpus.rows_of(trusted["passage_id"].to_pylist()).tolist()
+    return frozenset(zip(trusted["query_id"].to_pylist(), rows, strict=True))
 
 
 def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector
+from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
 from raydr.training.trainer import Listener, Setup
 
@@ -42,6 +42,7 @@ class TrainingInputs:
         scope: the partitions that a query's random negatives are drawn from.
         margins: cross-fitted ones of the pairs, where the detection reads them.
         guide: the vectors of a guide, where ``train.guide`` asks it.
+        trusted: pairs that people have called right; None if they have looked at none.
     """
 
     corpus: Corpus
@@ -51,6 +52,7 @@ class TrainingInputs:
     scope: Scope = "own"
     margins: Margins | None = None
     guide: GuideVectors | None = None
+    trusted: pa.Table | None = None
 
 
 def build_setup(
@@ -97,7 +99,8 @@ def build_setup(
         detector = CrossFittedDetector(examples, corpus, inputs.margins, config.pair_detection, config.positive, seed)
     elif config.pair_detection is not None:
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
-    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener)
+    trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
+    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
 
 
 def _alone(model: nn.Module) -> nn.Module:

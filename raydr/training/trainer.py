@@ -26,7 +26,7 @@ from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
 from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector, PairFlags, describe_detection
+from raydr.training.detection import PairDetector, PairFlags, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
 from raydr.training.figures import Figures, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.learner import Learner
@@ -70,6 +70,8 @@ class Setup:
     dtype: torch.dtype
     seed: int
     listener: Listener
+    #: Pairs that people have called right, by query id and corpus row: no detector flags them.
+    trusted: frozenset[tuple[str, int]] = frozenset()
 
 
 class Trainer:
@@ -154,8 +156,10 @@ class Trainer:
             return
         if detector.once and self.progress.clean is not None:
             return
+        examples = self.setup.batches.examples
         flags = detector.detect(self.model, epoch, self.setup.dtype)
-        found = describe_detection(flags, epoch, self.setup.batches.examples.is_noise)
+        flags = keep_trusted(flags, self.setup.trusted, examples, epoch, self.setup.seed, self.config.positive)
+        found = describe_detection(flags, epoch, examples.is_noise)
         trust = flags.trust_N(detector.config.weights).tolist()
         self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, found])
         self.setup.listener.on_detection(self.progress, flags)

@@ -40,6 +40,7 @@ VERBS = (
     "tune",
     "audit",
     "why",
+    "review",
     "report",
     "export",
     "submit",

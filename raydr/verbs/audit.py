@@ -33,7 +33,8 @@ def audit(
         typer.Option(
             "--judges",
             metavar="A,B",
-            help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide); "
+            help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide, "
+            "people); "
             "those of the config, or npc, consistency and margin.",
         ),
     ] = "",

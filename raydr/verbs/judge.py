@@ -23,8 +23,8 @@ def judge(
         list[str] | None,
         typer.Option(
             "--judge",
-            help="Run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier; "
-            "truth keeps only pairs known to be clean) instead of those in the config; repeatable.",
+            help="Run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier, "
+            "people; truth keeps only pairs known to be clean) instead of those in the config; repeatable.",
         ),
     ] = None,
     split: TrainSplit = "",
@@ -42,6 +42,7 @@ def judge(
     Raises:
         ConfigError: no judge was named, or one cannot judge the split.
     """
+    from raydr.graph.judging import speaking
     from raydr.graph.nodes.noise import clean_only
     from raydr.graph.session import open_session
 
@@ -56,8 +57,9 @@ def judge(
         if TRUTH in names:
             recipe.dataset()
             return session.make(recipe.named("dataset-clean", clean_only(recipe.run, split)))
-        found = recipe.judged([config.judge.judge(name) for name in names], split, miner)
-        judged = [found.negatives] if any(config.judge.judge(name).subject == "negatives" for name in names) else []
+        judges = speaking([config.judge.judge(name) for name in names], bool(config.negatives or miner))
+        found = recipe.judged(judges, split, miner)
+        judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []
         targets = [node for node in (*judged, found.pairs) if node is not None]
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         return session.make(*targets, anew=[*verdicts, *targets])

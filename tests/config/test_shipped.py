@@ -73,6 +73,8 @@ def test_the_wheel_holds_what_is_found_by_name(unpacked):
         f"{Path(name).name}/{file.name}" for name in (*CONFIGS, *SPACES) for file in (ROOT / name).glob("*.yaml")
     }
     assert (unpacked / "raydr" / "py.typed").is_file()
+    pages = {file.name for file in (ROOT / "raydr" / "pages" / "review").iterdir()}
+    assert {file.name for file in (unpacked / "raydr" / "pages" / "review").iterdir()} == pages > {"index.html"}
     assert not list(unpacked.rglob("test_*"))
 
 

@@ -64,9 +64,28 @@ def test_dropped_pairs_leave_the_judgments_and_nothing_else_does():
     rows = [("q1", "p1", 1), ("q1", "p2", 0), ("q2", "p1", 1)]
     qrels = to_table("qrels", [{"query_id": q, "passage_id": p, "relevance": r} for q, p, r in rows])
     judged = verdicts("npc", [("q1", "p1", "drop"), ("q1", "p2", "drop"), ("q2", "p1", "keep")])
-    left, dropped = split_pairs(qrels, [judged])
+    left, dropped, trusted = split_pairs(qrels, [judged])
+    assert not len(trusted)
     assert [(row["query_id"], row["passage_id"]) for row in left.to_pylist()] == [("q1", "p2"), ("q2", "p1")]
     assert [(row["query_id"], row["passage_id"]) for row in dropped.to_pylist()] == [("q1", "p1")]
+
+
+def test_people_have_the_last_word_in_any_order():
+    others = verdicts("margin", [("q", "p0", "drop"), ("q", "p1", "keep"), ("q", "p2", "relabel"), ("q", "p3", "drop")])
+    people = verdicts("people_negatives", [("q", "p0", "keep"), ("q", "p1", "drop"), ("q", "p2", "drop")])
+    for mined in (negatives(["keep"] * 4), negatives(["drop", "keep", "relabel", "keep"])):
+        for tables in ([others, people], [people, others]):
+            judged = judge_negatives(mined, tables)
+            assert judged["action"].to_pylist() == ["keep", "drop", "drop", "drop"]
+            assert judged["weight"].to_pylist() == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_pairs_that_people_call_right_stay_and_are_trusted():
+    qrels = to_table("qrels", [{"query_id": "q", "passage_id": f"p{at}"} for at in range(4)])
+    npc = verdicts("npc", [("q", "p0", "drop"), ("q", "p1", "keep"), ("q", "p2", "drop"), ("q", "p3", "keep")])
+    people = verdicts("people", [("q", "p0", "keep"), ("q", "p1", "drop")])
+    left, dropped, trusted = (table["passage_id"].to_pylist() for table in split_pairs(qrels, [people, npc]))
+    assert (left, dropped, trusted) == (["p0", "p3"], ["p1", "p2"], ["p0"])
 
 
 def test_counts_over_several_tables():

@@ -30,29 +30,45 @@ class OpenPage:
 
     def ask(self, script: str) -> Any:
         """The value of an expression of JavaScript."""
-        return asyncio.run(self._call("Runtime.evaluate", {"expression": script, "returnByValue": True}))
+        result = asyncio.run(self._call("Runtime.evaluate", {"expression": script, "returnByValue": True}))
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait_for(self, script: str, value: Any) -> None:
+        """Wait until an expression has a value."""
+        end = time.monotonic() + _PATIENCE_S
+        while (found := self.ask(script)) != value:
+            assert time.monotonic() < end, f"{script} is {found!r}, not {value!r}"
+            time.sleep(_LOOK_S)
+
+    def press(self, key: str) -> None:
+        """Press a key, as a person does: a letter, or Enter."""
+        code, text = (13, "\r") if key == "Enter" else (ord(key.upper()), key)
+        for kind in ("keyDown", "keyUp"):
+            shown = {"text": text} if kind == "keyDown" else {}
+            event = {"type": kind, "key": key, "windowsVirtualKeyCode": code, **shown}
+            asyncio.run(self._call("Input.dispatchKeyEvent", event))
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:
         async with aiohttp.ClientSession() as session, session.ws_connect(self.address, max_msg_size=0) as socket:
             await socket.send_json({"id": 1, "method": method, "params": params})
             while (answer := await socket.receive_json()).get("id") != 1:
                 pass
-        result = answer["result"]
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+        return answer["result"]
 
 
 @contextmanager
-def opened(page: Path, folder: Path) -> Iterator[OpenPage]:
-    """The page in a browser with a profile of its own; the test is skipped where there is none."""
+def opened(page: Path | str, folder: Path) -> Iterator[OpenPage]:
+    """A file, or an address, in a browser with a profile of its own; the test is skipped where there is none."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no Chromium")
     profile = folder / "profile"
-    command = [program, *_FLAGS, f"--user-data-dir={profile}", page.as_uri()]
+    address = page.as_uri() if isinstance(page, Path) else page
+    command = [program, *_FLAGS, f"--user-data-dir={profile}", address]
     browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        found = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort")))
+        found = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort", address.partition(":")[0])))
         end = time.monotonic() + _PATIENCE_S
         while found.ask("document.readyState") != "complete":
             assert time.monotonic() < end
@@ -63,14 +79,14 @@ def opened(page: Path, folder: Path) -> Iterator[OpenPage]:
         browser.wait(30)
 
 
-async def _address(port_file: Path) -> str:
+async def _address(port_file: Path, scheme: str) -> str:
     end = time.monotonic() + _PATIENCE_S
     async with aiohttp.ClientSession() as session:
         while time.monotonic() < end:
             if port_file.exists() and (lines := port_file.read_text().splitlines()):
                 async with session.get(f"http://127.0.0.1:{lines[0]}/json") as answer:
                     pages = [one for one in await answer.json() if one["type"] == "page"]
-                if pages and pages[0]["url"].startswith("file:"):
+                if pages and pages[0]["url"].startswith(f"{scheme}:"):
                     return str(pages[0]["webSocketDebuggerUrl"])
             await asyncio.sleep(_LOOK_S)
     raise TimeoutError("Chromium did not open the page")

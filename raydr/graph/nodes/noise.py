@@ -12,6 +12,8 @@ from raydr.graph.nodes import cross_fitting, data
 from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.noise.judges.asked import CrossFitted
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+from raydr.noise.judges.people import PeopleJudge
+from raydr.store.identity import fingerprint_of
 
 
 def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
@@ -62,6 +64,8 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
     asks_model = model is not None and measured is None
     arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
+    settled = run.facts.settled(judge, split) if isinstance(judge, PeopleJudge) else {}
+    decided = {"decisions": fingerprint_of([*settled.items()])} if isinstance(judge, PeopleJudge) else {}
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     roles = (("negatives", negatives), (MARGINS if measured is not None else "model", model))
     inputs |= {role: node for role, node in roles if node is not None} | searches
@@ -82,10 +86,13 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             margins=work.get(MARGINS),
             runs=list(work.group("run").values()),
             scale=next((read_config(one.folder.localize_all()).scale for one in work.group("model").values()), 1.0),
+            settled=settled,
         ),
         {
             "split": split,
-            "judge": judge.model_dump(mode="json"),
+            # Not where decisions lie, but what they are.
+            "judge": judge.model_dump(mode="json", exclude={"file"} if decided else None),
+            **decided,
             **(arithmetic.content if arithmetic is not None else {}),
             **({"seed": config.seed} if isinstance(judge, SampleJudge) and measured is None else {}),
             **({"measures": list(judge.measures)} if isinstance(judge, SplitJudge) else {}),

@@ -143,6 +143,10 @@ class Judge(Component):
             case "retriever":
                 return None if models.scores == "miner" else Retriever()
 
+    def beside(self) -> tuple[Judge, ...]:
+        """Further judges that it stands for where candidates are judged."""
+        return ()
+
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         """Verdicts on the candidates of a batch of queries; each query is judged by its own scores only."""

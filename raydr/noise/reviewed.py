@@ -1,0 +1,144 @@
+"""How good a judge is, estimated from the few of its verdicts that people have looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
+
+#: Shift and slope of a judge that is calibrated as it stands, and how far others are from it (standard deviations).
+_EXPECTED, _SPREAD = np.array([0.0, 1.0]), np.array([4.0, 0.5])
+#: Of probabilities: one click shall not weigh as much as a hundred.
+_SMALLEST = 1e-3
+_NUM_STEPS, _NUM_BINS, _CONFIDENCE = 41, 200, 0.95
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class ReviewedQuality:
+    """What people's decisions say of a judge.
+
+    Args:
+        num_decided, num_wrong: labels that people have settled, and those that they call wrong.
+        precision: share of what the judge flags that is wrong.
+        recall: share of what is wrong that it flags.
+        shift, slope: log-odds of being wrong = shift + slope * evidence.
+    """
+
+    num_decided: int
+    num_wrong: int
+    precision: Interval
+    recall: Interval
+    shift: float
+    slope: float
+
+
+def evidence(scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArray | None = None) -> FloatArray:
+    """Log-odds of being wrong as the judge has it, shape (N,).
+
+    Of a probability its log-odds. Judges without one are taken to be even where flagging begins, and to gain two in
+    log-odds with each standard deviation of their score.
+
+    >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
+    [-2.0, 2.0]
+    >>> evidence(np.array([1.0, 3.0]), np.array([False, True]), np.array([0.5, 1.0])).round(1).tolist()
+    [0.0, 6.9]
+    """
+    if probability_N is not None:
+        inside_N = np.clip(np.asarray(probability_N, dtype=np.float64), _SMALLEST, 1.0 - _SMALLEST)
+        return np.asarray(np.log(inside_N) - np.log1p(-inside_N))
+    scores_N = np.asarray(scores_N, dtype=np.float64)
+    edge = np.quantile(scores_N, 1.0 - flagged_N.mean())
+    return np.asarray(2.0 * (scores_N - edge) / (scores_N.std() or 1.0))
+
+
+def estimate_quality(
+    evidence_N: FloatArray, flagged_N: BoolArray, decided_D: IntArray, wrong_D: BoolArray
+) -> ReviewedQuality:
+    """Precision and recall of a judge among all that it has judged, from what people have decided of some.
+
+    P(wrong | x) = σ(shift + slope · x) for evidence x (Platt's calibration), with normal priors around the judge's own
+    claim, shift 0 and slope 1; what nobody has decided counts by that probability, what was decided as it is. People
+    may have looked at the worst, at the doubtful or at any: what is shown depends on the evidence alone, and given that
+    it says nothing more. The interval is that of the posterior. It does not know whether the log-odds are a line in x;
+    look at some of both ends.
+
+    Args:
+        evidence_N: of all that was judged, see :func:`evidence`.
+        flagged_N: what the judge flags.
+        decided_D: places of what people have settled.
+        wrong_D: whether these labels are wrong.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x_N = rng.normal(0.0, 3.0, 2000)
+    >>> wrong_N = rng.random(2000) < 1.0 / (1.0 + np.exp(-x_N))
+    >>> found = estimate_quality(x_N, x_N > 0, np.arange(200), wrong_N[:200])
+    >>> bool(found.precision.low < wrong_N[x_N > 0].mean() < found.precision.high)
+    True
+    """
+    from scipy.special import expit
+
+    lines_S2, weight_S = _calibrate(evidence_N[decided_D], wrong_D)
+    open_N = np.ones(len(evidence_N), dtype=np.bool_)
+    open_N[decided_D] = False
+    edges = np.histogram_bin_edges(evidence_N, _NUM_BINS)
+    chance_SB = expit(lines_S2[:, :1] + lines_S2[:, 1:] * (edges[:-1] + edges[1:]) / 2)
+    wrong_S: dict[bool, FloatArray] = {}
+    for flagged in (True, False):
+        mine_N = flagged_N == flagged
+        known = np.count_nonzero(wrong_D & mine_N[decided_D])
+        wrong_S[flagged] = known + chance_SB @ np.histogram(evidence_N[open_N & mine_N], edges)[0]
+    total_S = np.maximum(wrong_S[True] + wrong_S[False], np.finfo(np.float64).tiny)
+    return ReviewedQuality(
+        num_decided=len(decided_D),
+        num_wrong=int(wrong_D.sum()),
+        precision=_interval(wrong_S[True] / max(1, int(flagged_N.sum())), weight_S),
+        recall=_interval(wrong_S[True] / total_S, weight_S),
+        shift=float(weight_S @ lines_S2[:, 0]),
+        slope=float(weight_S @ lines_S2[:, 1]),
+    )
+
+
+def _calibrate(evidence_D: FloatArray, wrong_D: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Shifts and slopes around the likeliest ones, and how likely each is after the decisions; shapes (S, 2), (S,)."""
+    from scipy.optimize import minimize
+    from scipy.special import expit, softmax
+
+    design_D2 = np.stack([np.ones_like(evidence_D), evidence_D], axis=1)
+    sign_D = np.where(wrong_D, 1.0, -1.0)
+
+    def surprise(lines_S2: FloatArray) -> FloatArray:
+        off_S2 = (lines_S2 - _EXPECTED) / _SPREAD
+        losses_S = np.logaddexp(0.0, -sign_D * (lines_S2 @ design_D2.T)).sum(axis=-1) + 0.5 * (off_S2**2).sum(axis=-1)
+        return np.asarray(losses_S)
+
+    mode = minimize(surprise, _EXPECTED, method="Nelder-Mead").x
+    chance_D = expit(design_D2 @ mode)
+    curvature = (design_D2 * (chance_D * (1.0 - chance_D))[:, None]).T @ design_D2 + np.diag(_SPREAD**-2.0)
+    # The normal approximation says how far to look; how likely what is there is, the decisions themselves: after many
+    # that are alike they are far from normal.
+    steps = np.linspace(-5.0, 5.0, _NUM_STEPS)
+    around_S2 = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+    lines_S2 = mode + around_S2 @ np.linalg.cholesky(np.linalg.inv(curvature)).T
+    return lines_S2, softmax(-surprise(lines_S2))
+
+
+def _interval(values_S: FloatArray, weight_S: FloatArray) -> Interval:
+    order = np.argsort(values_S)
+    rest = (1.0 - _CONFIDENCE) / 2
+    places = np.searchsorted(np.cumsum(weight_S[order]), [rest, 0.5, 1.0 - rest])
+    low, middle, high = values_S[order][np.minimum(places, len(order) - 1)]
+    return Interval(float(middle), float(low), float(high))

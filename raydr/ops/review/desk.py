@@ -1,0 +1,96 @@
+"""Where reviewers work: what each of them sees next, what they have decided, and what that comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
+from raydr.ops.review.doubts import Doubts, Shown
+from raydr.runtime.console import counted
+
+
+@dataclass
+class Desk:
+    """A file of decisions, and a list of labels to decide on.
+
+    Args:
+        file: of the decisions, local.
+        split: that they are about.
+        doubts: the verdicts that the labels come from.
+        queue: the labels, in the order in which everybody sees them.
+    """
+
+    file: Path
+    split: str
+    doubts: Sequence[Doubts]
+    queue: Sequence[Shown]
+
+    def decisions(self) -> Decisions:
+        """As the file has them now: another process may write into it too."""
+        return Decisions.read(str(self.file))
+
+    def decide(self, reviewer: str, label_id: str, verdict: Verdict) -> None:
+        """Write a verdict down.
+
+        Raises:
+            KeyError: there is no such label in the list.
+        """
+        self._write(reviewer, {one.label.id: one.label for one in self.queue}[label_id], verdict)
+
+    def undo(self, reviewer: str) -> Label | None:
+        """Take a reviewer's last verdict back; returns what it was about, None if there is none."""
+        standing = self.decisions().standing(reviewer)
+        if not standing:
+            return None
+        self._write(reviewer, standing[-1].label, "undo")
+        return standing[-1].label
+
+    def _write(self, reviewer: str, label: Label, verdict: Word) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        append_decision(self.file, Decision(at=now, reviewer=reviewer, **label._asdict(), verdict=verdict))
+
+    def state(self, reviewer: str, kind: Subject | Literal["all"], first: Label | None = None) -> dict[str, Any]:
+        """What the page shows; JSON values.
+
+        Args:
+            reviewer: to whom; others' verdicts are not shown.
+            kind: of labels that are wanted.
+            first: the label that comes next in any case; the first that is not decided if None.
+        """
+        decisions = self.decisions()
+        given = {one.label: one.verdict for one in decisions.standing(reviewer)}
+        wanted = [one for one in self.queue if kind in ("all", one.label.subject)]
+        waiting = [one for one in self.queue if one.label == first] + [one for one in wanted if one.label not in given]
+        decided = Counter(given[one.label] for one in wanted if one.label in given)
+        return {
+            "item": _as_json(waiting[0]) if waiting else None,
+            "total": len(wanted),
+            "decided": {verdict: decided[verdict] for verdict in ("right", "wrong", "unsure")},
+            "can_undo": bool(given),
+            "findings": self.findings(decisions),
+        }
+
+    def findings(self, decisions: Decisions) -> list[str]:
+        """What the decisions of all reviewers say of the judges, and of each other: a sentence each."""
+        found = []
+        for one in self.doubts:
+            known = one.quality(decisions.settled(one.subject, self.split))
+            if known is None:
+                found.append(f"{one.name}: nobody has decided on any of it yet")
+                continue
+            made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
+            found.append(f"{one.name}: precision {known.precision}, recall {known.recall}, estimated from {made}")
+        for both in agreement(decisions.standing()):
+            kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
+            found.append(f"{both.first} and {both.second} agree on {both.num_same} of {both.num_both}{kappa}")
+        return found
+
+
+def _as_json(shown: Shown) -> dict[str, Any]:
+    texts = [dict(zip(("role", "id", "title", "text"), text, strict=True)) for text in shown.texts]
+    return {"id": shown.label.id, "kind": shown.label.subject, "facts": shown.facts, "texts": texts}

@@ -1,0 +1,201 @@
+"""What there is to look at: the verdicts of judges, the worst or the most informative first, with their texts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.data.annotations import positives_of, query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import read_split
+from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries, pairs_of
+from raydr.errors import ArtifactError
+from raydr.graph.places import Places
+from raydr.graph.why import artifacts_of, dataset_of
+from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
+from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
+from raydr.noise.judges.people import PEOPLE
+from raydr.noise.judges.relabel import RELABELLED
+from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
+from raydr.stages.judge_workers import DETECTION, VERDICTS
+from raydr.store.artifact import Artifact
+
+Order = Literal["worst", "informative"]
+#: Subject, query id, passage id.
+_Key = tuple[Subject, str, str]
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """All verdicts of one judge on one split, in memory.
+
+    Args:
+        name: of the verdicts.
+        judge: whose they are.
+        subject: what they are on.
+        table: query_id, passage_id, score, action.
+        probability_N: of each label being wrong; None if the judge gives none.
+    """
+
+    name: str
+    judge: type[Judge]
+    subject: Subject
+    table: pa.Table
+    probability_N: FloatArray | None
+
+    @classmethod
+    def read(cls, name: str, artifact: Artifact, split: str) -> Doubts:
+        """The verdicts of a ``verdicts`` artefact that has some."""
+
+        def read(folder: str) -> list[pa.Table]:
+            return [read_parquet(artifact.local(part)) for part in artifact.parts(f"{folder}/{split}")]
+
+        table, rests_on = pa.concat_tables(read(VERDICTS)), read(DETECTION)
+        judge, probability_N = judge_class(artifact.manifest.identity.config["judge"]), None
+        if judge.score_is_probability:
+            probability_N = table["score"].to_numpy().astype(np.float64)
+        elif rests_on and "probability" in rests_on[0].column_names:
+            probability_N = pa.concat_tables(rests_on)["probability"].to_numpy()
+        return cls(name, judge, artifact.info["subject"], table, probability_N)
+
+    @cached_property
+    def flagged_N(self) -> BoolArray:
+        return np.asarray(pc.not_equal(self.table["action"], "keep").to_numpy())
+
+    @cached_property
+    def evidence_N(self) -> FloatArray:
+        return evidence(self.table["score"].to_numpy(), self.flagged_N, self.probability_N)
+
+    def quality(self, settled: Mapping[Label, bool]) -> ReviewedQuality | None:
+        """How good the judge is by what people have decided; None if nothing of that is here."""
+        wrong = {(label.query_id, label.passage_id): is_wrong for label, is_wrong in settled.items()}
+        query_ids = pa.array([query_id for query_id, _ in wrong], pa.string())
+        rows = np.flatnonzero(pc.is_in(self.table["query_id"], value_set=query_ids).to_numpy()).tolist()
+        pairs = dict(zip(pairs_of(self.table.take(pa.array(rows, pa.int64()))), rows, strict=True))
+        decided = {row: wrong[pair] for pair, row in pairs.items() if pair in wrong}
+        if not decided:
+            return None
+        places_D, wrong_D = np.array([*decided]), np.array([*decided.values()])
+        return estimate_quality(self.evidence_N, self.flagged_N, places_D, wrong_D)
+
+    def ordered(self, order: Order, settled: Mapping[Label, bool]) -> IntArray:
+        """Rows to look at: flagged ones from the surest to the least, then others; or the nearest to even first.
+
+        Even is where the judge, calibrated by what was decided until now, gives ½.
+        """
+        if order == "worst":
+            return np.lexsort((-self.evidence_N, ~self.flagged_N))
+        known = self.quality(settled)
+        shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
+        return np.argsort(np.abs(shift + slope * self.evidence_N), kind="stable")
+
+    def says(self, row: int) -> str:
+        """What it says of one label."""
+        score = f"{self.judge.score_name} {self.table['score'][row].as_py():.4g}"
+        if self.probability_N is not None:
+            score = f"wrong with probability {self.probability_N[row]:.3f}"
+        return f"{self.name}: {score}, {'flagged' if self.flagged_N[row] else 'not flagged'}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A label to look at.
+
+    Args:
+        label: what is decided on.
+        facts: what the judge says of it.
+        texts: role, id, title and text of the query, of the passage, and of what helps to decide.
+    """
+
+    label: Label
+    facts: str
+    texts: tuple[tuple[str, str, str, str], ...]
+
+
+def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()) -> list[Doubts]:
+    """The verdicts to look at: of one judge of pairs and of one of candidates, or of those that are named.
+
+    Args:
+        places: of the working folder.
+        split: that was judged.
+        preferred: names of judges, the first first; after them come those that give probabilities.
+        only: names of the judges whose verdicts are wanted, all of them; of any if empty.
+
+    Raises:
+        ArtifactError: there are none.
+    """
+    found = []
+    for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
+        judge = artifact.manifest.identity.config["judge"]["name"]
+        if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
+            one = Doubts.read(name.partition("/")[2], artifact, split)
+            place = [*preferred, judge].index(judge)
+            found.append(((place, one.probability_N is None, one.name), one))
+    if not found:
+        raise ArtifactError(
+            f"there is nothing to look at in {places.root}: no verdicts of {' or '.join(only) or 'a judge'} on split "
+            f"{split!r}; raydr judge CONFIG --judge npc makes some, and so does raydr audit"
+        )
+    inorder = [one for _, one in sorted(found, key=lambda pair: pair[0])]
+    first = {one.subject: one for one in reversed(inorder)}
+    return inorder if only else [one for one in inorder if first[one.subject] is one]
+
+
+def queue(
+    places: Places, doubts: Sequence[Doubts], split: str, order: Order, decisions: Decisions, limit: int
+) -> list[Shown]:
+    """The labels to look at with their texts, of several judges in turn, each label once."""
+    listed = [one.ordered(order, decisions.settled(one.subject, split))[:limit].tolist() for one in doubts]
+    chosen: dict[_Key, str] = {}
+    for turn in zip_longest(*listed):
+        for one, row in zip(doubts, turn, strict=True):
+            if row is not None and len(chosen) < limit:
+                [pair] = pairs_of(one.table.slice(row, 1))
+                chosen.setdefault((one.subject, *pair), one.says(row))
+    ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
+    data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
+    queries = dict(zip(ids, query_texts(data, split, ids), strict=True))
+    positives, others = positives_of(data, split, ids), _others(places, split, ids)
+    shown = []
+    for (subject, query_id, passage_id), facts in chosen.items():
+        given = positives.get(query_id, [])
+        if subject == "pairs":
+            better = [other for other in others[query_id] if other[1] not in given]
+            roles = [("labelled as its answer", passage_id), *better[:1]]
+        else:
+            answers = [("labelled as its answer", one) for one in given]
+            roles = [("candidate, labelled as no answer", passage_id), *answers]
+        texts = corpus.texts(corpus.rows_of([one for _, one in roles]))
+        columns = zip(roles, texts.titles, texts.texts, strict=True)
+        passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
+        query = queries[query_id]
+        label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
+        shown.append(Shown(label, facts, (("query", query_id, "", query), *passages)))
+    return shown
+
+
+def _others(places: Places, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
+    """Role and id of other passages that may be right, the best first: what a judge puts there, then what was mined."""
+    found, _ = artifacts_of(places, dataset_of(places))
+    tables = [
+        ("put in its place by relabel", read_parquet(artifact.local(part)))
+        for _, artifact in found["verdicts"]
+        for part in artifact.parts(f"{RELABELLED}/{split}")
+    ]
+    for name, artifact in found["negatives"]:
+        mined = of_queries(read_split(artifact, "negatives", split), query_ids).sort_by("rank")
+        tables.append((f"best of {name.partition('/')[2]}", mined))
+    others: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for role, table in tables:
+        for query_id, passage_id in pairs_of(of_queries(table, query_ids)):
+            others[query_id].append((role, passage_id))
+    return others

@@ -1,0 +1,135 @@
+"""The page of ``raydr review`` over HTTP, for this machine alone.
+
+A page of another site can neither read from it nor write to it: the name in the address must be this machine's own,
+what is posted must come from the page itself, and the page runs no script but its own file.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Literal
+
+import uvicorn
+from pydantic import Field, ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from raydr import pages
+from raydr.component import Config, findings
+from raydr.errors import ConfigError, RaydrError
+from raydr.noise.decisions import Label, Subject, Verdict
+from raydr.ops.review.desk import Desk
+
+_HOST = "127.0.0.1"
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class Asked(Config):
+    """Who asks for what."""
+
+    reviewer: str = Field(min_length=1, max_length=80, pattern=r"\S")
+    kind: Subject | Literal["all"] = "all"
+
+
+class Click(Asked):
+    """What a reviewer posts: a verdict on a label."""
+
+    label: str
+    verdict: Verdict
+
+
+def review_app(desk: Desk) -> Starlette:
+    """The page, what it asks for, and what it posts."""
+
+    def shown(asked: Asked, first: Label | None = None) -> Response:
+        return JSONResponse(desk.state(asked.reviewer, asked.kind, first))
+
+    # None of them waits: requests are answered one after the other, and no two of them write at a time.
+    async def state(request: Request) -> Response:
+        return shown(Asked.model_validate(dict(request.query_params)))
+
+    async def decide(request: Request) -> Response:
+        click = Click.model_validate_json(await request.body())
+        try:
+            desk.decide(click.reviewer, click.label, click.verdict)
+        except KeyError:
+            return JSONResponse({"error": "this is not in the list any more: load the page again"}, 409)
+        return shown(click)
+
+    async def undo(request: Request) -> Response:
+        asked = Asked.model_validate_json(await request.body())
+        return shown(asked, desk.undo(asked.reviewer))
+
+    return Starlette(
+        routes=[
+            Route("/state", state),
+            Route("/decide", decide, methods=["POST"]),
+            Route("/undo", undo, methods=["POST"]),
+            Mount("/", StaticFiles(directory=Path(pages.__file__).parent / "review", html=True)),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False),
+            Middleware(BaseHTTPMiddleware, dispatch=_only_the_page),
+        ],
+        exception_handlers={ValidationError: _refused, RaydrError: _failed, OSError: _failed},
+    )
+
+
+async def _only_the_page(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    response: Response
+    if request.method == "POST" and request.headers.get("origin") != f"http://{request.headers['host']}":
+        response = JSONResponse({"error": "only the page itself may post"}, 403)
+    else:
+        response = await call_next(request)
+    response.headers.update(_HEADERS)
+    return response
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ValidationError)
+    return JSONResponse({"error": "; ".join(findings(error))}, 400)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 500)
+
+
+def listen(port: int) -> socket.socket:
+    """A port of this machine that nobody else can reach; any free one if 0.
+
+    Raises:
+        ConfigError: it is taken.
+    """
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((_HOST, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"port {port} of {_HOST} cannot be used ({error.strerror}): give another --port") from None
+    bound.listen()
+    return bound
+
+
+def serve(desk: Desk, bound: socket.socket) -> None:
+    """Answer until Ctrl-C."""
+    settings = uvicorn.Config(review_app(desk), log_level="warning", access_log=False, lifespan="off", ws="none")
+    try:
+        uvicorn.Server(settings).run(sockets=[bound])
+    except KeyboardInterrupt:
+        # How it is meant to end: all that was decided is on disk.
+        return

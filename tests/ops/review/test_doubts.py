@@ -1,0 +1,99 @@
+"""What is shown, in which order, with which texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ops.review.conftest import HOSTILE
+from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.errors import ArtifactError
+from raydr.graph.places import Places
+from raydr.noise.decisions import Decisions, Label
+from raydr.ops.review.desk import Desk
+from raydr.ops.review.doubts import Order, find_doubts, queue
+
+
+def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
+    places = Places.of(judged.workdir)
+    assert [one.name for one in find_doubts(places, "train", ["npc", "margin"])] == ["npc-train", "margin-bm25-train"]
+    # Of judges that nobody lists, one that gives probabilities.
+    assert {one.name for one in find_doubts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
+    named = find_doubts(places, "train", [], ["consistency", "margin"])
+    assert {one.name for one in named} == {"consistency-train", "margin-bm25-train"}
+    with pytest.raises(ArtifactError, match="no verdicts of sieve on split 'train'; raydr judge CONFIG --judge npc"):
+        find_doubts(places, "train", [], ["sieve"])
+    with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
+        find_doubts(places, "dev", [])
+
+
+@pytest.mark.parametrize("order", ["worst", "informative"])
+def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunConfig, order: Order) -> None:
+    for one in find_doubts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
+        rows = one.ordered(order, {})
+        assert sorted(rows.tolist()) == list(range(len(one.table)))
+        found = one.evidence_N[rows]
+        if order == "informative":
+            assert (np.diff(np.abs(found)) >= 0).all()
+            continue
+        flagged = one.flagged_N[rows]
+        num = int(flagged.sum())
+        assert flagged[:num].all()
+        assert (np.diff(found[:num]) <= 0).all()
+        assert (np.diff(found[num:]) <= 0).all()
+
+
+def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
+    """Where people call the most suspicious pairs right, it is these that are in doubt."""
+    [one] = find_doubts(Places.of(judged.workdir), "train", [], ["npc"])
+    assert one.probability_N is not None
+    worst = one.ordered("worst", {})[:15]
+    pairs = one.table.take(worst.tolist()).to_pylist()
+    right = {Label("pairs", "train", row["query_id"], row["passage_id"], ""): False for row in pairs}
+    known = one.quality(right)
+    assert known is not None
+    assert (known.num_decided, known.num_wrong) == (15, 0)
+    evidence_N = one.evidence_N[one.ordered("informative", right)]
+    assert (np.diff(np.abs(known.shift + known.slope * evidence_N)) >= -1e-12).all()
+    assert known.shift < 0
+    # Decisions on what this judge has not judged say nothing of it.
+    assert one.quality({Label("pairs", "train", "q00", "elsewhere", ""): True}) is None
+
+
+def test_texts_are_those_that_are_decided_on(judged: RunConfig, desk: Desk) -> None:
+    places = Places.of(judged.workdir)
+    positives = {
+        row["query_id"]: row["passage_id"]
+        for row in Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
+    }
+    assert {one.label.subject for one in desk.queue} == {"pairs", "negatives"}
+    assert len({one.label for one in desk.queue}) == len({one.label.id for one in desk.queue}) == len(desk.queue)
+    for one in desk.queue:
+        roles = [role for role, *_ in one.texts]
+        ids = [text_id for _, text_id, *_ in one.texts]
+        assert ids[:2] == [one.label.query_id, one.label.passage_id]
+        assert all(HOSTILE in text for *_, text in one.texts)
+        annotated = positives[one.label.query_id]
+        if one.label.subject == "pairs":
+            assert annotated == ids[1]
+            # Another that may be right stands beside it.
+            assert roles[1:] == ["labelled as its answer", "best of bm25-train"]
+            assert ids[2] != annotated
+            assert one.facts.startswith("npc-train: wrong with probability ")
+        else:
+            assert roles[1:] == ["candidate, labelled as no answer", "labelled as its answer"]
+            assert ids[2] == annotated
+            assert one.facts.startswith("margin-bm25-train: ")
+
+
+def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig, tmp_path: Path) -> None:
+    places = Places.of(judged.workdir)
+    doubts = find_doubts(places, "train", ["npc", "margin"])
+    shown = queue(places, doubts, "train", "worst", Decisions(), 6)
+    assert [one.label.subject for one in shown] == ["pairs", "negatives"] * 3
+    # A pair that two judges doubt is there once.
+    both = queue(places, find_doubts(places, "train", [], ["npc", "consistency"]), "train", "worst", Decisions(), 500)
+    assert len({one.label for one in both}) == len(both) == 40

@@ -1,0 +1,100 @@
+"""The desk in a browser, by keyboard alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from pages.chromium import OpenPage, opened
+
+from ops.review.conftest import HOSTILE
+from raydr.ops.review.desk import Desk
+from raydr.ops.review.server import listen, review_app
+
+COUNTS = "document.querySelector('#counts').textContent"
+QUESTION = "document.querySelector('#question').textContent"
+TEXTS = "[...document.querySelectorAll('#texts section')].map((one) => one.querySelector('p').textContent)"
+FOCUS = "document.activeElement?.id"
+
+
+@pytest.fixture
+def page(desk: Desk, tmp_path: Path) -> Iterator[OpenPage]:
+    with listen(0) as bound:
+        server = uvicorn.Server(uvicorn.Config(review_app(desk), log_level="warning", lifespan="off", ws="none"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            with opened(f"http://127.0.0.1:{bound.getsockname()[1]}/", tmp_path / "browser") as found:
+                # Before, the browser had shown an empty page.
+                found.wait_for(FOCUS, "name")
+                yield found
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def verdicts(desk: Desk) -> list[tuple[str, str, str]]:
+    return [(one.reviewer, one.subject, one.verdict) for one in desk.decisions().lines]
+
+
+def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, desk: Desk) -> None:
+    total = len(desk.queue)
+    # Letters of a name are no verdicts.
+    for key in "wur":
+        page.press(key)
+    page.press("Enter")
+    page.wait_for(COUNTS, f"0 of {total}: 0 right, 0 wrong, 0 unsure")
+    assert page.ask(QUESTION) == "Does the labelled passage answer the query?"
+    assert page.ask(TEXTS) == [text for *_, text in desk.queue[0].texts]
+    page.press("w")
+    page.wait_for(COUNTS, f"1 of {total}: 0 right, 1 wrong, 0 unsure")
+    assert page.ask(QUESTION) == "Is the candidate rightly labelled as no answer?"
+    page.press("r")
+    page.wait_for(COUNTS, f"2 of {total}: 1 right, 1 wrong, 0 unsure")
+    page.press("z")
+    page.wait_for(COUNTS, f"1 of {total}: 0 right, 1 wrong, 0 unsure")
+    assert page.ask(TEXTS) == [text for *_, text in desk.queue[1].texts]
+    page.press("u")
+    page.wait_for(COUNTS, f"2 of {total}: 0 right, 1 wrong, 1 unsure")
+    num = sum(one.label.subject == "pairs" for one in desk.queue)
+    page.press("p")
+    page.wait_for(COUNTS, f"1 of {num}: 0 right, 1 wrong, 0 unsure")
+    # A button has the focus and is pressed.
+    page.ask("document.querySelector('#wrong').focus()")
+    page.press("Enter")
+    page.wait_for(COUNTS, f"2 of {num}: 0 right, 2 wrong, 0 unsure")
+    assert verdicts(desk) == [
+        ("wur", "pairs", "wrong"),
+        ("wur", "negatives", "right"),
+        ("wur", "negatives", "undo"),
+        ("wur", "negatives", "unsure"),
+        ("wur", "pairs", "wrong"),
+    ]
+    assert page.ask("document.querySelector('#findings').textContent").startswith("npc-train: precision ")
+    # Texts are texts, and no other script runs, as one would that had slipped through.
+    assert HOSTILE in page.ask("document.querySelector('#texts h4').textContent")
+    page.ask("other = document.createElement('script'); other.textContent = 'window.hostile = 1'")
+    page.ask("document.body.append(other)")
+    page.ask("document.body.insertAdjacentHTML('beforeend', '<p onclick=window.hostile=1 id=x>')")
+    page.ask("document.querySelector('#x').click()")
+    assert page.ask("typeof window.hostile") == "undefined"
+    assert page.ask("document.querySelectorAll('img').length") == 0
+    assert page.ask("getComputedStyle(document.documentElement).colorScheme") == "light dark"
+
+
+def test_what_cannot_be_saved_is_said_and_stays(page: OpenPage, desk: Desk) -> None:
+    for key in "ada":
+        page.press(key)
+    page.press("Enter")
+    page.wait_for(QUESTION, "Does the labelled passage answer the query?")
+    desk.file.mkdir()
+    page.press("w")
+    page.wait_for("document.querySelector('#trouble').textContent.startsWith('Not saved')", True)
+    assert page.ask(TEXTS) == [text for *_, text in desk.queue[0].texts]
+    desk.file.rmdir()
+    page.press("w")
+    page.wait_for("document.querySelector('#trouble').textContent", "")
+    assert verdicts(desk) == [("ada", "pairs", "wrong")]

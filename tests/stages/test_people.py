@@ -1,0 +1,87 @@
+"""Decisions of people as verdicts: on what is there, with the texts that they have read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_stage import make
+
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.noise.decisions import Label, Subject, digest_texts
+from raydr.noise.judges.people import People, PeopleNegatives
+from raydr.stages.apply_verdicts import filter_pairs
+from raydr.stages.pool import Pool
+from stages.judge_inputs import JudgeInputs, make_inputs
+from stages.test_apply_verdicts import make_verdicts
+from stages.test_judge import run, verdicts_of
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> JudgeInputs:
+    return make_inputs(tmp_path_factory.mktemp("people"), tiny_checkpoint)
+
+
+def label(inputs: JudgeInputs, subject: Subject, query_id: str, passage_id: str, split: str = "train") -> Label:
+    corpus = Corpus(inputs.corpus)
+    shown = corpus.texts(corpus.rows_of([passage_id]))
+    [query] = query_texts(Dataset(inputs.dataset), "train", [query_id])
+    return Label(subject, split, query_id, passage_id, digest_texts(query, shown.titles[0], shown.texts[0]))
+
+
+def test_pairs_that_people_decided_have_verdicts_and_no_others(
+    inputs: JudgeInputs, pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    q00 = label(inputs, "pairs", "q00", "p17")
+    settled = {
+        # Mismatched on purpose, and right.
+        q00: True,
+        label(inputs, "pairs", "q01", "p01"): False,
+        # Of other texts, of no pair.
+        label(inputs, "pairs", "q02", "p02")._replace(texts="0" * 16): True,
+        label(inputs, "pairs", "q03", "p04"): True,
+    }
+    made = run(inputs, People(), tmp_path / "v", model=False, pool=pool, settled=settled)
+    found = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
+    assert found == [("q00", "p17", "drop", True), ("q01", "p01", "keep", False)]
+    assert (made.info["decided"], made.info["verdicts"], made.info["detection"]["precision"]) == (4, 2, 1.0)
+    assert "2 decisions are on pairs, candidates or texts that are not here" in capsys.readouterr().err
+    npc = make_verdicts(
+        tmp_path / "npc",
+        "pairs",
+        inputs.dataset,
+        "relabel",
+        {"00000-00000": [("q00", "p17", "keep"), ("q01", "p01", "drop"), ("q02", "p02", "drop")]},
+        {"00000-00000": [("q01", "p09", "relabel"), ("q02", "p08", "relabel")]},
+    )
+    verdicts = {"relabel": npc, "people": made}
+    left = Dataset(make(tmp_path / "d", "dataset", filter_pairs, inputs.dataset, verdicts, pool=pool, split="train"))
+    pairs = {row["query_id"]: row["passage_id"] for row in left.qrels("train").to_pylist()}
+    # What people keep stays, and what would have taken its place does not come in.
+    assert "q00" not in pairs
+    assert (pairs["q01"], pairs["q02"]) == ("p01", "p08")
+    assert left.trusted("train")["passage_id"].to_pylist() == ["p01"]
+    dropped = [(row["query_id"], row["passage_id"]) for row in left.dropped("train").to_pylist()]
+    assert dropped == [("q00", "p17"), ("q02", "p02")]
+    # A data set that is judged once more remembers.
+    again = make(tmp_path / "e", "dataset", filter_pairs, left.artifact, {"people": made}, split="train")
+    assert Dataset(again).trusted("train")["passage_id"].to_pylist() == ["p01", "p01"]
+
+
+def test_candidates_that_people_decided_have_verdicts(inputs: JudgeInputs, tmp_path: Path) -> None:
+    settled = {
+        label(inputs, "negatives", "q01", "s01"): True,
+        label(inputs, "negatives", "q20", "s20"): False,
+        label(inputs, "negatives", "q20", "p01"): True,
+    }
+    made = run(inputs, PeopleNegatives(), tmp_path / "v", model=False, settled=settled)
+    found = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
+    assert found == [("q01", "s01", "drop", True), ("q20", "s20", "keep", True)]
+
+
+def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = run(inputs, People(), tmp_path / "v", model=False, settled={})
+    assert made.info["verdicts"] == 0
+    assert "people have decided on no pairs of split train: raydr review asks them" in capsys.readouterr().err

@@ -50,15 +50,15 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
         if one.p_holm < 1 - result.confidence:
             better, worse = (one.system, one.baseline) if one.difference > 0 else (one.baseline, one.system)
             ahead.setdefault((one.measure, better), []).append(letters[worse])
-    best = {measure: max(one.mean for one in found) for measure, found in _by_measure(result).items()}
     rows = []
     for measure, found in _by_measure(result).items():
+        best = max(summary.mean for summary in found)
         row = [measure, number(found[0].num_queries)]
-        for one in found:
-            star = "*" if len(found) > 1 and one.mean == best[measure] else ""
-            mark = star + " ".join(ahead.get((measure, one.system), ()))
-            interval = f"[{one.low:.3f}, {one.high:.3f}]" if intervals else ""
-            row.append(" ".join(filter(None, [f"{one.mean:.3f}", interval, mark])))
+        for summary in found:
+            star = "*" if len(found) > 1 and summary.mean == best else ""
+            mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
+            interval = f"[{summary.low:.3f}, {summary.high:.3f}]" if intervals else ""
+            row.append(" ".join(filter(None, [f"{summary.mean:.3f}", interval, mark])))
         rows.append(row)
     names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
     return ["measure", "queries", *names], rows

@@ -109,8 +109,8 @@ def _usage(facts: CardFacts) -> str:
             opened += ["or in PyLate:", _python("from pylate import models", "model = models.ColBERT({place})")]
     elif model.towers == "two":
         towers = [f"{name} = SentenceTransformer({{place}} + {f'/{side}'!r})" for name, side in _TOWERS.items()]
-        vectors = 'scores = queries.similarity(queries.encode(["a question"]), passages.encode(["a passage"]))'
-        opened = [_python(_IMPORT, *towers, vectors)]
+        scores = 'scores = queries.similarity(queries.encode(["a question"]), passages.encode(["a passage"]))'
+        opened = [_python(_IMPORT, *towers, scores)]
     else:
         vectors = ['queries = model.encode_query(["a question"])', 'passages = model.encode_document(["a passage"])']
         opened = [

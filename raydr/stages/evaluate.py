@@ -146,8 +146,12 @@ def show(artifact: Artifact) -> None:
     result = load_result(artifact)
     # Intervals of more systems are on the page: they would be broken at 80 columns.
     intervals = len(result.systems) <= 2
+    columns, rows = measure_rows(result, intervals)
     title = f"{result.split}: mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
-    show_table(title, *measure_rows(result, intervals))
+    if len({row[1] for row in rows}) == 1:
+        title += f" over {rows[0][1]} queries"
+        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+    show_table(title, columns, rows)
     if result.comparisons:
         say(marks(result))
     for system in result.systems if result.groups else ():

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+# Brings a detector that always flags half.
+import training.harness  # noqa: F401
 from huggingface_hub import ModelCard
 from small_runs import small_run
 from typer.testing import CliRunner
@@ -27,12 +30,14 @@ from raydr.verbs import app
 def config(beir_folder: Path, tiny_checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     """A run with noise put in, a detection that looks for it, and negatives that a judge has seen, evaluated."""
     folder = tmp_path_factory.mktemp("export-model")
-    detection = {"num_random": 20, "detector": "above_median"}
     config = RunConfig.parse(
         small_run(
             beir_folder, tiny_checkpoint, folder / "w", name="tried", inject_noise={"share": 0.25},
             judge={"judges": ["margin"], "model": "untrained"},
-            train={"num_epochs": 2, "loss": {"name": "npc", "warmup_epochs": 1}, "pair_detection": detection},
+            train={
+                "num_epochs": 2, "loss": {"name": "npc", "warmup_epochs": 1},
+                "pair_detection": {"num_random": 20, "detector": "above_median"},
+            },
             evaluate={"measures": ["RR@10", "R@5"], "bootstrap_samples": 100, "permutations": 100},
         )
     )  # fmt: skip
@@ -120,7 +125,7 @@ def test_late_interaction_opens_in_pylate_and_says_so(tiny_checkpoint: str) -> N
 def test_two_towers_are_opened_one_by_one(tiny_checkpoint: str, tmp_path: Path) -> None:
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 
-    model = {"checkpoint": tiny_checkpoint, "towers": "two"}
+    model = {"checkpoint": tiny_checkpoint, "towers": "two", "passage": {"max_length": 64}}
     settings = ModelConfig.model_validate(model)
     DualEncoder.from_config(settings).save(tmp_path, build_tokenizers(settings))
     known: dict[str, Any] = {}

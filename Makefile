@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test lint unit chaos mutants bench gpu clean
+.PHONY: help setup setup-dev quickstart test lint unit chaos mutants bench gpu docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,10 @@ bench: setup-dev ## encoding, training step and search, side by side
 
 gpu: setup-dev ## run and time on one GPU all that runs on one (8 minutes)
 	$(BIN)/python -m benchmarks.gpu --output gpu-figures
+
+docs: $(BIN)/python ## the documentation as a site, in work/site; a broken link fails
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[cpu,offline,docs]'
+	$(BIN)/python -m mkdocs build
 
 clean: ## remove what the quickstart made
 	rm -rf work/quickstart

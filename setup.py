@@ -5,6 +5,7 @@ from setuptools import find_packages, setup
 # raydr.config.shipped looks for them there.
 SHIPPED = {
     "raydr.shipped.configs": "configs",
+    "raydr.shipped.benchmarks": "configs/benchmarks",
     "raydr.shipped.experiments": "configs/experiments",
     "raydr.shipped.recipes": "jobs/recipes",
     "raydr.shipped.tune_spaces": "tune_spaces",

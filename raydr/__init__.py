@@ -9,7 +9,9 @@ from raydr.version import __version__
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
+    from raydr.models.mteb_encoder import as_mteb
     from raydr.verbs.audit import audit
+    from raydr.verbs.benchmark import benchmark
     from raydr.verbs.doctor import doctor
     from raydr.verbs.encode import encode
     from raydr.verbs.evaluate import evaluate
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "RunConfig",
     "__version__",
+    "as_mteb",
     "audit",
+    "benchmark",
     "doctor",
     "encode",
     "evaluate",
@@ -79,7 +83,11 @@ def __getattr__(name: str) -> Any:
     """Import a verb when it is first used: ``import raydr`` and ``raydr --help`` stay fast."""
     if name not in __all__:
         raise AttributeError(f"module 'raydr' has no attribute {name!r}")
-    modules = {"RunConfig": "raydr.config.run", "search_text": "raydr.verbs.search"}
+    modules = {
+        "RunConfig": "raydr.config.run",
+        "as_mteb": "raydr.models.mteb_encoder",
+        "search_text": "raydr.verbs.search",
+    }
     found = getattr(importlib.import_module(modules.get(name, f"raydr.verbs.{name}")), name)
     globals()[name] = found
     return found

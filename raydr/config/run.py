@@ -25,6 +25,7 @@ from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
 from raydr.data.partitions import PartitionConfig, Scope
 from raydr.errors import ConfigError
+from raydr.evaluation.benchmark import BenchmarkConfig
 from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
 from raydr.indexing.factory import check_factory
@@ -100,6 +101,7 @@ class RunConfig(Config):
     null."""
 
     evaluate: EvaluateConfig = EvaluateConfig()
+    benchmark: BenchmarkConfig = BenchmarkConfig()
     cross_fit: CrossFitConfig = CrossFitConfig()
     judge: JudgeConfig = JudgeConfig()
     refresh: RefreshConfig = RefreshConfig()

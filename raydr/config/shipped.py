@@ -8,7 +8,7 @@ from pathlib import Path
 from raydr.errors import ConfigError
 
 #: Folders of a checkout.
-CONFIGS = ("configs", "configs/experiments", "jobs/recipes")
+CONFIGS = ("configs", "configs/benchmarks", "configs/experiments", "jobs/recipes")
 SPACES = ("tune_spaces",)
 
 _PACKAGE = Path(__file__).parents[1]
@@ -20,7 +20,8 @@ def located(given: str | Path, folders: tuple[str, ...], what: str) -> Path:
     """The file at a path, or the one that comes with raydr under that name.
 
     Args:
-        given: a path; or a name without suffix, for example ``so-codenn``, where no such file is there.
+        given: a path; or a name without suffix, for example ``so-codenn``, where no such file is there. A folder of
+            that name, of the data perhaps, is none.
         folders: :data:`CONFIGS` or :data:`SPACES`.
         what: it is, for messages, for example ``config file``.
 
@@ -28,9 +29,11 @@ def located(given: str | Path, folders: tuple[str, ...], what: str) -> Path:
         ConfigError: a name that no file has.
     """
     path = Path(given)
-    if path.exists() or path.suffix or path.name != str(given):
+    if path.is_file() or path.suffix or path.name != str(given):
         return path
     there = {file.stem: file for folder in folders for file in sorted(_folder(folder).glob("*.yaml"))}
+    if path.name not in there and path.exists():
+        return path
     if path.name not in there:
         near = sorted(there) if len(there) <= _LISTED else get_close_matches(path.name, there)
         hint = f"; with raydr come {', '.join(near)}" if near else ""

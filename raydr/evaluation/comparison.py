@@ -1,9 +1,10 @@
-"""Several systems side by side on the same queries: means with intervals, and each against the first."""
+"""Several systems side by side on the same queries: means with intervals, and paired tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from raydr.errors import DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.linking import GroupMean
-from raydr.evaluation.significance import Interval, bootstrap_intervals, holm, randomization_test
+from raydr.evaluation.significance import Interval, bootstrap_intervals, holm, randomization_tests
 
 #: system → measure label → query id → value.
 PerQuery = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -32,9 +33,9 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against the baseline on one measure; ``difference`` is system minus baseline.
+    """One system against another on one measure; ``difference`` is system minus baseline.
 
-    ``p`` is the paired randomisation test's, ``p_holm`` is corrected over all the systems compared on this measure.
+    ``p`` is the paired randomisation test's, ``p_holm`` is corrected over all the pairs compared on this measure.
     """
 
     measure: str
@@ -61,19 +62,33 @@ def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[
     return found
 
 
-def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[Comparison]:
-    """Every system against the first one; nothing if there is only one."""
-    baseline, *others = per_query
+def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair: bool = False) -> list[Comparison]:
+    """Systems in pairs; nothing if there is only one.
+
+    Args:
+        per_query: of every system.
+        settings: how uncertainty is computed.
+        seed: of the resamplings.
+        every_pair: each system against each of those before it; else each against the first alone.
+    """
+    pairs = list(combinations(per_query, 2))[: None if every_pair else len(per_query) - 1]
     found: list[Comparison] = []
-    for query_ids, measures in _groups(per_query):
-        for measure in measures:
-            against = _column(per_query, baseline, measure, query_ids)
-            differences = [_column(per_query, system, measure, query_ids) - against for system in others]
-            p_values = [randomization_test(one, settings.permutations, seed) for one in differences]
-            for system, one, p, p_holm in zip(others, differences, p_values, holm(p_values), strict=True):
-                [interval] = _intervals(one[:, None], settings, seed)
+    for query_ids, measures in _groups(per_query) if pairs else ():
+        differences_QC = np.column_stack(
+            [
+                _column(per_query, system, measure, query_ids) - _column(per_query, baseline, measure, query_ids)
+                for measure in measures
+                for baseline, system in pairs
+            ]
+        )
+        intervals = _intervals(differences_QC, settings, seed)
+        p_values = randomization_tests(differences_QC, settings.permutations, seed)
+        for at, measure in enumerate(measures):
+            mine = slice(at * len(pairs), (at + 1) * len(pairs))
+            of_pairs = zip(pairs, differences_QC.T[mine], intervals[mine], p_values[mine], strict=True)
+            for (pair, one, interval, p), p_holm in zip(of_pairs, holm(p_values[mine]), strict=True):
                 signs = [int((np.sign(one) == sign).sum()) for sign in (1, -1, 0)]
-                found.append(Comparison(measure, baseline, system, *interval, p, p_holm, *signs))
+                found.append(Comparison(measure, *pair, *interval, p, p_holm, *signs))
     return found
 
 

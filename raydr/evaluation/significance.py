@@ -68,32 +68,42 @@ def bootstrap_intervals(values_QM: FloatArray, confidence: float, num_samples: i
     ]
 
 
-def randomization_test(differences_Q: FloatArray, num_permutations: int, seed: int) -> float:
-    """Two-sided p-value of the paired randomisation test: signs of the differences are flipped at random.
+def randomization_tests(differences_QC: FloatArray, num_permutations: int, seed: int) -> list[float]:
+    """Two-sided p-values of the paired randomisation test: signs of the differences are flipped at random.
 
-    With so few queries that all 2**Q sign patterns are no more than ``num_permutations``, all are tried and the p-value
-    is exact; else it is (1 + patterns at least as extreme) / (1 + num_permutations).
+    Where so few queries differ that all 2**Q sign patterns are no more than ``num_permutations``, all are tried and the
+    p-value is exact; else it is (1 + patterns at least as extreme) / (1 + num_permutations), with the same patterns for
+    all columns.
 
-    >>> randomization_test(np.array([1.0, 1.0, 1.0, 1.0]), 1000, seed=0)
-    0.125
+    Args:
+        differences_QC: one row a query, one column a comparison.
+        num_permutations: the most patterns that are tried.
+        seed: of the patterns.
+
+    >>> randomization_tests(np.array([[1.0, 0.0]] * 4), 1000, seed=0)
+    [0.125, 1.0]
     """
-    differing = differences_Q[differences_Q != 0]
-    num = len(differing)
-    if num == 0:
-        return 1.0
     # Sums that differ by rounding alone count as equal.
-    observed = abs(differing.sum()) - 1e-12 * np.abs(differing).sum()
-    if num <= 30 and 2**num <= num_permutations:
+    observed_C = np.abs(differences_QC.sum(axis=0)) - 1e-12 * np.abs(differences_QC).sum(axis=0)
+    p_values = np.ones(len(observed_C))
+    sampled = []
+    for at, num in enumerate(np.count_nonzero(differences_QC, axis=0).tolist()):
+        if num > 30 or 2**num > num_permutations:
+            sampled.append(at)
+            continue
+        differing = differences_QC[differences_QC[:, at] != 0, at]
         patterns = (np.arange(2**num)[:, None] >> np.arange(num)) & 1
-        return float(np.mean(np.abs((1 - 2 * patterns) @ differing) >= observed))
-    rng = np.random.default_rng(seed)
-    block = max(1, _BLOCK_CELLS // num)
-    extreme = 0
-    for start in range(0, num_permutations, block):
-        size = min(block, num_permutations - start)
-        signs = 1 - 2 * rng.integers(2, size=(size, num), dtype=np.int8)
-        extreme += int(np.sum(np.abs(signs @ differing) >= observed))
-    return (1 + extreme) / (1 + num_permutations)
+        p_values[at] = np.mean(np.abs((1 - 2 * patterns) @ differing) >= observed_C[at])
+    if sampled:
+        drawn_QC, rng = differences_QC[:, sampled], np.random.default_rng(seed)
+        block = max(1, _BLOCK_CELLS // len(drawn_QC))
+        extreme_C = np.zeros(len(sampled))
+        for start in range(0, num_permutations, block):
+            size = min(block, num_permutations - start)
+            signs = 1.0 - 2.0 * rng.integers(2, size=(size, len(drawn_QC)), dtype=np.int8)
+            extreme_C += np.sum(np.abs(signs @ drawn_QC) >= observed_C[sampled], axis=0)
+        p_values[sampled] = (1 + extreme_C) / (1 + num_permutations)
+    return [float(p) for p in p_values]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

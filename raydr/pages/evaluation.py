@@ -37,23 +37,54 @@ class EvaluationResult:
         return list(dict.fromkeys(one.system for one in self.summaries))
 
 
-def measure_rows(result: EvaluationResult) -> Table:
-    """One row a measure, one column a system, ``mean [low, high]`` in each cell."""
-    rows: dict[str, list[str]] = {}
-    for one in result.summaries:
-        row = rows.setdefault(one.measure, [one.measure, number(one.num_queries)])
-        row.append(f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]")
-    return ["measure", "queries", *result.systems], list(rows.values())
+def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
+    """One row a measure, one column a system; ``mean [low, high]`` in each cell, and what :func:`marks` tells.
+
+    Args:
+        result: the figures.
+        intervals: put them behind the means.
+    """
+    letters = {name: chr(ord("a") + at % 26) * (1 + at // 26) for at, name in enumerate(result.systems)}
+    ahead: dict[tuple[str, str], list[str]] = {}
+    for one in result.comparisons:
+        if one.p_holm < 1 - result.confidence:
+            better, worse = (one.system, one.baseline) if one.difference > 0 else (one.baseline, one.system)
+            ahead.setdefault((one.measure, better), []).append(letters[worse])
+    rows = []
+    for measure, found in _by_measure(result).items():
+        best = max(summary.mean for summary in found)
+        row = [measure, number(found[0].num_queries)]
+        for summary in found:
+            star = "*" if len(found) > 1 and summary.mean == best else ""
+            mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
+            interval = f"[{summary.low:.3f}, {summary.high:.3f}]" if intervals else ""
+            row.append(" ".join(filter(None, [f"{summary.mean:.3f}", interval, mark])))
+        rows.append(row)
+    names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
+    return ["measure", "queries", *names], rows
+
+
+def legend(result: EvaluationResult) -> str:
+    """What stands above the tables of a page."""
+    return f"{MEANINGS} {marks(result)}" if result.comparisons else MEANINGS
+
+
+def marks(result: EvaluationResult) -> str:
+    """What the marks behind the means of several systems say."""
+    return (
+        "*: the highest mean. Letters: systems that this one is ahead of, by the paired randomisation test (two-sided, "
+        f"p < {1 - result.confidence:.2g} with Holm's correction over all pairs of systems)."
+    )
 
 
 def comparison_rows(result: EvaluationResult) -> Table:
-    """The comparisons with the first system."""
-    columns = ["measure", "system", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
+    """The pairs of systems."""
+    columns = ["measure", "system", "against", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
     rows = []
     for one in result.comparisons:
         difference = f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
         counts = map(number, (one.wins, one.losses, one.ties))
-        rows.append([one.measure, one.system, difference, p_text(one.p), p_text(one.p_holm), *counts])
+        rows.append([one.measure, one.system, one.baseline, difference, p_text(one.p), p_text(one.p_holm), *counts])
     return columns, rows
 
 
@@ -96,8 +127,10 @@ def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     """All tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
     if result.comparisons:
-        caption = "difference of means, paired randomisation test (two-sided), Holm's correction over the systems"
-        yield f"Against {result.comparisons[0].baseline}", caption, comparison_rows(result)
+        caption = (
+            "difference of means, paired randomisation test (two-sided), Holm's correction over all pairs of a measure"
+        )
+        yield "Every pair of systems", caption, comparison_rows(result)
     if result.groups:
         caption = "means over the queries of a category or partition; macro: the mean of the partitions' means"
         for system in result.systems:
@@ -119,12 +152,19 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
         provenance: names and fingerprints of what was evaluated.
     """
     page = Page(f"Evaluation: {', '.join(result.systems)} on {result.split}")
-    page.paragraph(MEANINGS)
+    page.note(legend(result))
     page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.heading(heading).table(caption, *table)
     page.made_from(provenance)
     return page.render()
+
+
+def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
+    found: dict[str, list[MeasureSummary]] = {}
+    for one in result.summaries:
+        found.setdefault(one.measure, []).append(one)
+    return found
 
 
 def p_text(p: float) -> str:

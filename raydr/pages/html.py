@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from raydr.pages.queries import QueryBrowser
 
+#: A longer table is folded away under its caption.
+_MOST_ROWS = 40
 #: A figure that is not defined, in a table; it is aligned like a number.
 ABSENT = "–"
 
@@ -108,7 +110,7 @@ class Page:
         return self
 
     def table(self, caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Page:
-        """Columns whose cells all are numbers (or begin as one) are aligned to the right."""
+        """Columns whose cells all are numbers (or begin as one) are aligned to the right; a long table is folded."""
         listed = [[str(cell) for cell in row] for row in rows]
         numeric = [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))]
 
@@ -116,10 +118,13 @@ class Page:
             return "".join(_cell(tag, text, right) for text, right in zip(texts, numeric, strict=True))
 
         body = "".join(f"<tr>{cells('td', row)}</tr>" for row in listed)
-        self._parts.append(
+        table = (
             f'<div class="wide"><table><caption>{escape(caption)}</caption>'
             f"<thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table></div>"
         )
+        if len(listed) > _MOST_ROWS:
+            table = f"<details><summary>{len(listed):,} rows: {escape(caption)}</summary>{table}</details>"
+        self._parts.append(table)
         return self
 
     def queries(self, browser: QueryBrowser) -> Page:

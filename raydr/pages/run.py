@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND, NEGATIVES_LEGEND, PAIRS_CAPTION, PAIRS_LEGEND, negative_rows, pair_rows
-from raydr.pages.evaluation import MEANINGS, EvaluationResult, bar_plot, tables
+from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
 from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
 from raydr.pages.queries import QueryBrowser
@@ -165,7 +165,7 @@ def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[
 
 
 def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
-    page.heading(f"Evaluation on {result.split}").note(MEANINGS)
+    page.heading(f"Evaluation on {result.split}").note(legend(result))
     page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)

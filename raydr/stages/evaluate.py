@@ -4,7 +4,7 @@ Artefact ``evaluation``::
 
     per_query.parquet     (query_id, system, measure, value)
     summary.json          means with intervals, by system and measure; counts of queries
-    comparisons.json      every system against the first one
+    comparisons.json      every pair of systems: difference, paired test, wins and losses
     metrics.png           bars with intervals
     report.html           all of it on one page
 
@@ -33,13 +33,13 @@ from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queri
 from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
-    comparison_rows,
     evaluation_page,
     group_rows,
+    marks,
     measure_rows,
     transposed,
 )
-from raydr.runtime.console import show_summary, show_table, warn
+from raydr.runtime.console import say, show_summary, show_table, warn
 from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query
@@ -48,6 +48,9 @@ from raydr.store.folder import Folder
 
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
+
+#: Raised when the same runs give other figures or pages.
+VERSION = 2
 
 #: measure → query id → value.
 Values = dict[str, dict[str, float]]
@@ -68,7 +71,7 @@ def evaluate(
     split: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Evaluate one or more runs on the queries of a split; each is compared with the first.
+    """Evaluate one or more runs on the queries of a split, and compare every two of them.
 
     All queries with a judgment count (answer accuracy: all queries with an answer that the settings allow): those that
     a run has no passage for score 0 and are counted.
@@ -139,16 +142,18 @@ def load_result(artifact: Artifact) -> EvaluationResult:
 
 
 def show(artifact: Artifact) -> None:
-    """Print the tables of an ``evaluation``, a warning for queries without results, and where it is."""
+    """Print the measures of an ``evaluation``, a warning for queries without results, and where it is."""
     result = load_result(artifact)
-    columns, rows = measure_rows(result)
-    show_table(f"{result.split}: mean [{result.confidence:.0%} bootstrap interval]", columns, rows)
+    # Intervals of more systems are on the page: they would be broken at 80 columns.
+    intervals = len(result.systems) <= 2
+    columns, rows = measure_rows(result, intervals)
+    title = f"{result.split}: mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
+    if len({row[1] for row in rows}) == 1:
+        title += f" over {rows[0][1]} queries"
+        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+    show_table(title, columns, rows)
     if result.comparisons:
-        columns, rows = comparison_rows(result)
-        # In one column, so that intervals are not broken at 80.
-        rows = [[*row[:-3], f"{row[-3]}/{row[-2]}/{row[-1]}"] for row in rows]
-        title = f"against {result.comparisons[0].baseline} (paired randomisation test)"
-        show_table(title, [*columns[:-3], "won/lost/tied"], rows)
+        say(marks(result))
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     for system, counts in result.counts.items():
@@ -266,7 +271,7 @@ def _finish(
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere,
         }
-    summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed)
+    summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups)
     picture = bar_plot(result)
     summary = {

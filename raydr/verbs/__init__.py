@@ -36,6 +36,7 @@ VERBS = (
     "import-run",
     "import-vectors",
     "evaluate",
+    "benchmark",
     "refresh",
     "tune",
     "audit",

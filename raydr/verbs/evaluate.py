@@ -42,7 +42,7 @@ def evaluate(
     config: RunConfig,
     system: Annotated[
         list[str] | None,
-        typer.Option("--system", help="A system to evaluate, repeatable; the others are compared with the first."),
+        typer.Option("--system", help="A system to evaluate, repeatable; every two are compared."),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Split of the data set; all test splits if left out.")] = "",
     again: Again = False,

@@ -1,10 +1,12 @@
-"""``raydr export``: the data set in the formats of other trainers."""
+"""``raydr export``: the data set in the formats of other trainers, or a model with its card."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from raydr.errors import ConfigError
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
@@ -34,9 +36,12 @@ def export(
         int | None,
         typer.Option("--num-negatives", min=1, help="Columns of negatives in a row of lists; 1 if left out."),
     ] = None,
+    model: Annotated[
+        str, typer.Option("--model", help="A model of the run in place of the data set, with a model card.")
+    ] = "",
     again: Annotated[bool, typer.Option("--again", help="Replace what was exported with other settings.")] = False,
 ) -> Artifact:
-    """Write the data set, with mined and judged negatives, for other trainers."""
+    """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub."""
     from raydr.component import build
     from raydr.data.writers.base import Writer
     from raydr.graph.places import Places
@@ -49,6 +54,12 @@ def export(
     from raydr.store.identity import Identity
 
     places = Places.of(config.workdir)
+    if model:
+        from raydr.ops.model_export import export_model
+
+        if negatives or dataset or shape or num_negatives or fold_whitespace:
+            raise ConfigError("export --model writes a model: the options of data sets do not go with it")
+        return export_model(places, model, Folder(output).absolute(), again)
     noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
     own = "dataset-noisy" if noisy else "dataset"

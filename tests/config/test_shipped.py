@@ -25,6 +25,15 @@ def test_a_file_that_is_there_comes_before_one_of_raydr(tmp_path, monkeypatch):
     assert located("npc.yaml", SPACES, "space file") == Path("npc.yaml")
 
 
+def test_a_folder_of_data_does_not_hide_a_config_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("scifact").mkdir()
+    assert located("scifact", CONFIGS, "config file") == ROOT / "configs" / "benchmarks" / "scifact.yaml"
+    Path("mine").mkdir()
+    with pytest.raises(ConfigError, match="mine is a folder"):
+        RunConfig.load("mine")
+
+
 def test_an_unknown_name_is_told_what_there_is():
     with pytest.raises(ConfigError, match="no space file npd, .* with raydr come ccr, ccr-dot, joint, "):
         located("npd", SPACES, "space file")

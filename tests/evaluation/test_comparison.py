@@ -8,6 +8,7 @@ import pytest
 from raydr.errors import DataError
 from raydr.evaluation.comparison import compare, summarize
 from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.significance import holm
 
 SETTINGS = (EvaluateConfig(confidence=0.95, bootstrap_samples=500, permutations=1000), 0)
 
@@ -28,6 +29,22 @@ def test_difference_wins_losses_ties_and_holm() -> None:
     assert first.p == pytest.approx(1 / 1001)
     assert first.p_holm == pytest.approx(2 / 1001)
     assert (second.difference, second.p, second.p_holm, second.ties) == (0.0, 1.0, 1.0, 60)
+
+
+def test_every_pair_is_tested_and_corrected_for_all_of_them() -> None:
+    values_of = {name: {"AP": values(at, 0.1 * at), "RR": values(at + 9, 0.1)} for at, name in enumerate("abcd")}
+    found = compare(values_of, *SETTINGS, every_pair=True)
+    pairs = [(one.baseline, one.system) for one in found if one.measure == "RR"]
+    assert pairs == [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")]
+    for measure in ("AP", "RR"):
+        of_measure = [one for one in found if one.measure == measure]
+        assert [one.p_holm for one in of_measure] == holm([one.p for one in of_measure])
+    last = next(one for one in found if (one.measure, one.baseline, one.system) == ("AP", "c", "d"))
+    mean = {name: np.mean(list(of["AP"].values())) for name, of in values_of.items()}
+    assert last.difference == pytest.approx(mean["d"] - mean["c"])
+    [alone] = compare({name: values_of[name] for name in "cd"}, *SETTINGS)[:1]
+    assert (alone.p, alone.wins, alone.low) == (last.p, last.wins, pytest.approx(last.low))
+    assert compare({"a": values_of["a"]}, *SETTINGS, every_pair=True) == []
 
 
 def test_measures_over_different_queries_are_kept_apart() -> None:

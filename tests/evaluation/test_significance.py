@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raydr.evaluation.significance import bootstrap_intervals, bootstrap_means, holm, randomization_test
+from raydr.evaluation.significance import bootstrap_intervals, bootstrap_means, holm, randomization_tests
+
+
+def randomization_test(differences: np.ndarray, num_permutations: int, seed: int) -> float:
+    """Of one comparison alone."""
+    [p] = randomization_tests(differences[:, None], num_permutations, seed)
+    return p
 
 
 def test_bootstrap_agrees_with_scipy() -> None:
@@ -63,6 +69,16 @@ def test_p_values_are_uniform_where_nothing_differs() -> None:
     rng = np.random.default_rng(11)
     p_values = [randomization_test(rng.normal(size=25), 200, seed=at) for at in range(300)]
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
+
+
+@pytest.mark.invariant
+def test_comparisons_tested_together_get_what_each_gets_alone() -> None:
+    rng = np.random.default_rng(4)
+    few = np.where(np.arange(40) < 6, 1.0, 0.0)
+    together = np.column_stack([rng.normal(0.2, 1, 40), few, np.zeros(40), rng.normal(0, 1, 40)])
+    alone = [randomization_test(one, 1000, seed=3) for one in together.T]
+    assert randomization_tests(together, 1000, seed=3) == pytest.approx(alone, abs=1e-12)
+    assert alone[1:3] == [2 / 2**6, 1.0]
 
 
 def test_holm_equals_its_definition() -> None:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
-from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, measure_rows
+from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, marks, measure_rows
 from raydr.pages.html import Page
 from raydr.pages.plots import curves, distributions, metric_bars
 
@@ -77,6 +77,34 @@ def test_numbers_are_right_aligned_and_words_are_not() -> None:
 
 def test_rows_of_the_tables() -> None:
     columns, rows = measure_rows(RESULT)
-    assert columns == ["measure", "queries", "bm25", "<trained>"]
-    assert rows[0] == ["recall@20 (qrels)", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650]"]
-    assert comparison_rows(RESULT)[1][0][2:5] == ["+0.200 [+0.100, +0.300]", "<0.001", "<0.001"]
+    assert columns == ["measure", "queries", "bm25 (a)", "<trained> (b)"]
+    assert rows[0] == ["recall@20 (qrels)", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *a"]
+    # Of the other measure no test is there.
+    assert rows[1][2:] == ["0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *"]
+    assert measure_rows(RESULT, intervals=False)[1][0][2:] == ["0.400", "0.600 *a"]
+    assert comparison_rows(RESULT)[1][0][1:6] == ["<trained>", "bm25", "+0.200 [+0.100, +0.300]", "<0.001", "<0.001"]
+
+
+def test_marks_name_who_is_behind_and_only_where_the_test_says_so() -> None:
+    def pair(baseline: str, system: str, difference: float, p: float) -> Comparison:
+        return Comparison("AP", baseline, system, difference, difference, difference, p, p, 1, 1, 1)
+
+    means = {"x": 0.5, "y": 0.3, "z": 0.5}
+    result = EvaluationResult(
+        split="dev",
+        confidence=0.95,
+        summaries=[MeasureSummary(system, "AP", mean, mean, mean, 3) for system, mean in means.items()],
+        comparisons=[pair("x", "y", -0.2, 0.01), pair("x", "z", 0.0, 1.0), pair("y", "z", 0.2, 0.06)],
+    )
+    assert measure_rows(result, intervals=False)[1] == [["AP", "3", "0.500 *b", "0.300", "0.500 *"]]
+    assert "p < 0.05" in marks(result)
+    alone = EvaluationResult("dev", 0.95, result.summaries[:1])
+    assert measure_rows(alone)[1] == [["AP", "3", "0.500 [0.500, 0.500]"]]
+
+
+def test_a_long_table_is_folded_under_its_caption() -> None:
+    def html(rows: int) -> str:
+        return Page("t").table("many", ["x"], [["1"]] * rows).render()
+
+    assert "<details>" not in html(40)
+    assert "<details><summary>41 rows: many</summary>" in html(41)

@@ -11,8 +11,8 @@ from raydr.graph.nodes import data
 
 
 def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
-    """Measures of runs, by the name of the system; each is compared with the first."""
-    from raydr.stages.evaluate import evaluate
+    """Measures of runs, by the name of the system, and the paired tests of every two."""
+    from raydr.stages.evaluate import VERSION, evaluate
 
     settings, seed = run.config.evaluate, run.config.seed
     return Node(
@@ -25,6 +25,7 @@ def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str 
             "corpus": data.corpus(run),
             **{f"run/{system}": node for system, node in runs.items()},
         },
+        VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}") * len(runs),
         moves=True,
     )

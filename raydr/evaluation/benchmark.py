@@ -1,0 +1,87 @@
+"""Figures that others have reported, beside those that were measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field, field_validator
+
+from raydr.component import Config
+from raydr.evaluation.comparison import MeasureSummary
+from raydr.evaluation.metrics import check_measures, parse_measures
+
+
+class KnownAnswer(Config):
+    """A figure that others have reported."""
+
+    system: str
+    """Whose figure, as ``raydr evaluate`` calls it: ``bm25``, ``untrained``, ..."""
+
+    split: str = "test"
+    """The split that it was measured on."""
+
+    measure: str
+    """The measure, in ir-measures' notation."""
+
+    value: float
+    """The mean over the queries."""
+
+    tolerance: float = Field(ge=0)
+    """How far a figure may be from it and still agree, in the measure's own unit."""
+
+    source: str
+    """Who reported it, and where."""
+
+    @field_validator("measure")
+    @classmethod
+    def _is_measure(cls, measure: str) -> str:
+        check_measures([measure])
+        return measure
+
+
+class BenchmarkConfig(Config):
+    """What ``raydr benchmark`` measures, and what is known of it."""
+
+    systems: list[str] = Field(default=["bm25", "untrained"], min_length=1)
+    """Systems that are measured, in the words of ``raydr evaluate --system``: also ``trained``, ``fused``, reranked
+    ones (``trained+ranker``, ``bm25+untrained``)."""
+
+    known: list[KnownAnswer] = []
+    """Figures that others have reported, which those measured here are held against: each with its ``system``,
+    ``split`` (test if left out), ``measure``, ``value``, ``tolerance`` in the measure's own unit, and ``source``."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A known answer, and the figure that was measured; none where the system was left out."""
+
+    known: KnownAnswer
+    measured: MeasureSummary | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the figure is within the tolerance; None if there is none.
+
+        >>> known = KnownAnswer(system="bm25", measure="AP", value=0.3, tolerance=0.01, source="")
+        >>> [Checked(known, MeasureSummary("bm25", "AP", mean, 0, 1, 9)).agrees for mean in (0.31, 0.289)]
+        [True, False]
+        """
+        return (
+            None if self.measured is None else abs(self.measured.mean - self.known.value) <= self.known.tolerance + 1e-9
+        )
+
+
+def check_known(known: Sequence[KnownAnswer], measured: Mapping[str, Sequence[MeasureSummary]]) -> list[Checked]:
+    """Each known answer with the figure of its system and measure.
+
+    Args:
+        known: the answers.
+        measured: the figures, by split.
+    """
+    found = {(split, one.system, one.measure): one for split, of in measured.items() for one in of}
+    checked = []
+    for one in known:
+        [label] = parse_measures([one.measure], "benchmark.known")
+        checked.append(Checked(one, found.get((one.split, one.system, label))))
+    return checked

@@ -10,6 +10,7 @@ from raydr.version import __version__
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
     from raydr.verbs.audit import audit
+    from raydr.verbs.diagnose import diagnose
     from raydr.verbs.doctor import doctor
     from raydr.verbs.encode import encode
     from raydr.verbs.evaluate import evaluate
@@ -40,6 +41,7 @@ __all__ = [
     "RunConfig",
     "__version__",
     "audit",
+    "diagnose",
     "doctor",
     "encode",
     "evaluate",

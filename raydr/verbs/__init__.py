@@ -39,6 +39,7 @@ VERBS = (
     "refresh",
     "tune",
     "audit",
+    "diagnose",
     "why",
     "report",
     "export",

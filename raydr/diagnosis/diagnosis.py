@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
+from raydr.component import build
 from raydr.diagnosis import intervals
 from raydr.diagnosis.checks.base import Check, Finding, Level, Rank
 from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, Evidence
@@ -58,27 +59,21 @@ class Diagnosis:
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Let all checks look at the evidence."""
-    findings, missing, compared = [], {}, {}
-    for name, kind in Check.choices().items():
-        if name == kind.model_fields["name"].default and issubclass(kind, Check):
-            found = kind.model_validate({"name": name}).examine(evidence)
-            compared[name] = kind.compares
-            if found is None:
-                missing[name] = kind.needs
-            else:
-                findings.append(found)
+    checks = [build(Check, name) for name in Check.choices()]
+    examined = {check.name: check.examine(evidence) for check in checks}
     rr = {reader: values for reader, values in evidence.held_out.items() if reader != BM25_CUT}
     before = rr.get(UNTRAINED)
-    others = {reader: values for reader, values in rr.items() if before is not None and reader != UNTRAINED}
+    gains = {} if before is None else {reader: intervals.mean(values - before) for reader, values in rr.items()}
+    gains.pop(UNTRAINED, None)
     return Diagnosis(
         evidence.split,
         len(next(iter(rr.values()), ())),
         evidence.num_ranked,
         {reader: intervals.mean(values) for reader, values in rr.items()},
-        {reader: intervals.mean(values - before) for reader, values in others.items()},
-        tuple(sorted(findings, key=_order)),
-        compared,
-        missing,
+        gains,
+        tuple(sorted(filter(None, examined.values()), key=_order)),
+        {check.name: check.compares for check in checks},
+        {check.name: check.needs for check in checks if examined[check.name] is None},
     )
 
 

@@ -128,7 +128,7 @@ def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
         p_N[mine_N] = p_values(found.perplexities_ND[mine_N, 0], found.random_N[mine_N])
     trained_on = set(pairs_of(relevant(job.data.qrels(job.training.train_split))))
     pairs = zip(found.query_ids.to_pylist(), found.passage_ids.to_pylist(), strict=True)
-    return p_N[np.array([pair in trained_on for pair in pairs], dtype=bool)]
+    return np.asarray(p_N[np.array([pair in trained_on for pair in pairs], dtype=bool)])
 
 
 def _by_fold(job: DiagnosisJob, scorer: DualEncoderScorer, held_out: Sample) -> FloatArray:

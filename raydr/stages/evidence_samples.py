@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,4 +197,5 @@ def lengths(job: DiagnosisJob, side: Side, sample: Sample) -> Lengths:
 def weight_size(scorer: DualEncoderScorer) -> float:
     """Root mean square of the weight matrices."""
     matrices = [one.detach().float() for one in scorer.towers["query"].parameters() if one.ndim > 1]
-    return float(sum(float(one.square().sum()) for one in matrices) / sum(one.numel() for one in matrices)) ** 0.5
+    squares = sum(float(one.square().sum()) for one in matrices)
+    return math.sqrt(squares / sum(one.numel() for one in matrices))

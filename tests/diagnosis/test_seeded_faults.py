@@ -102,7 +102,7 @@ FAULTS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "half of the pairs mismatched": (mismatched, {}, "mismatched_pairs"),
     "unjudged positives as hard negatives": (
         second_positives,
-        {"negatives": {"depth": 2}, "train": {"num_hard_negatives": 1, "num_epochs": 2}},
+        {"negatives": {"depth": 2}, "train": {"num_hard_negatives": 1, "optimizer": {"learning_rate": 5e-4}}},
         "false_negatives",
     ),
     "copies of passages": (copied_passages, {}, "duplicates"),

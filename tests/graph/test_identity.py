@@ -41,7 +41,7 @@ CONTENT = {
     "data.leaked_queries": "dataset",
     "data.part_rows": "corpus dataset",
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
-    "folds margins ranker_scores",
+    "folds margins ranker_scores diagnosis",
     "data.dev_split": "model run fusion_weights diagnosis",
     "data.test_splits": "embeddings run evaluation diagnosis",
     "inject_noise": "dataset",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from raydr.models.mteb_encoder import as_mteb
     from raydr.verbs.audit import audit
     from raydr.verbs.benchmark import benchmark
+    from raydr.verbs.diagnose import diagnose
     from raydr.verbs.doctor import doctor
     from raydr.verbs.encode import encode
     from raydr.verbs.evaluate import evaluate
@@ -45,6 +46,7 @@ __all__ = [
     "as_mteb",
     "audit",
     "benchmark",
+    "diagnose",
     "doctor",
     "encode",
     "evaluate",

@@ -1,6 +1,6 @@
-"""Queries that are trained on and evaluated with: copies, and texts of nearly the same words.
+"""Queries that are trained on and evaluated with, and other texts: copies, and texts of nearly the same words.
 
-Two queries are taken for the same if the sets of their words, w and v, without case and punctuation, have
+Two texts are taken for the same if the sets of their words, w and v, without case and punctuation, have
 |w ∩ v| ≥ 0.9 · |w ∪ v|. All such pairs are found without comparing each with each: with words in the order of how rare
 they are, two such texts share one of the first |w| − ⌈0.9 · |w|⌉ + 1 (prefix filtering; Chaudhuri, Ganti and Kaushik,
 "A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006).
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 
 #: Share of words in common, of all words of both.
 SIMILARITY = Fraction(9, 10)
@@ -31,19 +32,33 @@ def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, in
     >>> find_leaks(["How to sort a list?", "how to sort a dict"], ["Sort a list, how to", "why"])
     {0: 0}
     """
-    sets = [[frozenset(_WORD.findall(text.lower())) for text in texts] for texts in (training, held_out)]
-    counts = Counter(word for texts in sets for words in texts for word in words)
-    held_out_with: defaultdict[str, list[int]] = defaultdict(list)
-    for at, words in enumerate(sets[1]):
+    matches = _matches(_word_sets(training), _word_sets(held_out))
+    return {at: first for at, found in enumerate(matches) if (first := next(found, None)) is not None}
+
+
+def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
+    """For each text the places of all others that say the same or nearly, itself among them if it is one of these.
+
+    >>> find_copies(["How to sort a list?", "why"], ["Sort a list, how to", "a list: how to sort", "when"])
+    [[0, 1], []]
+    """
+    return [list(found) for found in _matches(_word_sets(texts), _word_sets(others))]
+
+
+def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
+    return [frozenset(_WORD.findall(text.lower())) for text in texts]
+
+
+def _matches(sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]]) -> Iterator[Iterator[int]]:
+    """For each of some sets the places of the alike ones among others, ascending; compared when they are asked for."""
+    counts = Counter(word for words in (*sets, *others) for word in words)
+    places_with: defaultdict[str, list[int]] = defaultdict(list)
+    for at, words in enumerate(others):
         for word in _rarest(words, counts):
-            held_out_with[word].append(at)
-    found = {}
-    for at, words in enumerate(sets[0]):
-        candidates = sorted({other for word in _rarest(words, counts) for other in held_out_with.get(word, ())})
-        first = next((other for other in candidates if _are_alike(words, sets[1][other])), None)
-        if first is not None:
-            found[at] = first
-    return found
+            places_with[word].append(at)
+    for words in sets:
+        candidates = sorted({place for word in _rarest(words, counts) for place in places_with.get(word, ())})
+        yield filter(partial(_is_alike, words, others), candidates)
 
 
 def _rarest(words: frozenset[str], counts: Counter[str]) -> list[str]:
@@ -52,6 +67,7 @@ def _rarest(words: frozenset[str], counts: Counter[str]) -> list[str]:
     return ordered[: len(words) - needed + 1]
 
 
-def _are_alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def _is_alike(one: frozenset[str], others: Sequence[frozenset[str]], place: int) -> bool:
+    other = others[place]
     common = len(one & other)
     return common * SIMILARITY.denominator >= SIMILARITY.numerator * (len(one) + len(other) - common)

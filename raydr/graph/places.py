@@ -41,6 +41,7 @@ COMMANDS = {
     "bm25": "raydr search --model bm25 --split SPLIT",
     "evaluation": "raydr evaluate",
     "audit": "raydr audit",
+    "diagnosis": "raydr diagnose",
 }
 
 

@@ -58,7 +58,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         for (result, _), (_, one) in zip(found["evaluations"], named("evaluation", "evaluation"), strict=True)
         if (browser := browse(places, one)) is not None
     }
-    others = _other_pages(root)
+    others = _other_pages(places)
     story = RunStory(config.name, **found, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places))
     page = run_page(story)
     with root.publish(PAGE) as path:
@@ -82,15 +82,17 @@ def _made(places: Places) -> list[list[str]]:
     return rows
 
 
-def _other_pages(root: Folder) -> list[tuple[str, str]]:
-    """What has a page of its own, and where: the refresh and the searches."""
+def _other_pages(places: Places) -> list[tuple[str, str]]:
+    """What has a page of its own, and where: the refresh, the searches and the diagnoses."""
+    root = places.root
     refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
     searches = [
         (f"the search {file.split('/')[1]}", file)
         for file in root.files("tune")
         if file.count("/") == 2 and file.endswith(PAGE)
     ]
-    return refresh + searches
+    diagnoses = [(f"what spoils {name.partition('/')[2]}", f"{name}/{PAGE}") for name in places.names("diagnoses")]
+    return refresh + searches + diagnoses
 
 
 def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:

@@ -115,7 +115,7 @@ def _look_at_part(corpus: Corpus, model: ModelConfig, seed: int, part: int) -> t
     wanted = min(len(table), -(-PASSAGE_SAMPLE * len(table) // len(corpus)))
     rows = query_rng(seed, 0, corpus.part_names[part], "inspect").choice(len(table), wanted, replace=False)
     sample = table.take(np.sort(rows))
-    lengths = _token_counter(model, "passage")(sample["title"].to_pylist(), sample["text"].to_pylist())
+    lengths = token_counter(model, "passage")(sample["title"].to_pylist(), sample["text"].to_pylist())
     return count_blank(table["text"]), count_blank(table["title"]), lengths
 
 
@@ -123,7 +123,7 @@ def _look_at_split(
     corpus: Corpus, data: Dataset, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
 ) -> tuple[SplitReport, list[Example]]:
     looking = SplitInspection(data.queries(split), data.qrels(split), data.negatives(split), corpus, seed)
-    counter, max_length = _token_counter(model, "query"), model.side("query").max_length
+    counter, max_length = token_counter(model, "query"), model.side("query").max_length
     asked = (settings.answer_match, settings.answer_query_prefixes, QUERY_SAMPLE)
     return looking.report(counter, max_length, *asked), looking.examples(split, NUM_EXAMPLES)
 
@@ -141,7 +141,7 @@ def _count_leaks(data: Dataset, train_split: str) -> int:
     return len(find_leaks(data.queries(train_split)["text"].to_pylist(), held_out))
 
 
-def _token_counter(model: ModelConfig, side: Side) -> TokenCounter:
+def token_counter(model: ModelConfig, side: Side) -> TokenCounter:
     """Counts tokens with the tokenizer of one side, without cutting."""
     from raydr.models.checkpoint import resolve_checkpoint
     from raydr.models.tokens import TextTokenizer

@@ -40,6 +40,7 @@ VERBS = (
     "refresh",
     "tune",
     "audit",
+    "diagnose",
     "why",
     "review",
     "report",

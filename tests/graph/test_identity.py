@@ -16,6 +16,8 @@ from raydr.component import Component, Config
 from raydr.config.reference import list_settings
 from raydr.config.run import RunConfig, apply_override
 from raydr.graph.node import Node
+from raydr.graph.nodes import cross_fitting
+from raydr.graph.nodes.diagnosis import diagnosis
 from raydr.graph.planning import Inventory
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
@@ -39,19 +41,19 @@ CONTENT = {
     "data.leaked_queries": "dataset",
     "data.part_rows": "corpus dataset",
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
-    "folds margins ranker_scores",
-    "data.dev_split": "model run fusion_weights",
-    "data.test_splits": "embeddings run evaluation",
+    "folds margins ranker_scores diagnosis",
+    "data.dev_split": "model run fusion_weights diagnosis",
+    "data.test_splits": "embeddings run evaluation diagnosis",
     "inject_noise": "dataset",
     "inject_noise.*": "dataset",
-    "negatives": "negatives model run cross_encoder ranker_scores",
+    "negatives": "negatives model run cross_encoder ranker_scores diagnosis",
     "negatives.miner": "negatives run",
     "negatives.depth": "negatives model",
     "negatives.first_rank": "negatives",
     # Runs over the training split are for mining.
     "partition.negatives": "run negatives model cross_encoder",
     "partition.search": "run",
-    "bm25.*": "bm25",
+    "bm25.*": "bm25 diagnosis",
     # Where candidates are scored it counts from what, and how many there are.
     "model.score": "index model run",
     # A guide is a model too, and a sieve a copy of one.
@@ -82,8 +84,8 @@ CONTENT = {
         ),
         "model",
     ),
-    "encode.dtype": "embeddings verdicts audit margins run ranker_scores",
-    "encode.token_budget": "embeddings verdicts audit margins run ranker_scores",
+    "encode.dtype": "embeddings verdicts audit diagnosis margins run ranker_scores",
+    "encode.token_budget": "embeddings verdicts audit diagnosis margins run ranker_scores",
     "encode.batching": "embeddings",
     "index.factory": "index run",
     "index.shard_rows": "index",
@@ -285,11 +287,13 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 def all_nodes(config: RunConfig, workdir: Path) -> dict[str, Node]:
-    """All nodes of the run, of an audit and of the refresh, by key."""
+    """All nodes of the run, of an audit, a diagnosis and the refresh, by key."""
     recipe = recipe_of(config, workdir)
     targets = [recipe.evaluation(split, recipe.systems(split)) for split in config.data.test_splits]
     targets += [recipe.ranker(), recipe.reranked(config.data.test_splits[0], "untrained")]
     targets.append(recipe.audit(config.judge.judges, config.data.train_split, "untrained"))
+    folds = cross_fitting.margins(recipe.run, config.data.train_split)
+    targets.append(diagnosis(recipe.run, "trained", recipe.trained(), recipe.model("untrained"), folds))
     targets += [target for arm in lay_out(recipe.run) for one in arm.rounds for target in one.targets()]
     return {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
 

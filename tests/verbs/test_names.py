@@ -117,6 +117,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "evaluate": {},
     "refresh": {},
     "audit": {},
+    "diagnose": {},
     "tune": {"space": {"space": {"model.scale": {"uniform": [5, 50]}}, "scheduler": {"name": "none"}}, "name": "mine"},
 }
 

@@ -1,0 +1,42 @@
+"""A model that has learnt its pairs and is worse than before on others."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raydr.diagnosis import intervals
+from raydr.diagnosis.checks.base import Check, Finding, Rank
+from raydr.diagnosis.evidence import TRAINED, UNTRAINED, Evidence
+
+
+class Forgetting(Check):
+    """The share of what the untrained model finds of held-out queries that the trained one does not.
+
+    >>> rng = np.random.default_rng(0)
+    >>> before = rng.uniform(size=300)
+    >>> Forgetting().examine(Evidence(held_out={"untrained": before, "trained": before * 0.6})).level
+    'fault'
+    """
+
+    compares: ClassVar[str] = "the trained model with the untrained one on held-out queries (paired)"
+    needs: ClassVar[str] = "there is no held-out split"
+    rank: ClassVar[Rank] = "symptom"
+
+    name: Literal["forgetting"] = "forgetting"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        if not {TRAINED, UNTRAINED} <= evidence.held_out.keys():
+            return None
+        before = evidence.held_out[UNTRAINED]
+        gain = intervals.mean(evidence.held_out[TRAINED] - before)
+        curve = f"; dev by epoch {', '.join(f'{one:.3f}' for one in evidence.dev)}" if evidence.dev else ""
+        best = f"train.num_epochs={int(np.argmax(evidence.dev)) + 1} or " if evidence.dev else ""
+        return self.finding(
+            max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
+            f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
+            f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
+            f"{best}train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}, training pairs of the kind that is "
+            "searched, train.keep=best with a dev split",
+        )

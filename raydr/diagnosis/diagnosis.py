@@ -1,0 +1,81 @@
+"""All checks over one body of evidence, the likeliest cause first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+from raydr.component import build
+from raydr.diagnosis import intervals
+from raydr.diagnosis.checks.base import Check, Finding, Level, Rank
+from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, Evidence
+from raydr.evaluation.significance import Interval
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found.
+
+    Args:
+        split: the held-out split that was measured on.
+        num_queries, num_ranked: queries of it, and the passages that they were searched in.
+        found: RR@10 by reader.
+        gains: by reader, over the untrained model, paired.
+        findings: of all checks; faults first, of these causes before what explains a training only where no cause does,
+            and before symptoms; each by severity.
+        compared: by check, what was compared with what.
+        missing: by check that had nothing to examine, why.
+    """
+
+    split: str
+    num_queries: int
+    num_ranked: int
+    found: Mapping[str, Interval]
+    gains: Mapping[str, Interval]
+    findings: tuple[Finding, ...]
+    compared: Mapping[str, str]
+    missing: Mapping[str, str]
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The likeliest cause first."""
+        return [one for one in self.findings if one.level == "fault"]
+
+    def of_level(self, level: Level) -> list[Finding]:
+        return [one for one in self.findings if one.level == level]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; findings also say their level."""
+        levels = [{"level": one.level, **asdict(one)} for one in self.findings]
+        return {name: value for name, value in asdict(self).items() if name != "findings"} | {"findings": levels}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Diagnosis:
+        findings = ({name: one for name, one in row.items() if name != "level"} for row in value["findings"])
+        means = {name: {key: Interval(*one) for key, one in value[name].items()} for name in ("found", "gains")}
+        return cls(**{**value, **means, "findings": tuple(Finding(**one) for one in findings)})
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Let all checks look at the evidence."""
+    checks = [build(Check, name) for name in Check.choices()]
+    examined = {check.name: check.examine(evidence) for check in checks}
+    rr = {reader: values for reader, values in evidence.held_out.items() if reader != BM25_CUT}
+    before = rr.get(UNTRAINED)
+    gains = {} if before is None else {reader: intervals.mean(values - before) for reader, values in rr.items()}
+    gains.pop(UNTRAINED, None)
+    return Diagnosis(
+        evidence.split,
+        len(next(iter(rr.values()), ())),
+        evidence.num_ranked,
+        {reader: intervals.mean(values) for reader, values in rr.items()},
+        gains,
+        tuple(sorted(filter(None, examined.values()), key=_order)),
+        {check.name: check.compares for check in checks},
+        {check.name: check.needs for check in checks if examined[check.name] is None},
+    )
+
+
+def _order(finding: Finding) -> tuple[int, int, float]:
+    return get_args(Level).index(finding.level), get_args(Rank).index(finding.rank), -finding.severity

@@ -1,0 +1,33 @@
+"""95 % intervals of shares and of means over queries."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from raydr.evaluation.significance import Interval, bootstrap_intervals
+
+CONFIDENCE = 0.95
+_SAMPLES = 2_000
+
+
+def share(hits: ArrayLike) -> Interval:
+    """The share of hits with Wilson's interval; of nothing it could be any.
+
+    >>> [round(one, 3) for one in share([True] * 10 + [False] * 90)]
+    [0.1, 0.055, 0.174]
+    """
+    # Imported here: SciPy's statistics take longer to load than all else of a check.
+    from scipy.stats import binomtest
+
+    hit_N = np.asarray(hits, dtype=bool)
+    if not len(hit_N):
+        return Interval(0.0, 0.0, 1.0)
+    found = binomtest(int(hit_N.sum()), len(hit_N)).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(float(hit_N.mean()), float(found.low), float(found.high))
+
+
+def mean(values: ArrayLike) -> Interval:
+    """The mean over queries with its bootstrap interval; paired, where the values are differences."""
+    [found] = bootstrap_intervals(np.asarray(values, dtype=np.float64)[:, None], CONFIDENCE, _SAMPLES, seed=0)
+    return found

@@ -1,0 +1,70 @@
+"""From scores of queries with passages to what checks look at."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.diagnosis.evidence import BoolArray, FloatArray
+
+_CUTOFF = 10
+
+
+def reciprocal_ranks(scores_QP: FloatArray, positive_QP: BoolArray) -> FloatArray:
+    """RR@10 of the best positive, shape (Q,); among passages with the same score it stands in the middle.
+
+    So a model under which all passages score the same finds nothing, whatever their order. A passage that must not
+    count has the score −inf.
+
+    >>> scores_QP = np.array([[3.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
+    >>> reciprocal_ranks(scores_QP, np.array([[False, True, False], [True, False, False]])).tolist()
+    [0.5, 0.5]
+    """
+    best_Q1 = np.where(positive_QP, scores_QP, -np.inf).max(axis=1, keepdims=True)
+    others_QP = np.where(positive_QP, -np.inf, scores_QP)
+    rank_Q = 1.0 + (others_QP > best_Q1).sum(axis=1) + 0.5 * (others_QP == best_Q1).sum(axis=1)
+    found_Q = (rank_Q <= _CUTOFF) & (best_Q1[:, 0] > -np.inf)
+    return np.where(found_Q, 1.0 / rank_Q, 0.0)
+
+
+def pair_p_values(
+    scores_QP: FloatArray, pair_Q: NDArray[np.int64], null_QP: BoolArray, rng: np.random.Generator
+) -> FloatArray:
+    """The share of other passages that score as high as a query's own, ties broken at random, shape (Q,).
+
+    p = (#{null > pair} + U · (#{null = pair} + 1)) / (R + 1) with U uniform on (0, 1]: exactly uniform where the pair
+    is one of R + 1 that are alike.
+
+    Args:
+        scores_QP: of all passages.
+        pair_Q: the place of each query's own.
+        null_QP: which others it is compared with.
+        rng: breaks ties.
+
+    >>> scores_QP = np.array([[2.0, 1.0, 0.0]])
+    >>> others_QP = np.array([[False, True, True]])
+    >>> bool(pair_p_values(scores_QP, np.array([0]), others_QP, np.random.default_rng(0))[0] <= 1 / 3)
+    True
+    """
+    own_Q1 = np.take_along_axis(scores_QP, pair_Q[:, None], axis=1)
+    null_QP = null_QP & (scores_QP > -np.inf)
+    above_Q = ((scores_QP > own_Q1) & null_QP).sum(axis=1)
+    same_Q = ((scores_QP == own_Q1) & null_QP).sum(axis=1)
+    num_Q = null_QP.sum(axis=1)
+    return np.asarray((above_Q + (1.0 - rng.uniform(size=len(own_Q1))) * (same_Q + 1)) / (num_Q + 1))
+
+
+def beside_others(
+    scores_QP: FloatArray, pair_Q: NDArray[np.int64], null_QP: BoolArray, num: int, rng: np.random.Generator
+) -> FloatArray:
+    """Each query's own passage, first, and as many others as a batch has, drawn at random, shape (Q, C).
+
+    Queries that have not so many are left out; C is the most that half of them have, and ``num`` at most.
+    """
+    null_QP = null_QP & (scores_QP > -np.inf)
+    width = min(num, int(np.median(null_QP.sum(axis=1)))) if len(scores_QP) else 0
+    usable_Q = (null_QP.sum(axis=1) >= width) & (width > 0)
+    keys_QP = np.where(null_QP, rng.uniform(size=null_QP.shape), np.inf)[usable_Q]
+    drawn_QC = np.argsort(keys_QP, axis=1)[:, :width]
+    own_Q1 = np.take_along_axis(scores_QP[usable_Q], pair_Q[usable_Q, None], axis=1)
+    return np.concatenate([own_Q1, np.take_along_axis(scores_QP[usable_Q], drawn_QC, axis=1)], axis=1)

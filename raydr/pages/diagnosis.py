@@ -1,0 +1,61 @@
+"""What was found of a training, for a terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raydr.diagnosis.checks.base import FAULT, Finding
+from raydr.diagnosis.diagnosis import Diagnosis
+from raydr.evaluation.significance import Interval
+from raydr.pages.html import ABSENT, Page
+
+_RULE = (
+    "Severity is the lower end of the 95 % interval of the share that is hit: of the pairs, of the queries, or of what "
+    f"could be found. From {FAULT:.0%} on it is a fault. Causes stand before what only explains a training without a "
+    "cause, symptoms last; each by severity."
+)
+
+
+def reader_rows(found: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
+    """Title, columns and rows: RR@10 by reader, and what it is above the untrained model."""
+    title = f"RR@10 of {found.num_queries:,} queries of {found.split or 'no split'} in {found.num_ranked:,} passages"
+    rows = [
+        [reader, _with_interval(one, ".3f"), _with_interval(found.gains.get(reader), "+.3f")]
+        for reader, one in found.found.items()
+    ]
+    return title, ["", "mean [95 %]", "against untrained"], rows
+
+
+def _with_interval(one: Interval | None, form: str) -> str:
+    return ABSENT if one is None else f"{one.mean:{form}} [{one.low:{form}}, {one.high:{form}}]"
+
+
+def outcome(found: Diagnosis) -> str:
+    """One sentence."""
+    if found.faults:
+        return f"likeliest cause: {found.faults[0].check}"
+    return "no fault found; more pairs, hard negatives or a fusion with BM25 (raydr fuse) may still help"
+
+
+def cells(one: Finding) -> list[str]:
+    """Level, check, severity, what was found, remedy."""
+    return [one.level, one.check, f"{one.severity:.0%}", one.found, one.remedy]
+
+
+def diagnosis_page(found: Diagnosis, provenance: Sequence[tuple[str, str]] = ()) -> str:
+    """The self-contained HTML page.
+
+    Args:
+        found: the findings.
+        provenance: names and fingerprints of what was examined.
+    """
+    page = Page("Diagnosis").paragraph(outcome(found)).table(*reader_rows(found))
+    page.heading("Findings").note(_RULE)
+    for one in found.findings:
+        page.beside(
+            f"{one.check}: {one.level}",
+            f"at least {one.severity:.1%}; compared: {found.compared[one.check]}",
+            [("found", one.found), ("remedy", one.remedy if one.level != "ok" else ABSENT)],
+        )
+    page.table("not looked at", ["check", "why"], list(found.missing.items()))
+    return page.made_from(provenance).render()

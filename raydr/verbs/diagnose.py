@@ -1,0 +1,63 @@
+"""``raydr diagnose``: why is the trained model worse than the start, than BM25, than it could be?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.errors import ConfigError
+from raydr.verbs.command import Again, DryRun
+
+if TYPE_CHECKING:
+    from raydr.config.run import RunConfig
+    from raydr.store.artifact import Artifact
+
+
+def diagnose(
+    config: RunConfig,
+    model: Annotated[str, typer.Option("--model", help="The run's training, or one of its variants.")] = "trained",
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Train no models of folds to look for mismatched pairs, unless they are there."),
+    ] = False,
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Look for what spoils a training, the likeliest cause first, with numbers and a remedy each.
+
+    Raises:
+        ConfigError: the model is none that the config trains.
+    """
+    from raydr.graph.nodes import cross_fitting
+    from raydr.graph.nodes.diagnosis import diagnosis
+    from raydr.graph.places import TRAINED, UNTRAINED
+    from raydr.graph.session import open_session
+    from raydr.runtime.console import say
+    from raydr.stages.diagnose import REPORT, show
+
+    if model not in (own := [TRAINED, *config.variants]):
+        raise ConfigError(f"{model!r} is none of the trainings of this config: {', '.join(own)}")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        margins = cross_fitting.margins(recipe.run, config.data.train_split)
+        there = session.inventory.state(margins) == "done"
+        if not (quick or there):
+            folds, train = config.cross_fit, config.variant(model).train
+            say(
+                f"mismatched pairs are looked for by {folds.num_folds} short trainings that leave pairs out, "
+                f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "
+                f"{train.num_epochs}); --quick leaves that out"
+            )
+        target = diagnosis(
+            recipe.run.of(config.variant(model)),
+            model,
+            recipe.trained(model),
+            recipe.model(UNTRAINED),
+            margins if there or not quick else None,
+        )
+        made = session.make(recipe.named(f"diagnoses/{model}", target))
+        for one in made:
+            show(one)
+            session.tracker.log_artifact(one.local(REPORT))
+        return made

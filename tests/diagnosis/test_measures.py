@@ -1,0 +1,50 @@
+"""Measures of the evidence against reference implementations."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import kstest
+
+from raydr.diagnosis.measures import beside_others, pair_p_values, reciprocal_ranks
+from raydr.evaluation.metrics import parse_measures, score_queries
+
+
+def test_reciprocal_ranks_are_those_of_ir_measures() -> None:
+    rng = np.random.default_rng(0)
+    scores_QP = rng.normal(size=(60, 40))
+    positive_QP = rng.uniform(size=(60, 40)) < 0.05
+    positive_QP[np.arange(60), rng.integers(40, size=60)] = True
+    qrels = {f"q{at}": {f"p{one}": 1 for one in np.flatnonzero(row_P)} for at, row_P in enumerate(positive_QP)}
+    ranking = {f"q{at}": [f"p{one}" for one in np.argsort(-row_P)] for at, row_P in enumerate(scores_QP)}
+    expected = score_queries(parse_measures(["RR@10"]), qrels, ranking)["RR@10"]
+    found = reciprocal_ranks(scores_QP, positive_QP)
+    np.testing.assert_allclose(found, [expected[f"q{at}"] for at in range(60)])
+    assert 0 < np.mean(found == 0) < 1
+
+
+def test_a_model_that_cannot_tell_finds_nothing_wherever_the_positive_stands() -> None:
+    positive_QP = np.zeros((3, 100), dtype=bool)
+    positive_QP[[0, 1, 2], [0, 50, 99]] = True
+    assert reciprocal_ranks(np.ones((3, 100)), positive_QP).tolist() == [0.0, 0.0, 0.0]
+    elsewhere_QP = np.where(positive_QP, -np.inf, 1.0)
+    assert reciprocal_ranks(elsewhere_QP, positive_QP).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_p_of_mismatched_pairs_is_uniform_with_and_without_ties() -> None:
+    rng = np.random.default_rng(1)
+    for scores_QP in (rng.normal(size=(2000, 30)), rng.poisson(0.3, size=(2000, 30)).astype(float)):
+        pair_Q = rng.integers(30, size=2000)
+        null_QP = np.ones((2000, 30), dtype=bool)
+        null_QP[np.arange(2000), pair_Q] = False
+        p_Q = pair_p_values(scores_QP, pair_Q, null_QP, np.random.default_rng(2))
+        # Without ties p has 30 values: a thirtieth more than the usual distance.
+        assert kstest(p_Q, "uniform").statistic < 0.03
+
+
+def test_others_of_a_batch_are_those_that_may_be_drawn() -> None:
+    scores_QP = np.arange(20.0).reshape(2, 10)
+    null_QP = np.zeros((2, 10), dtype=bool)
+    null_QP[:, [2, 4, 6]] = True
+    found_QC = beside_others(scores_QP, np.array([9, 9]), null_QP, 50, np.random.default_rng(0))
+    assert found_QC[:, 0].tolist() == [9.0, 19.0]
+    assert np.sort(found_QC[:, 1:]).tolist() == [[2.0, 4.0, 6.0], [12.0, 14.0, 16.0]]

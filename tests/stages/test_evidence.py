@@ -1,0 +1,40 @@
+"""What a diagnosis reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import make_sentence
+
+from raydr.models.config import ModelConfig
+from raydr.models.tokens import TextTokenizer
+from raydr.negatives.config import BM25Config
+from raydr.stages.evidence_samples import bm25, cut
+
+
+@pytest.mark.parametrize("prefix", ["", "query: "])
+@pytest.mark.parametrize("max_length", [4, 9, 64])
+def test_a_text_is_cut_where_the_model_stops_reading(tiny_checkpoint: str, prefix: str, max_length: int) -> None:
+    side = {"prefix": prefix, "max_length": max_length}
+    tokenizer = TextTokenizer(tiny_checkpoint, ModelConfig(checkpoint=tiny_checkpoint, query=side), "query")
+    texts = [make_sentence(at, 3 * at) for at in range(1, 8)]
+    short = cut(tokenizer, texts)
+    assert all(whole.startswith(text) for text, whole in zip(short, texts, strict=True))
+    before, after = tokenizer(None, texts), tokenizer(None, short)
+    # The prefix may take all the room.
+    longer = [at for at, text in enumerate(short) if text]
+    for at in longer:
+        rows = [one.ids[one.offsets[at] : one.offsets[at + 1]].tolist() for one in (before, after)]
+        assert rows[0] == rows[1]
+    assert longer or (prefix and max_length < 9)
+    assert after.num_truncated == 0 or not longer
+    assert (short == texts) == (before.num_truncated == 0)
+
+
+def test_bm25_scores_each_passage_and_nothing_of_strange_words() -> None:
+    passages = [make_sentence(at, 12) for at in range(30)]
+    scores_QU = bm25(BM25Config(), passages)([passages[7], "unheard"])
+    assert scores_QU.shape == (2, 30)
+    assert scores_QU[0].argmax() == 7
+    assert not scores_QU[1].any()
+    assert np.isfinite(scores_QU).all()

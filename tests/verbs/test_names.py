@@ -118,6 +118,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "refresh": {},
     "audit": {},
     "diagnose": {},
+    "benchmark": {},
     "tune": {"space": {"space": {"model.scale": {"uniform": [5, 50]}}, "scheduler": {"name": "none"}}, "name": "mine"},
 }
 

@@ -43,7 +43,7 @@ CONTENT = {
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
     "folds margins ranker_scores diagnosis",
     "data.dev_split": "model run fusion_weights diagnosis",
-    "data.test_splits": "embeddings run evaluation diagnosis",
+    "data.test_splits": "embeddings run evaluation",
     "inject_noise": "dataset",
     "inject_noise.*": "dataset",
     "negatives": "negatives model run cross_encoder ranker_scores diagnosis",

@@ -37,7 +37,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 SETTINGS: dict[str, Any] = {
     "num_epochs": 2,
@@ -75,8 +75,7 @@ def fit(
         train,
         dataset or Artifact.open(data[1], "dataset"),
         Artifact.open(data[0], "corpus"),
-        negatives,
-        start,
+        Extras(negatives, start),
         pool=pool or RayPool(),
         training=training,
         tracker=None,

@@ -26,7 +26,7 @@ from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.training.checkpoint import Progress
 from raydr.training.config import NEUTRAL, TrainConfig
-from raydr.training.training import Training
+from raydr.training.training import Extras, Training
 
 SETTINGS: dict[str, Any] = {
     "loss": {"name": "npc", "warmup_epochs": 1},
@@ -76,8 +76,7 @@ def fit(
         "model",
         train,
         *inputs,
-        None,
-        None,
+        Extras(),
         identity=Identity(kind="model", config=content, inputs={"dataset": inputs[0].fingerprint}),
         training=training,
         tracker=None,

@@ -28,7 +28,7 @@ class Temperature(Check):
     >>> rng = np.random.default_rng(0)
     >>> cosines_QC = rng.normal(0.1, 0.1, (200, 64)) + np.eye(64)[0] * 0.4
     >>> [Temperature().examine(Evidence(similarities={"trained": cosines_QC}, scale=scale)).level
-    ...     for scale in (0.5, 20.0, 1000.0)]
+    ...     for scale in (0.5, 40.0, 1000.0)]
     ['fault', 'ok', 'fault']
     """
 

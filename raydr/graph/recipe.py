@@ -181,18 +181,9 @@ class Recipe:
             given: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        return training.trained(
-            run,
-            name,
-            settings,
-            given.pairs or data.dataset(run),
-            Extras(
-                given.negatives,
-                ranker_scores=self.ranker_scores(name, run.config.train, given),
-                margins=cross_fitting.margins_of(run, settings),
-            ),
-            watcher=watcher,
-        )
+        scores, margins = self.ranker_scores(name, run.config.train, given), cross_fitting.margins_of(run, settings)
+        extras = Extras(given.negatives, None, scores, margins)
+        return training.trained(run, name, settings, given.pairs or data.dataset(run), extras, watcher=watcher)
 
     def ranker_scores(self, name: str, train: TrainConfig, given: Judged) -> Node | None:
         """What a ranker says of all that a training learns from; None if its loss does not read that.

@@ -162,16 +162,17 @@ def dense(scorer: DualEncoderScorer, vectors_UD: NDArray[np.float32]) -> Reader:
 
 def bm25(config: BM25Config, passages: list[str]) -> Reader:
     """BM25 over these passages alone."""
-    terms = Analyzer(config).tokenize(passages)
+    terms, index = Analyzer(config).tokenize(passages), None
+    if terms.vocabulary:
+        with tempfile.TemporaryDirectory() as folder:
+            build_index([terms], config, folder)
+            # Its files are mapped, and stay there for it when the folder goes.
+            index = BM25Index({name: str(Path(folder, name)) for name in INDEX_FILES}, config)
 
     def read(queries: list[str]) -> FloatArray:
         scores_QU = np.zeros((len(queries), len(passages)))
-        if terms.vocabulary:
-            with tempfile.TemporaryDirectory() as folder:
-                build_index([terms], config, folder)
-                index = BM25Index({name: str(Path(folder, name)) for name in INDEX_FILES}, config)
-                for at, hits in enumerate(index.search(queries, len(passages))):
-                    scores_QU[at, hits.rows] = hits.scores
+        for at, hits in enumerate(index.search(queries, len(passages)) if index is not None else ()):
+            scores_QU[at, hits.rows] = hits.scores
         return scores_QU
 
     return read

@@ -18,7 +18,7 @@ from raydr.negatives.samplers.top import Top
 from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.gaussian import GaussianDetector
-from raydr.noise.judges.margin import MarginMode
+from raydr.noise.judges.margin import MarginLimit
 
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
@@ -90,18 +90,13 @@ class PairDetectionConfig(Config):
         return self
 
 
-class GuideConfig(Config):
+class GuideConfig(MarginLimit):
     """GIST while training: other queries' passages, and hard negatives, that look like positives are no negatives.
 
     A candidate of a query is left out if the guide, the model of ``judge.guide``, finds it nearer than the query's
-    positive less a margin. Its vectors of the training queries and of the corpus are made once, before training.
+    positive less a margin; 0 is the paper's rule. The guide's vectors of the training queries and of the corpus are made
+    once, before training.
     """
-
-    mode: MarginMode = "absolute"
-    """Whether the margin is a similarity of the guide, or a share of the positive's."""
-
-    margin: float = 0.0
-    """How much below the positive's similarity a candidate is left out already; 0 is the paper's rule."""
 
 
 class CoTeachingConfig(Config):

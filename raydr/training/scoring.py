@@ -9,7 +9,6 @@ from torch import Tensor
 
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
-from raydr.noise.judges.margin import margin_limits
 from raydr.training.batches import ABSENT, Batch, GuideView
 from raydr.training.collectives import gather, gather_with_grad, rank
 
@@ -73,7 +72,7 @@ def score_candidates(
 def _like_positives(guide: GuideView, first_Q: Tensor) -> Tensor:
     """Which candidates the guide finds nearer to a query than its positive less the margin."""
     guide_QC = guide.query_QD @ gather(guide.passage_PD).T
-    return guide_QC > margin_limits(guide_QC.gather(1, first_Q.unsqueeze(1)), guide.rule.mode, guide.rule.margin)
+    return guide_QC > guide.rule.limits(guide_QC.gather(1, first_Q.unsqueeze(1)))
 
 
 def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor | None:

@@ -136,9 +136,10 @@ def test_figures_stay_on_the_device_until_they_are_told(tiny_data, tiny_checkpoi
         ({"num_workers": [2, 5], "batch_size": 4}, "5 workers share the 4 queries of a micro-batch"),
         ({"batch_size": 10, "accumulation_steps": 4}, "batch_size 10 is not divisible by accumulation_steps 4"),
         ({"num_workers": 3, "coteaching": {"noise_rate": 0.2}}, "which 3 workers cannot share evenly"),
+        ({"guide": {"mode": "relative", "margin": 5}}, "is a share of the positive's score; allowed: -1 to 1"),
     ],
 )
-def test_batches_that_cannot_be_shared_are_refused(changes, said):
+def test_settings_that_do_not_fit_are_refused(changes, said):
     with pytest.raises(ValidationError, match=said):
         TrainConfig.model_validate({"batch_size": 64, **changes})
     # 128 over any number of nodes between 2 and 4.

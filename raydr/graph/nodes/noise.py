@@ -64,8 +64,8 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
     asks_model = model is not None and measured is None
     arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
-    settled = run.facts.settled(judge, split) if isinstance(judge, PeopleJudge) else {}
-    decided = {"decisions": fingerprint_of([*settled.items()])} if isinstance(judge, PeopleJudge) else {}
+    settled = run.facts.settled(judge, split) if isinstance(judge, PeopleJudge) else None
+    decided = {} if settled is None else {"decisions": fingerprint_of([*settled.items()])}
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     roles = (("negatives", negatives), (MARGINS if measured is not None else "model", model))
     inputs |= {role: node for role, node in roles if node is not None} | searches
@@ -86,7 +86,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             margins=work.get(MARGINS),
             runs=list(work.group("run").values()),
             scale=next((read_config(one.folder.localize_all()).scale for one in work.group("model").values()), 1.0),
-            settled=settled,
+            settled=settled or {},
         ),
         {
             "split": split,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from raydr.noise.judges.margin import MarginMode, MarginRule
+from raydr.noise.judges.margin import MarginRule
 
 
 class Guide(MarginRule):
@@ -28,8 +28,3 @@ class Guide(MarginRule):
     score_name: ClassVar[str] = "guide's similarity above the limit"
 
     name: Literal["guide"] = "guide"
-    mode: MarginMode = "absolute"
-    """Whether the margin is a similarity, or a share of the annotated passage's."""
-
-    margin: float = 0.0
-    """How much below the annotated passage's similarity a candidate is suspicious already."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from pydantic import model_validator
 
+from raydr.component import Config
 from raydr.noise.judges.base import FloatArray, ScoredCandidates, SuspicionJudge, Verdicts
 
 if TYPE_CHECKING:
@@ -15,42 +16,43 @@ MarginMode = Literal["absolute", "relative"]
 Scores = TypeVar("Scores", FloatArray, "torch.Tensor")
 
 
-def margin_limits(positive_scores_Q: Scores, mode: MarginMode, margin: float) -> Scores:
-    """The score above which a negative is suspicious, for each query.
+class MarginLimit(Config):
+    """How near to a query a candidate may be: up to its positive less a margin.
 
-    absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for a positive s⁺. The absolute
-    value keeps the limit below s⁺ when scores are negative, as dot products may be.
-
-    Args:
-        positive_scores_Q: NumPy's or PyTorch's.
-        mode: what the margin is.
-        margin: how far below the positive.
-    """
-    return positive_scores_Q - margin * (1.0 if mode == "absolute" else abs(positive_scores_Q))
-
-
-class MarginRule(SuspicionJudge):
-    """Base of the judges that drop a negative which scores above its positive less a margin.
-
-    Margin 0 drops what scores above the positive, a negative margin only what scores well above.
+    Margin 0 leaves out what is nearer than the positive, a negative margin only what is much nearer.
     """
 
-    mode: MarginMode
+    mode: MarginMode = "absolute"
     """Whether the margin is a similarity, or a share of the annotated passage's."""
 
-    margin: float
+    margin: float = 0.0
     """How much below the annotated passage's similarity a candidate is suspicious already."""
 
     @model_validator(mode="after")
-    def _margin_in_range(self) -> MarginRule:
+    def _margin_in_range(self) -> MarginLimit:
         if self.mode == "relative" and abs(self.margin) > 1.0:
             raise ValueError(
                 f"margin={self.margin} with mode 'relative' is a share of the positive's score; allowed: -1 to 1"
             )
         return self
 
+    def limits(self, positive_scores_Q: Scores) -> Scores:
+        """The score above which a candidate is suspicious, for each query.
+
+        absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for a positive s⁺. The absolute
+        value keeps the limit below s⁺ when scores are negative, as dot products may be.
+
+        Args:
+            positive_scores_Q: s⁺, NumPy's or PyTorch's.
+        """
+        return positive_scores_Q - self.margin * (1.0 if self.mode == "absolute" else abs(positive_scores_Q))
+
+
+class MarginRule(MarginLimit, SuspicionJudge):
+    """Base of the judges that drop a negative which scores above its positive less a margin."""
+
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        limits_Q = margin_limits(candidates.positives(self.name), self.mode, self.margin)
+        limits_Q = self.limits(candidates.positives(self.name))
         excess_M = candidates.scores_M - limits_Q[candidates.query_M()]
         return self.verdicts(excess_M, excess_M > 0.0)
 

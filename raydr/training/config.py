@@ -94,8 +94,8 @@ class GuideConfig(MarginLimit):
     """GIST while training: other queries' passages, and hard negatives, that look like positives are no negatives.
 
     A candidate of a query is left out if the guide, the model of ``judge.guide``, finds it nearer than the query's
-    positive less a margin; 0 is the paper's rule. The guide's vectors of the training queries and of the corpus are made
-    once, before training.
+    positive less a margin; 0 is the paper's rule. The guide's vectors of the training queries and of the corpus are
+    made once, before training.
     """
 
 

@@ -42,7 +42,7 @@ from raydr.pages.evaluation import (
 from raydr.runtime.console import say, show_summary, show_table, warn
 from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
-from raydr.stages.runs import Run, by_query
+from raydr.stages.runs import Run, by_query, check_found
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
@@ -96,6 +96,7 @@ def evaluate(
     if not runs:
         raise ConfigError("evaluate needs at least one run; make one with raydr search")
     wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
+    wanted += settings.skip_own_id
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
     # By number: the name of a system need not be one of a file.
@@ -112,11 +113,7 @@ def evaluate(
     make_parts(values, pool, _score_part, calls, f"evaluate: {split}")
     counts = {system: total_counts(values, parts) for system, parts in names.items()}
     for system, found in counts.items():
-        if not found["in split"]:
-            raise DataError(
-                f"the run of {system!r} at {runs[system].folder} has no query of split {split!r}: "
-                "was it made for another split?"
-            )
+        check_found(Run(runs[system]), system, found["in split"], split)
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
@@ -182,6 +179,8 @@ def _score_part(
     Judged queries without results are added by :func:`_finish`.
     """
     ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
+    if settings.skip_own_id:
+        ranking = {query_id: [one for one in found if one != query_id] for query_id, found in ranking.items()}
     query_ids = pa.array(list(ranking), type=pa.string())
     values = score_queries(parse_measures(settings.scored_measures), _qrels(data, split, query_ids), ranking)
     queries = data.queries(split)

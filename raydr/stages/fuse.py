@@ -25,7 +25,7 @@ from raydr.runtime.console import show_summary, warn
 from raydr.stages.parts import make_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
-from raydr.stages.runs import Run, by_query, part_name, rank_rows
+from raydr.stages.runs import Run, by_query, check_found, part_name, rank_rows
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
@@ -109,7 +109,7 @@ def fuse(
     make_parts(making, pool, _fuse_part, calls, "fuse")
     num_queries, found = sum(sizes.values()), total_counts(making, calls)
     for number, (system, run) in enumerate(systems.items()):
-        _check_queries(system, run, found[f"run {number}"], split)
+        check_found(run, system, found[f"run {number}"], split)
         missing = num_queries - found[f"run {number}"]
         if missing:
             warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the others decide there")
@@ -117,14 +117,6 @@ def fuse(
     facts = {system: f"{weight:.2f}" for system, weight in shown.items()}
     show_summary(f"fused on {split} by {settings.by}", facts | {"at": str(making.folder)})
     return {"system": FUSED, "split": split, "top_k": depth, "num_queries": num_queries, "weights": shown}
-
-
-def _check_queries(system: str, run: Run, num_found: int, split: str) -> None:
-    if not num_found:
-        raise DataError(
-            f"the run of {system!r} at {run.artifact.folder} has no query of split {split!r}: "
-            "was it made for another split?"
-        )
 
 
 def _evidence(
@@ -160,7 +152,7 @@ def _choose(
         )
     evidence, found = _evidence(runs, settings, sorted(qrels))
     for system, run in runs.items():
-        _check_queries(system, run, found[system], split)
+        check_found(run, system, found[system], split)
     grid_NS = mixtures(len(runs))
     best_S, means = choose_weights(evidence, qrels, settings.measure, grid_NS)
     tried = [{"weights": one, "mean": mean} for one, mean in zip(grid_NS.tolist(), means, strict=True)]

@@ -101,6 +101,19 @@ class Run(Opened):
                 yield self.part(name).filter(mine)
 
 
+def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
+    """Refuse a run in which no query of a split has a passage.
+
+    Raises:
+        DataError: ``num_queries``, those that have one, is 0.
+    """
+    if not num_queries:
+        raise DataError(
+            f"the run of {system!r} at {run.artifact.folder} has no passage for any query of split {split!r}: "
+            "nothing was found, or it was made for another split"
+        )
+
+
 def by_query(part: pa.Table) -> dict[str, pa.Table]:
     """The rows of each query of a part, best first."""
     codes = part["query_id"].combine_chunks().dictionary_encode()

@@ -21,11 +21,11 @@ def benchmark(
     ] = None,
     again: Again = False,
     dry_run: DryRun = False,
-) -> list[Checked]:
+) -> list[Checked] | None:
     """Measure systems on a benchmark (scifact, vaswani, cosqa, beir, or your own) beside what is known of it.
 
     Returns:
-        The known answers (section benchmark), each with the figure that was measured.
+        The known answers (section benchmark), each with the figure that was measured; none of a dry run.
     """
     from raydr.evaluation.benchmark import check_known
     from raydr.graph.session import open_session
@@ -35,13 +35,15 @@ def benchmark(
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits, system or config.benchmark.systems)
         results = map(load_result, made)
-        return check_known(config.benchmark.known, {one.split: one.summaries for one in results}) if made else []
+        return check_known(config.benchmark.known, {one.split: one.summaries for one in results}) if made else None
 
 
-def show(checked: list[Checked]) -> None:
+def show(checked: list[Checked] | None) -> None:
     """Print the known answers beside the figures; the command fails if one is not met."""
     from raydr.runtime.console import say, show_table
 
+    if checked is None:
+        return
     found = [(one.known, one.measured, one.agrees) for one in checked if one.measured is not None]
     rows = [
         [

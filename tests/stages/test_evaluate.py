@@ -159,13 +159,33 @@ def test_resumed_equals_uninterrupted(data: Data, tmp_path: Path, monkeypatch: p
 
 def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:
     other = run_of(tmp_path / "other", [("zz", "p1", 1.0)])
-    with pytest.raises(DataError, match=r"^the run of 's' .* has no query of split 'dev'"):
+    with pytest.raises(DataError, match=r"^the run of 's' .* has no passage for any query of split 'dev'"):
         evaluation_of(data, {"s": other}, tmp_path / "bad1", pool)
     unknown = run_of(tmp_path / "unknown", [("nq0", "p99", 1.0)])
     with pytest.raises(DataError, match=r"^1 of 1 passage ids .* 'p99'"):
         evaluation_of(data, {"s": unknown}, tmp_path / "bad2", pool)
     with pytest.raises(ConfigError, match="at least one run"):
         evaluation_of(data, {}, tmp_path / "bad3", pool)
+
+
+def test_a_passage_with_the_querys_own_id_can_be_left_out(pool: Pool, tmp_path: Path) -> None:
+    """ArguAna's queries are passages of its corpus, and find themselves first."""
+    corpus = make_corpus(
+        tmp_path / "corpus", [{"passage_id": f"p{at}", "title": "", "text": f"{at}"} for at in range(9)]
+    )
+    queries = [{"query_id": f"p{at}", "text": f"{at}"} for at in range(4)]
+    qrels = [{"query_id": f"p{at}", "passage_id": f"p{at + 4}"} for at in range(4)]
+    data = make_dataset(tmp_path / "dataset", corpus, {"queries": {"dev": queries}, "qrels": {"dev": qrels}}).artifact
+    rows = [(f"p{at}", f"p{at + step}", float(-step)) for at in range(4) for step in (0, 4)]
+    run = run_of(tmp_path / "run", rows)
+    means = {
+        skip: evaluation_of(
+            (data, corpus.artifact), {"s": run}, tmp_path / str(skip), pool, skip_own_id=skip, answer_cutoffs=[]
+        )
+        for skip in (False, True)
+    }
+    assert means[False].info["means"]["s"]["RR@10"] == 0.5
+    assert means[True].info["means"]["s"]["RR@10"] == 1.0
 
 
 def test_questions_without_judgments_are_missed_too(

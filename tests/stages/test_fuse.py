@@ -92,7 +92,7 @@ def test_weights_of_a_split_are_those_that_are_best_there(dataset: Artifact, tmp
 def test_a_run_of_other_queries_is_named_and_one_of_fewer_said(dataset: Artifact, tmp_path: Path, capsys: Any) -> None:
     runs = runs_of(tmp_path)
     strangers = Artifact.open(make_run(tmp_path / "strangers", [("x9", "p01", 1.0)]), KIND)
-    told = r"the run of 'lucene' at .*strangers has no query of split 'dev'"
+    told = r"the run of 'lucene' at .*strangers has no passage for any query of split 'dev'"
     with pytest.raises(DataError, match=told):
         refuse(dataset, {"even": runs["even"], "lucene": strangers}, tmp_path / "out")
     with pytest.raises(DataError, match=told):

@@ -44,26 +44,68 @@ def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
     available = int(backbone.config.num_hidden_layers)
     if num_layers > available:
         raise ConfigError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
-    holder = next(
-        (
-            module
-            for module in backbone.modules()
-            for child in module.children()
-            if isinstance(child, nn.ModuleList) and len(child) == available
-        ),
-        None,
-    )
-    if holder is None:
-        raise ConfigError(f"model.num_layers: found no list of {available} layers in {name}; leave it unset")
-    for attribute, child in list(holder.named_children()):
-        if isinstance(child, nn.ModuleList) and len(child) == available:
-            setattr(holder, attribute, child[:num_layers])
+    holder, lists = _layers(backbone, "model.num_layers", name)
+    for attribute, layers in lists.items():
+        setattr(holder, attribute, layers[:num_layers])
     backbone.config.num_hidden_layers = num_layers
     # Kinds of layers by their place, which must be as many.
     for field in ("layer_types", "mlp_layer_types"):
         kinds = getattr(backbone.config, field, None)
         if kinds is not None:
             setattr(backbone.config, field, list(kinds)[:num_layers])
+
+
+def _layers(backbone: Any, setting: str, name: str) -> tuple[nn.Module, dict[str, nn.ModuleList]]:
+    """What holds the layers of a backbone, and its lists of them by attribute (some architectures have two).
+
+    Raises:
+        ConfigError: there is no such list; names the setting that needs it.
+    """
+    available = int(backbone.config.num_hidden_layers)
+    for module in backbone.modules():
+        lists = {
+            attribute: child
+            for attribute, child in module.named_children()
+            if isinstance(child, nn.ModuleList) and len(child) == available
+        }
+        if lists:
+            return module, lists
+    raise ConfigError(f"{setting}: found no list of {available} layers in {name}; leave it unset")
+
+
+def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> None:
+    """Take the embeddings and the first layers of every backbone in a network out of its training.
+
+    Gradients end above them, and the optimiser has no moments of them.
+
+    Args:
+        network: that will be trained.
+        num_layers: so many; 0 stands for the embeddings alone, None for nothing.
+        setting: its key in the config.
+
+    Raises:
+        ConfigError: a backbone has not more layers than that.
+    """
+    from transformers import PreTrainedModel
+
+    if num_layers is None:
+        return
+    for backbone in network.modules():
+        if not isinstance(backbone, PreTrainedModel):
+            continue
+        name = type(backbone).__name__
+        holder, lists = _layers(backbone, setting, name)
+        available = int(backbone.config.num_hidden_layers)
+        if num_layers >= available:
+            raise ConfigError(f"{setting} is {num_layers}, and {name} has {available} layers: none would learn")
+        words = backbone.get_input_embeddings()
+        below = [
+            child
+            for child in backbone.children()
+            if any(one is words for one in child.modules()) and all(one is not holder for one in child.modules())
+        ]
+        for frozen in (words, *below, *(layers[:num_layers] for layers in lists.values())):
+            frozen.requires_grad_(False)
 
 
 def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> None:

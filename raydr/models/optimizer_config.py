@@ -32,3 +32,7 @@ class OptimizerConfig(Config):
 
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Largest gradient norm; no clipping if null."""
+
+    frozen_layers: int | None = Field(default=None, ge=0)
+    """The word embeddings and so many of the first layers keep the weights that they came with, which saves time and
+    memory, and on few or noisy pairs may help; 0: the embeddings alone; everything learns if null."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from raydr.models.pair_scoring import DualEncoderScorer
 
 #: Raised when the same settings lead to other margins.
-VERSION = 1
+VERSION = 2
 _RANGE_PAIRS = 2_000
 #: Passages of a fold that random ones are drawn from, at most: every worker encodes them.
 POOL_SIZE = 4_096
@@ -203,8 +203,7 @@ class MeasureFolds:
         unique = list(dict.fromkeys(query_ids))
         query_UD = torch.from_numpy(fold.scorer.encode("query", None, query_texts(self.data, self.job.split, unique)))
         number = {query_id: at for at, query_id in enumerate(unique)}
-        texts = self.corpus.texts(self.corpus.rows_of(passage_ids))
-        positive_ND = torch.from_numpy(fold.scorer.encode("passage", texts.titles, texts.texts))
+        positive_ND = self._positives(fold, self.corpus.rows_of(passage_ids))
         values_N2D = np.empty((len(query_ids), 2, self.job.num_draws), dtype=np.float64)
         for at, query_id in enumerate(query_ids):
             query_1D = query_UD[number[query_id]].unsqueeze(0)
@@ -214,6 +213,19 @@ class MeasureFolds:
             values_N2D[at, 0] = perplexities(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
             values_N2D[at, 1] = perplexities(drawn_DM[:, -1], drawn_DM[:, :-1])
         return values_N2D
+
+    def _positives(self, fold: _Fold, row_N: IntArray) -> torch.Tensor:
+        """Vectors of the pairs' own passages, most of which the fold's random ones have already."""
+        import torch
+
+        content_N = self.corpus.content_hashes(row_N)
+        place_N = np.searchsorted(fold.content_P, content_N).clip(max=len(fold.content_P) - 1)
+        vector_ND = fold.vector_PD[place_N]
+        missing_N = fold.content_P[place_N] != content_N
+        if missing_N.any():
+            texts = self.corpus.texts(row_N[missing_N])
+            vector_ND[missing_N] = torch.from_numpy(fold.scorer.encode("passage", texts.titles, texts.texts))
+        return vector_ND
 
     def _draw(self, fold: _Fold, query_id: str, passage_id: str) -> IntArray:
         """Places among the fold's passages, a row a draw: the random ones, then the one in the positive's place."""

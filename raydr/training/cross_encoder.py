@@ -17,7 +17,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import TrainingError
 from raydr.losses.base import LossOutput
-from raydr.models.backbone import choose_attention
+from raydr.models.backbone import choose_attention, freeze_layers
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.cross_encoder_training import CrossEncoderTraining
@@ -64,6 +64,7 @@ class CrossEncoderTrainer:
         self.config = config
         self.seed = seed
         choose_attention(model, next(model.parameters()).device.type, dtype)
+        freeze_layers(model, config.optimizer.frozen_layers, f"{config.section}.optimizer.frozen_layers")
         self.model = model
         self.wrapped = wrap(model) if wrap is not None else model
         self.tokenizer = tokenizer

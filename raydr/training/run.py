@@ -16,7 +16,7 @@ from raydr.data.partitions import Scope
 from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
-from raydr.models.backbone import choose_attention, recompute_activations
+from raydr.models.backbone import choose_attention, freeze_layers, recompute_activations
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.tokens import TextTokenizer
@@ -79,6 +79,7 @@ def build_setup(
     """
     corpus = inputs.corpus
     choose_attention(model, next(model.parameters()).device.type, dtype)
+    freeze_layers(model, config.optimizer.frozen_layers, "train.optimizer.frozen_layers")
     if config.recompute_activations:
         recompute_activations(model)
     examples = load_examples(*inputs.train, corpus, inputs.scope)

@@ -22,6 +22,7 @@ from raydr.graph.places import Places
 from raydr.graph.why import explain_query
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
+from raydr.stages import measure_folds
 from raydr.stages.folds import fold_of_queries
 from raydr.stages.measure_folds import load_margins
 from raydr.store.artifact import Artifact
@@ -130,6 +131,25 @@ def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(confi
         assert len(row["perplexity"]) == 2
         for found in zip(row["perplexity"], row["random_pair"], strict=True):
             assert sum(np.allclose(one, found, atol=1e-4) for one in expected.values()) == 1
+
+
+def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
+    configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large fold draws from a part of its passages, so that a pair's own is among them or is not."""
+    read, missing = measure_folds.MeasureFolds._positives, []
+
+    def compared(self: Any, fold: Any, row_N: Any) -> Any:
+        found, texts = read(self, fold, row_N), self.corpus.texts(row_N)
+        np.testing.assert_allclose(found, fold.scorer.encode("passage", texts.titles, texts.texts), atol=1e-5)
+        missing.extend(~np.isin(self.corpus.content_hashes(row_N), fold.content_P))
+        return found
+
+    monkeypatch.setattr(measure_folds.MeasureFolds, "_positives", compared)
+    monkeypatch.setattr(measure_folds, "POOL_SIZE", 6)
+    raydr.judge(configure(cross_fit={"num_random": 3}))
+    assert len(missing) == NUM_QUERIES
+    assert 0 < sum(missing) < NUM_QUERIES
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -96,6 +96,7 @@ class SplitInspection:
             num_queries_sharing_a_positive=sum(
                 any(owners[one] > 1 for one in passage_ids) for passage_ids in self._positives.values()
             ),
+            num_queries_with_unjudged_copies=self._count_queries_with_unjudged_copies(),
             num_negatives=len(self.negatives),
             num_queries_with_negatives=len(pc.unique(self.negatives["query_id"])),
             num_negatives_equal_to_a_positive=self._count_negatives_equal_to_a_positive(),
@@ -143,6 +144,15 @@ class SplitInspection:
         positives = [(one, at) for one in self._positives if one in owners for at in self._positives[one]]
         known = set(self._contents(positives))
         return sum(pair in known for pair in self._contents(negatives))
+
+    def _count_queries_with_unjudged_copies(self) -> int:
+        judged = Counter(self._contents(sorted(set(pairs_of(self.qrels)))))
+        positives = self._contents([(one, at) for one in self._positives for at in self._positives[one]])
+        contents_N = np.sort(self.corpus.content_hashes(np.arange(len(self.corpus))))
+        mine = np.array([max(content, 0) for _, content in positives], dtype=np.uint64)
+        first, last = (np.searchsorted(contents_N, mine, side=side) for side in ("left", "right"))
+        found = zip(positives, (last - first).tolist(), strict=True)
+        return len({query_id for (query_id, content), num in found if content >= 0 and num > judged[query_id, content]})
 
     def _contents(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
         """Query ids with the hash of the passage's content, −1 where it is not in the corpus."""

@@ -76,6 +76,9 @@ class SplitReport(Config):
     num_queries_sharing_a_positive: int
     """Queries that have a positive passage in common with another query."""
 
+    num_queries_with_unjudged_copies: int
+    """Queries of which a positive is in the corpus under another id too, that has no judgment."""
+
     num_negatives: int
     num_queries_with_negatives: int
     num_negatives_equal_to_a_positive: int
@@ -144,6 +147,9 @@ def _split_findings(split: str, report: SplitReport) -> list[str]:
         f"judgments name passages that the corpus does not have, such as {missing}: prepare with the corpus that "
         "belongs to them": report.num_judgments_of_missing_passages,
         "judgments name queries it does not have": report.num_judgments_of_missing_queries,
+        "queries have a copy of a positive without a judgment: a system that finds the copy scores a miss": (
+            report.num_queries_with_unjudged_copies
+        ),
         "queries have no positive: training leaves them out": report.num_queries_without_positive,
         "negatives are a positive of their query or a copy of one: training leaves them out": (
             report.num_negatives_equal_to_a_positive

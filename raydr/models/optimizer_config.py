@@ -35,4 +35,4 @@ class OptimizerConfig(Config):
 
     frozen_layers: int | None = Field(default=None, ge=0)
     """The word embeddings and so many of the first layers keep the weights that they came with, which saves time and
-    memory, and on few or noisy pairs may help; 0: the embeddings alone; everything learns if null."""
+    memory; 0: the embeddings alone; everything learns if null."""

@@ -76,12 +76,21 @@ def test_counts(split: SplitInspection) -> None:
     assert report.missing_passages == ["gone"]
     assert report.num_judgments_of_missing_queries == 1
     assert report.num_queries_sharing_a_positive == 2
+    assert report.num_queries_with_unjudged_copies == 2
     assert report.num_negatives == 4
     assert report.num_queries_with_negatives == 2
     assert report.num_negatives_equal_to_a_positive == 1
     assert report.noise == {"mismatched": 1, "false_negative": 1}
     assert report.lengths.share_truncated == 0.25
     assert report.lengths.longest == 4
+
+
+def test_a_copy_with_a_judgment_is_no_fault(split: SplitInspection) -> None:
+    split.qrels = pa.concat_tables(
+        [split.qrels, to_table("qrels", [{"query_id": "q0", "passage_id": "p1", "relevance": 0}])]
+    )
+    report = split.report(count_words, max_length=3, match="string", answer_prefixes=[], sample=100)
+    assert report.num_queries_with_unjudged_copies == 1
 
 
 def test_answers_are_looked_for_in_positives_and_negatives(split: SplitInspection) -> None:
@@ -129,6 +138,7 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     assert "1 passages (20.0%) are copies" in findings
     assert "66.7% of the passages are longer than model.passage.max_length (4)" in findings
     assert "'gone'" in findings
+    assert "train: 2 queries have a copy of a positive without a judgment" in findings
     assert "50.0% of the negatives contain an answer" in findings
     assert "empty text" not in findings
     assert InspectionReport.model_validate_json(report.model_dump_json()) == report

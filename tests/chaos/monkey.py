@@ -54,10 +54,11 @@ class Record:
 
 @dataclass
 class Monkey:
-    """Runs ``command`` again and again until no kill is left and it ends with 0.
+    """Runs a command again and again until no kill is left and it ends with 0.
 
     Args:
         command: a raydr command that can be repeated.
+        unhurt: the same command as it is run when no kill is left; ``command`` if empty.
         seconds: how long each step takes undisturbed.
         kills: what is to be done; each is tried each time its step starts, until it hits.
         ray_folder: the temp dir of the command's Ray, by which its processes are known.
@@ -70,6 +71,7 @@ class Monkey:
     kills: list[Kill]
     ray_folder: str
     start_over: Callable[[], None]
+    unhurt: list[str] = field(default_factory=list)
     seed: int = 0
     done: list[Record] = field(default_factory=list)
     #: Kills that came too late: the step had ended.
@@ -102,7 +104,7 @@ class Monkey:
     def _attempt(self, waiting: list[Kill], rng: random.Random) -> int | None:
         """One run of the command; returns its exit status, None if it was killed."""
         process = subprocess.Popen(
-            self.command,
+            self.command if waiting or not self.unhurt else self.unhurt,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -99,20 +99,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, beir_folder: Path, tiny_ch
     shutil.rmtree(temp_dir, ignore_errors=True)
 
 
-def test_a_model_is_trained_and_the_corpus_encoded_by_jobs(cluster: Cluster) -> None:
-    trained = cluster.submit("train", "--submission-id", "first", "--require-env", "RAYDR_TEST_SECRET")
-    assert trained.returncode == 0, trained.stdout + trained.stderr
-    assert "epoch 1: loss" in trained.stdout
-    assert "job first succeeded" in trained.stderr
-    assert f"ray job stop first --address {cluster.address}" in trained.stderr
+def test_a_model_is_trained_and_the_corpus_encoded_by_a_job(cluster: Cluster) -> None:
+    settings = ("--set", "encode.max_actors=1", "--require-env", "RAYDR_TEST_SECRET")
+    made = cluster.submit("encode", "--submission-id", "first", *settings)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert "epoch 1: loss" in made.stdout
+    assert "job first succeeded" in made.stderr
+    assert f"ray job stop first --address {cluster.address}" in made.stderr
     seen = json.dumps(cluster.ask("/api/jobs/first"))
     assert "SUCCEEDED" in seen
     assert "RAYDR_TEST_SECRET" in seen
-    assert "hush-hush" not in seen + trained.stdout + trained.stderr
-
-    encoded = cluster.submit("encode", "--set", "encode.max_actors=1")
-    assert encoded.returncode == 0, encoded.stdout + encoded.stderr
-    assert "120 passages" in encoded.stdout
+    assert "hush-hush" not in seen + made.stdout + made.stderr
+    assert "120 passages" in made.stdout
     config = yaml.safe_load((cluster.project / "run.yaml").read_text())
     vectors = Artifact.open(f"{config['workdir']}/embeddings/trained/passages", "embeddings")
     assert vectors.info["num_rows"] == 120

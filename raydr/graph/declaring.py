@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import wraps
 
 from raydr.config.run import RunConfig
 from raydr.graph.facts import Facts
-from raydr.graph.node import Resources
+from raydr.graph.node import Node, Resources
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Declaring:
     facts: Facts
     of_data: RunConfig
     place: str = ""
+    #: Nodes of the data alone, by what declares them.
+    data_nodes: dict[str, Node] = field(default_factory=dict)
 
     def of(self, config: RunConfig, place: str | None = None) -> Declaring:
         """The same data with another config."""
@@ -32,6 +36,18 @@ class Declaring:
     def label(self, what: str, *of: str) -> str:
         """What a node is called in lists and in MLflow; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
+
+
+def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:
+    """A node of the data alone is declared once, however many others of whichever config are made from it."""
+
+    @wraps(declare)
+    def once(run: Declaring) -> Node:
+        if declare.__name__ not in run.data_nodes:
+            run.data_nodes[declare.__name__] = declare(run)
+        return run.data_nodes[declare.__name__]
+
+    return once
 
 
 def encoders(config: RunConfig) -> Resources:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from raydr.graph.declaring import Declaring
+from raydr.graph.declaring import Declaring, of_data
 from raydr.graph.node import Node, stage
 
 
+@of_data
 def corpus(run: Declaring) -> Node:
     """The passages of the reader's files."""
     from raydr.stages.prepare import prepare_corpus
@@ -28,6 +29,7 @@ def corpus(run: Declaring) -> Node:
     )
 
 
+@of_data
 def prepared(run: Declaring) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
     from raydr.stages.prepare import VERSION, prepare_dataset
@@ -55,6 +57,7 @@ def prepared(run: Declaring) -> Node:
     )
 
 
+@of_data
 def dataset(run: Declaring) -> Node:
     """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
     settings = run.of_data.inject_noise

@@ -163,7 +163,7 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
 
 
 def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    training = training_of(tiny_checkpoint, checkpoint_steps=1)
+    training = training_of(tiny_checkpoint, num_workers=1, checkpoint_steps=1)
     handler = signal.getsignal(signal.SIGINT)
     interrupter = Interrupter(tmp_path / "model.training")
     interrupter.start()
@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data
 
 
 def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    training = training_of(tiny_checkpoint, checkpoint_steps=1)
+    training = training_of(tiny_checkpoint, num_workers=1, checkpoint_steps=1)
     interrupter = Interrupter(tmp_path / "model.training")
     interrupter.start()
     with pytest.raises(KeyboardInterrupt):
@@ -202,7 +202,7 @@ def test_a_broken_checkpoint_ends_training_without_retries(tiny_data, tiny_check
 
 
 def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny_data, tiny_checkpoint, tmp_path):
-    training = training_of(tiny_checkpoint, optimizer={"learning_rate": 1e30, "clip_norm": None})
+    training = training_of(tiny_checkpoint, num_workers=1, optimizer={"learning_rate": 1e30, "clip_norm": None})
     with pytest.raises(TrainingError, match="gradients are not finite"):
         fit(training, tiny_data, tmp_path / "model")
     with pytest.raises(ArtifactError, match="not complete"):

@@ -99,6 +99,11 @@ class Loss(Component):
         return False
 
     @property
+    def teacher_every(self) -> int:
+        """The teacher is asked at every so-manyth step; the others have no ``teacher_scores_QC``."""
+        return 1
+
+    @property
     def num_warmup_epochs(self) -> int:
         """Epochs of ordinary training before noise detection and the teacher start."""
         return 0

@@ -39,6 +39,10 @@ class NPC(Loss):
     consistency_weight: float = Field(default=1.0, ge=0.0)
     """λ_cons; the paper's loss has 1."""
 
+    consistency_every: int = Field(default=1, ge=1)
+    """The KL term is part of every so-manyth step alone, and counts so many times there: the teacher, which each time
+    encodes the whole batch, then takes as much less time. 1 is the paper's."""
+
     direction: Direction = "student_teacher"
     """Which distribution comes first in the KL; the paper's is ``student_teacher``."""
 
@@ -50,6 +54,10 @@ class NPC(Loss):
     @property
     def needs_teacher(self) -> bool:
         return self.use_consistency and self.consistency_weight > 0
+
+    @property
+    def teacher_every(self) -> int:
+        return self.consistency_every
 
     @property
     def num_warmup_epochs(self) -> int:
@@ -65,8 +73,10 @@ class NPC(Loss):
         if candidates.clean_Q is not None:
             loss_Q = loss_Q * candidates.clean_Q.to(nce_Q.dtype)
             metrics["clean_share"] = candidates.clean_Q.float().mean()
-        if self.needs_teacher:
+        left_out = self.consistency_every > 1 and candidates.teacher_scores_QC is None
+        if self.needs_teacher and not left_out:
             consistency_Q = student_teacher_divergence(log_probs_QC, candidates, self.direction)
+            consistency_Q = self.consistency_every * consistency_Q
             loss_Q = loss_Q + self.consistency_weight * consistency_Q
             metrics["consistency"] = consistency_Q.detach().mean()
         return LossOutput(loss_Q, metrics)

@@ -65,8 +65,8 @@ class Learner:
             return self.wrapped.no_sync()
         return nullcontext()
 
-    def score(self, batch: Batch) -> Candidates:
-        """Scores of this rank's queries against all candidates, the teacher's beside them."""
+    def score(self, batch: Batch, ask_teacher: bool = True) -> Candidates:
+        """Scores of this rank's queries against all candidates, beside them the teacher's if there is one to ask."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             with self.clock.part("forward"):
                 if self.config.cache_tokens is None:
@@ -75,7 +75,7 @@ class Learner:
                     self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
                     query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
             with self.clock.part("teacher"):
-                taught = self._teach(batch)
+                taught = self._teach(batch) if ask_teacher else None
         with self.clock.part("scores"):
             candidates = score_candidates(
                 query_QD, passage_PD, batch, self.model.config, self.config.in_batch_negatives

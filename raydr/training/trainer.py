@@ -204,7 +204,7 @@ class Trainer:
 
     def candidates(self, learner: Learner, batch: Batch) -> Candidates:
         """What the loss works on: scores, the teacher's scores, and the flags of the noise detector."""
-        candidates = learner.score(batch)
+        candidates = learner.score(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
         if self.progress.clean is None:
             return candidates
         if self._clean is None or self._clean[0] is not self.progress.clean:

@@ -38,6 +38,16 @@ def test_after_warmup_a_missing_teacher_is_an_error():
         NPC(warmup_epochs=0).compute(replace(random_candidates(), teacher_scores_QC=None), 0)
 
 
+def test_a_teacher_that_is_asked_now_and_then_counts_so_many_times():
+    candidates = random_candidates()
+    loss = NPC(warmup_epochs=0, consistency_weight=0.7, consistency_every=3)
+    gated_Q = NCE().compute(candidates, 0).per_query_Q * candidates.clean_Q
+    kl_Q = Distillation(direction="student_teacher").compute(candidates, 0).per_query_Q
+    torch.testing.assert_close(loss.compute(candidates, 0).per_query_Q, gated_Q + 3 * 0.7 * kl_Q)
+    without = replace(candidates, teacher_scores_QC=None)
+    torch.testing.assert_close(loss.compute(without, 0).per_query_Q, gated_Q)
+
+
 def test_detection_alone_leaves_flagged_pairs_out():
     candidates = replace(random_candidates(), teacher_scores_QC=None)
     got_Q = NPC(warmup_epochs=0, use_consistency=False).compute(candidates, 0).per_query_Q

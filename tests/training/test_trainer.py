@@ -25,6 +25,7 @@ from raydr.training.dev import DevRetrieval, build_dev_set
 from raydr.training.figures import as_numbers
 from raydr.training.random_passages import random_rows
 from raydr.training.step_clock import PARTS
+from raydr.training.teacher import Teacher
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,
@@ -41,7 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "num_epochs": 3,
     },
     "npc, detected once": {
-        "loss": {"name": "npc", "warmup_epochs": 1},
+        "loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 2},
         "pair_detection": {"num_random": 20, "detector": "above_median", "repeat": "once"},
         "num_epochs": 3,
     },
@@ -430,6 +431,20 @@ def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
         assert all(seconds >= 0 for seconds in parts.values())
         assert sum(parts.values()) <= metrics["seconds"]
     assert not any("seconds/" in name for name in trainer.progress.history[0].metrics)
+
+
+def test_the_teacher_is_asked_as_often_as_the_loss_says(tiny_data, tiny_checkpoint, monkeypatch):
+    loss = {"loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 3}, "pair_detection": {"num_random": 20}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss | {"num_epochs": 4})
+    asked, score = [], Teacher.score
+
+    def counted(self: Teacher, *arguments: Any) -> Any:
+        asked.append(trainer.progress.global_step)
+        return score(self, *arguments)
+
+    monkeypatch.setattr(Teacher, "score", counted)
+    trainer.run()
+    assert asked == [step for step in range(trainer.num_steps, 4 * trainer.num_steps) if step % 3 == 0]
 
 
 def test_flags_of_one_positive_are_not_applied_to_another(tiny_data, tiny_checkpoint):

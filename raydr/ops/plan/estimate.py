@@ -118,7 +118,9 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
         "steps": train.num_epochs * num_steps * step_seconds,
         # Gradients travel while the backward pass, two thirds of a step, makes the others.
         "network": train.num_epochs * num_steps * max(0.0, _send_seconds(config, sent) - step_seconds * 2 / 3),
-        "teacher": warm_epochs * num_steps * train.batch_size * group / rate if train.loss.needs_teacher else 0.0,
+        "teacher": warm_epochs * num_steps * train.batch_size * group / rate / train.loss.teacher_every
+        if train.loss.needs_teacher
+        else 0.0,
         "detection": num_detections * num_queries * (query + passage) / rate,
         "dev": train.num_epochs * dev,
     }

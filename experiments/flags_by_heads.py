@@ -38,6 +38,7 @@ from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.relabel import Relabel, probably_right, stands_out
+from raydr.runtime.console import say
 
 IntArray = NDArray[np.int64]
 #: α of the teacher, as in the configs of ``noisy_pairs``.
@@ -147,7 +148,9 @@ def main() -> None:
         flagged = flag(frozen, config, seed)
         found.append(_finding(frozen, flagged, seed))
         pace = Pace(arguments.epochs, arguments.rate, config.train.batch_size, seed)
-        results += [train_way(frozen, flagged, name, config, pace) for name in ARMS]
+        for name in ARMS:
+            results.append(train_way(frozen, flagged, name, config, pace))
+            say(f"seed {seed}, {name}: {DEV_MEASURE} on dev {results[-1].history[-1][f'dev {DEV_MEASURE}']:.4f}")
     detection = Table("Flagged and relabelled, by seed", list(found[0]), [list(one.values()) for one in found])
     report_arms(config, {"": list(ARMS)}, results, out, references={"clean"}, more=[detection])
 

@@ -13,6 +13,7 @@ from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import progress_bar
 from raydr.stages.encoders import plan_encoders
 from raydr.stages.failures import worker_errors
+from raydr.stages.interrupting import interrupt
 from raydr.stages.pool import Calls, Feed, Function, Pool
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class RayPool(Pool):
                         results[done] = ray.get(done)
                     bar.advance()
             finally:
-                for reference in left:
-                    ray.cancel(reference)
+                interrupt(left)
         return [results[reference] for reference in references]
 
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import ray
 
 from raydr.errors import NodeLostError
 from raydr.stages.failures import worker_errors
+from raydr.stages.interrupting import interrupt
 from raydr.tuning.trials import Row
 
 #: What a trial waits for: its share of the cluster, or its inputs.
@@ -71,7 +72,7 @@ def outside(
         yield reference
     finally:
         # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
-        ray.cancel(reference, recursive=False)
+        interrupt([reference], recursive=False)
         ray.wait([reference], timeout=_GONE_S)
 
 

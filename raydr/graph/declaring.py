@@ -27,7 +27,7 @@ class Declaring:
     of_data: RunConfig
     place: str = ""
     #: Nodes of the data alone, by what declares them.
-    data_nodes: dict[str, Node] = field(default_factory=dict)
+    data_nodes: dict[str, Node] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, config: RunConfig, place: str | None = None) -> Declaring:
         """The same data with another config."""

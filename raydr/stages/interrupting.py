@@ -15,7 +15,7 @@ def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
     ends this process without a word ("Tried to complete task that was not pending", Ray 2.60).
 
     Args:
-        references: of the tasks.
+        references: of the tasks; of generators what they say of their end (``completed()``).
         recursive: also what they have called.
     """
     if not references:

@@ -69,8 +69,7 @@ class RayPool(Pool):
                         result = ray.get(reference)
                     yield result
         finally:
-            for generator in left:
-                ray.cancel(generator)
+            interrupt([generator.completed() for generator in left])
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         # What an error holds on to is let go in the frames below the one that catches it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,15 @@ def for_ever(begun: str) -> None:
     Path(begun).touch()
     while True:
         time.sleep(0.01)
+
+
+def numbers_for_ever() -> Iterator[int]:
+    import itertools
+    import time
+
+    for number in itertools.count():
+        time.sleep(0.01)
+        yield number
 
 
 def at_once() -> str:
@@ -50,6 +60,15 @@ def test_what_runs_is_interrupted_and_what_is_over_is_left_alone(
     with pytest.raises(TaskCancelledError):
         ray.get(running, timeout=60)
     interrupt([])
+
+
+def test_a_generator_is_interrupted_by_its_end(ray_local: None) -> None:
+    task = ray.remote(num_cpus=0, num_returns="streaming")(numbers_for_ever)
+    generator = task.remote()
+    assert ray.get(next(generator)) == 0
+    interrupt([generator.completed()])
+    with pytest.raises(TaskCancelledError):
+        ray.get(generator.completed(), timeout=60)
 
 
 def test_tasks_that_end_just_then_end_no_process(ray_local: None) -> None:

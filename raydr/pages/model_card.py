@@ -60,7 +60,7 @@ def model_card(facts: CardFacts) -> str:
     parts = [
         f"---\n{_metadata(facts)}\n---\n\n# {facts.name}",
         f"A dense retriever, trained for noisy data by raydr: score function `{model.score.name}`, similarity "
-        f" `{model.similarity}`: {sides}. A passage with a title is its title, {between}, and its text.",
+        f"`{model.similarity}`: {sides}. A passage with a title is its title, {between}, and its text.",
         f"## Use\n\n{_usage(facts)}",
         "## Figures\n\n" + ("\n\n".join(map(_figures, facts.results)) or "It was not evaluated."),
         "## Noise in its training data\n\n" + "\n".join(f"- {line}" for line in facts.noise),

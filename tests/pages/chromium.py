@@ -68,11 +68,10 @@ def opened(page: Path | str, folder: Path) -> Iterator[OpenPage]:
     command = [program, *_FLAGS, f"--user-data-dir={profile}", address]
     browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        found = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort", address.partition(":")[0])))
-        end = time.monotonic() + _PATIENCE_S
-        while found.ask("document.readyState") != "complete":
-            assert time.monotonic() < end
-            time.sleep(_LOOK_S)
+        scheme = address.partition(":")[0]
+        found = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort", scheme)))
+        # The empty document that a browser begins with is complete too, and is listed under the page's address.
+        found.wait_for("location.protocol + document.readyState", f"{scheme}:complete")
         yield found
     finally:
         browser.terminate()

@@ -29,10 +29,12 @@ class OpenPage:
         self.address = address
 
     def ask(self, script: str) -> Any:
-        """The value of an expression of JavaScript."""
-        result = asyncio.run(self._call("Runtime.evaluate", {"expression": script, "returnByValue": True}))
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+        """The value of an expression of JavaScript; None while one page takes the place of another."""
+        answer = asyncio.run(self._call("Runtime.evaluate", {"expression": script, "returnByValue": True}))
+        if "error" in answer:
+            return None
+        assert "exceptionDetails" not in answer["result"], answer
+        return answer["result"]["result"].get("value")
 
     def wait_for(self, script: str, value: Any) -> None:
         """Wait until an expression has a value."""
@@ -54,7 +56,7 @@ class OpenPage:
             await socket.send_json({"id": 1, "method": method, "params": params})
             while (answer := await socket.receive_json()).get("id") != 1:
                 pass
-        return answer["result"]
+        return answer
 
 
 @contextmanager

@@ -29,6 +29,8 @@ class Candidates:
         positive_Q: int64, the column of each query's annotated positive.
         excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
         hard_QC: bool, True where the candidate is one of the query's own hard negatives.
+        further_QC: bool, True where the candidate is one more positive that the query has brought, for a loss of
+            several; they are excluded as all its known positives are. None: it brings one.
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
         log_draw_prob_QC: float32, log q(passage | query) with which a hard negative was drawn, or None.
         teacher_scores_QC: float32, the same scores under the EMA teacher, without gradient, or None.
@@ -42,6 +44,7 @@ class Candidates:
     positive_Q: Tensor
     excluded_QC: Tensor
     hard_QC: Tensor | None = None
+    further_QC: Tensor | None = None
     log_weight_QC: Tensor | None = None
     log_draw_prob_QC: Tensor | None = None
     teacher_scores_QC: Tensor | None = None
@@ -101,6 +104,11 @@ class Loss(Component):
     @property
     def teacher_every(self) -> int:
         """The teacher is asked at every so-manyth step; the others have no ``teacher_scores_QC``."""
+        return 1
+
+    @property
+    def num_positives_at_once(self) -> int:
+        """Positives that a query brings to a step, if it has so many."""
         return 1
 
     @property

@@ -67,6 +67,8 @@ class CrossEncoderTraining(Config):
                 f"a cross-encoder has no EMA teacher, which the loss {loss.name!r} needs: take nce, rcl or bce"
                 + (", or npc with use_consistency: false" if self.gates_pairs else "")
             )
+        if loss.num_positives_at_once > 1:
+            raise ValueError(f"a cross-encoder's list has one positive, the loss {loss.name!r} wants several: take nce")
         if loss.reads_draw_probabilities:
             raise ValueError(
                 f"the negatives of a cross-encoder are drawn evenly, the loss {loss.name!r} has nothing to correct: "

@@ -52,13 +52,13 @@ class GuideView:
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's share of a global (micro-)batch: b queries, each followed by its 1 + n passages.
+    """One rank's share of a global (micro-)batch: b queries, each followed by its passages, as many for each.
 
     Args:
         query_rows: positions of the queries in the examples; places that only fill the share are the last ones, and
             repeat a query.
         queries: query tokens.
-        passages: tokens of b·(1+n) passages: positive, then its negatives, query after query.
+        passages: tokens of the passages, query after query: its positives, then its negatives.
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
@@ -71,6 +71,7 @@ class Batch:
         guide: another model's view of it, or None.
         num_fillers: places at the end that only make the shares of all ranks equally large: nobody learns from these
             queries, and their passages are nobody's candidates.
+        num_positives: places of positives that each query has.
         weight: how much the mean over this share's queries counts in the mean over ranks, so that this is the one over
             the global batch.
     """
@@ -88,6 +89,7 @@ class Batch:
     guide: GuideView | None = None
     num_fillers: int = 0
     weight: float = 1.0
+    num_positives: int = 1
 
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
@@ -106,6 +108,7 @@ class Batch:
             None if self.guide is None else self.guide.to(device),
             self.num_fillers,
             self.weight,
+            self.num_positives,
         )
 
 
@@ -193,7 +196,7 @@ class BatchMaker:
         rows = np.concatenate([draw.rows for draw in drawn])
         hashes = self.corpus.content_hashes(rows).view(np.int64).copy()
         hashes[np.concatenate([draw.absent for draw in drawn])] = ABSENT
-        hashes[num_queries * (1 + self.config.num_hard_negatives) :] = ABSENT
+        hashes[num_queries * self.config.passages_per_query :] = ABSENT
         texts = self.corpus.texts(rows)
         query_tokens = self.tokenizers["query"](None, [examples.texts[at] for at in query_rows])
         passage_tokens = self.tokenizers["passage"](texts.titles, texts.texts)
@@ -215,6 +218,7 @@ class BatchMaker:
             ranker_score_P=self._ranker_scores(query_rows, drawn),
             guide=self._guide(query_rows, rows),
             num_fillers=num_fillers,
+            num_positives=self.config.loss.num_positives_at_once,
         )
 
     def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
@@ -225,7 +229,8 @@ class BatchMaker:
         for at, draw in zip(query_rows.tolist(), drawn, strict=True):
             scores = np.full(len(draw.rows), np.nan, dtype=np.float32)
             scores[0] = self.ranker_scores.of_positive(self.examples, at, int(draw.rows[0]))
-            scores[1 : 1 + len(draw.places)] = self.ranker_scores.negatives[at][draw.places]
+            first = self.config.loss.num_positives_at_once
+            scores[first : first + len(draw.places)] = self.ranker_scores.negatives[at][draw.places]
             found.append(scores)
         return torch.from_numpy(np.concatenate(found))
 
@@ -255,33 +260,36 @@ class BatchMaker:
         return pad_in_groups(tokens, self.tokenizers[side].pad_id, self.group_overhead, self.config.cache_tokens)
 
     def _draw(self, at: int, epoch: int) -> _Draw:
-        examples, num = self.examples, self.config.num_hard_negatives
+        examples, num, first = self.examples, self.config.num_hard_negatives, self.config.loss.num_positives_at_once
         query_id = examples.query_ids[at]
-        rows = np.full(1 + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
-        absent = np.zeros(1 + num, np.bool_)
-        log_probs = np.full(1 + num, np.nan, np.float32)
+        rows = np.full(first + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
+        absent = np.zeros(first + num, np.bool_)
+        further = further_rows(examples, at, epoch, self.seed, self.config.positive, int(rows[0]))[: first - 1]
+        rows[1 : 1 + len(further)] = further
+        # Something has to be encoded in empty places: they hold the positive.
+        absent[1 + len(further) : first] = True
+        log_probs = np.full(first + num, np.nan, np.float32)
         if not num:
             return _Draw(rows, absent, log_probs, np.zeros(0, np.int64), has_probs=False, num_missing=0)
         rng = query_rng(self.seed, epoch, query_id, "negatives")
         positive_score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
         drawn = self.config.sampler.sample(known, num, rng)
-        end = 1 + len(drawn.indices)
-        rows[1:end] = examples.negatives[at][drawn.indices]
-        last = 1 + num - drawn.num_absent
+        end = first + len(drawn.indices)
+        rows[first:end] = examples.negatives[at][drawn.indices]
+        last = first + num - drawn.num_absent
         rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
-        # Something has to be encoded in empty places: they hold the positive.
         absent[last:] = True
         log_probs[end:] = -np.log(len(examples.pool(at)))
         if drawn.log_draw_prob is not None:
-            log_probs[1:end] = drawn.log_draw_prob
-        has_probs = not np.isnan(log_probs[1:]).any()
+            log_probs[first:end] = drawn.log_draw_prob
+        has_probs = not np.isnan(log_probs[first:]).any()
         return _Draw(rows, absent, log_probs, drawn.indices, has_probs, drawn.num_missing)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages: corpus rows (positive first), which places are empty, log draw probabilities; and which
+    """One query's passages: corpus rows (positives first), which places are empty, log draw probabilities; and which
     places of its candidate list the first negatives have."""
 
     rows: NDArray[np.int64]
@@ -298,3 +306,12 @@ def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) 
     if rule == "first" or len(positives) == 1:
         return int(positives[0])
     return int(positives[query_rng(seed, epoch, examples.query_ids[at], "positive").integers(len(positives))])
+
+
+def further_rows(examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int) -> NDArray[np.int64]:
+    """Corpus rows of a query's positives beside the one that it uses in an epoch: in order, or as drawn for it."""
+    positives = examples.positives[at]
+    others = positives[positives != first]
+    if rule == "first" or len(others) < 2:
+        return others
+    return query_rng(seed, epoch, examples.query_ids[at], "further positives").permutation(others)

@@ -165,7 +165,8 @@ class TrainConfig(Config):
     """Count the passages of other queries (and workers) as negatives."""
 
     positive: Literal["drawn", "first"] = "drawn"
-    """Which positive is used where a query has several: drawn for each epoch, or the first."""
+    """Which positive is used where a query has several: drawn for each epoch, or the first (of the loss
+    ``multi_positive_nce``: which ones, and the first ones)."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
@@ -258,6 +259,11 @@ class TrainConfig(Config):
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self
+
+    @property
+    def passages_per_query(self) -> int:
+        """Places of passages that each query of a batch has: of its positives, then of its hard negatives."""
+        return self.loss.num_positives_at_once + self.num_hard_negatives
 
     @property
     def fewest_workers(self) -> int:

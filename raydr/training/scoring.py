@@ -20,7 +20,7 @@ def score_candidates(
 
     Args:
         query_QD: this rank's query vectors.
-        passage_PD: this rank's passage vectors, 1 + n for each query, positives first.
+        passage_PD: this rank's passage vectors, as many for each query, positives first.
         batch: where they came from.
         config: the model's, which says what the score of two vectors is.
         in_batch_negatives: if False, only a query's own hard negatives count.
@@ -40,7 +40,11 @@ def score_candidates(
     first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group
     own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=query_QD.device)
     # No matrix of columns: in batches of ten thousands it would be the largest of all.
-    hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, 1:], True)
+    hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, batch.num_positives :], True)
+    further_QC = None
+    if batch.num_positives > 1:
+        further_QG = own_QG[:, 1 : batch.num_positives]
+        further_QC = torch.zeros_like(hard_QC).scatter_(1, further_QG, all_hashes_C[further_QG] != ABSENT)
     excluded_QC = (all_hashes_C == ABSENT).expand_as(hard_QC).clone()
     for forbidden_Q in batch.forbidden_QF.unbind(dim=1):
         excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
@@ -53,7 +57,7 @@ def score_candidates(
     log_draw_prob_QC = None
     if batch.log_draw_prob_P is not None:
         log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
-        log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, 1:].reshape(-1)
+        log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, batch.num_positives :].reshape(-1)
     ranker_scores_QC = None
     if batch.ranker_score_P is not None:
         known_QG = batch.ranker_score_P.view(num_queries, group)
@@ -63,6 +67,7 @@ def score_candidates(
         positive_Q=first_Q,
         excluded_QC=excluded_QC,
         hard_QC=hard_QC,
+        further_QC=further_QC,
         log_weight_QC=_log_weights(batch, all_hashes_C, scores_QC),
         log_draw_prob_QC=log_draw_prob_QC,
         ranker_scores_QC=ranker_scores_QC,

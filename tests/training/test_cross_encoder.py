@@ -181,6 +181,7 @@ def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> N
         ({"loss": {"name": "npc", "use_consistency": False}}, "pair_detection do not fit"),
         ({"loss": "nce", "pair_detection": {}}, "pair_detection do not fit"),
         ({"loss": "corrected_nce"}, "drawn evenly"),
+        ({"loss": "multi_positive_nce"}, "one positive"),
         ({"loss": {"name": "rcl"}, "num_epochs": 1}, "it would never begin"),
         ({"num_hard_negatives": 0}, "needs negatives"),
         ({"accumulation_steps": 3}, "batch_size 8 is not divisible by accumulation_steps 3"),

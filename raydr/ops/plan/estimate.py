@@ -103,7 +103,7 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     if not train.use_gpu and not config.encode.gpus_per_actor:
         # The rate is that of an encoder, which computes with whole threads.
         rate *= train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
-    group = query + (1 + train.num_hard_negatives) * passage
+    group = query + train.passages_per_query * passage
     networks = 2 if train.coteaching is not None else 1
     dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
     dev = (dev_queries * (query + passage) + train.dev.random_passages * passage) / rate if dev_queries else 0.0

@@ -61,7 +61,7 @@ def _try_training(config: RunConfig, corpus: Corpus, data: Dataset, encoding: En
     share = max(2, train.batch_size // train.fewest_workers)
     if config.plan.device is not None:
         # Three forward passes: one, and the backward pass that costs two.
-        group = encoding.queries.padded_tokens + (1 + train.num_hard_negatives) * encoding.passages.padded_tokens
+        group = encoding.queries.padded_tokens + train.passages_per_query * encoding.passages.padded_tokens
         return TrainingRates(3 * share * group / encoding.tokens_per_second, None)
     say(f"plan: training is tried with {share} queries a step, a worker's share of {train.batch_size}")
     rates, _ = _run(probe_training, train.cpus_per_worker, int(train.use_gpu), config, corpus, data, share)

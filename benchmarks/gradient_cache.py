@@ -32,6 +32,7 @@ from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import TrainConfig
 from raydr.training.learner import Learner
 from raydr.training.step_clock import StepClock
+from raydr.training.tiles import loss_in_tiles
 
 
 def main() -> None:
@@ -128,8 +129,9 @@ class Step:
 
     def __call__(self) -> float:
         """Take a step; the loss before it."""
-        candidates = self.learner.score(self.batch)
-        loss = self.train.loss.compute(candidates, 0).per_query_Q.mean()
+        view = self.learner.encode(self.batch)
+        tile = self.train.tile_queries
+        loss = loss_in_tiles(view, self.train.loss, 0, len(self.batch.query_rows), tile).per_query_Q.mean()
         self.learner.backward(loss, quiet=False)
         self.learner.optimization.clip()
         self.learner.step()

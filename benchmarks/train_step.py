@@ -45,7 +45,7 @@ from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.optimization import build_optimizer
-from raydr.training.scoring import score_candidates
+from raydr.training.scoring import BatchView, EncodedBatch
 from raydr.training.teacher import Teacher
 
 #: An overhead that no group is worth: all texts are padded to the longest.
@@ -155,10 +155,9 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             query_QD, passage_PD = self.model(batch.queries, batch.passages)
-            taught = self.teacher.score(batch, True).scores_QC if self.teacher is not None else None
-        scored = score_candidates(query_QD, passage_PD, batch, self.model.config)
-        candidates = Candidates(scored.scores_QC, scored.positive_Q, scored.excluded_QC, teacher_scores_QC=taught)
-        self.loss.compute(candidates, epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+            taught = self.teacher.encode(batch, True) if self.teacher is not None else None
+        mine = EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config)
+        self.loss.compute(BatchView(mine, taught).candidates(), epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         if self.teacher is not None:

@@ -35,6 +35,8 @@ BATCHES, CACHED = (128, 512), (2_048, 8_192, 32_768, 65_536)
 QUERY, PASSAGE = (20, 32), (120, 160)
 #: Tokens of a piece of gradient caching.
 CACHE_TOKENS = 65_536
+#: Queries of a tile of scores.
+TILE = 4_096
 _TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
@@ -57,6 +59,10 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
         step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"], cache_tokens=cache)
         # Three passes over all tokens, and the first step with its choice of kernels.
         record.row("training", f"nce, cached, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 200_000)
+    # The largest once more: what is won is memory, what it costs a second product of vectors.
+    tile = record.size(TILE, 4)
+    step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"], cache_tokens=cache, tile_queries=tile)
+    record.row("training", f"nce, cached, in tiles, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 200_000)
 
 
 def compare_precision(record: Record, folder: Path) -> None:
@@ -91,18 +97,19 @@ def _config(checkpoint: str, score: str = "dual") -> ModelConfig:
 
 def _step(
     record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
-    cache_tokens: int | None = None,
+    **settings: Any,
 ) -> Step:  # fmt: skip
     tokens: dict[Side, Tokens] = {"query": make_tokens(batch, *QUERY), "passage": make_tokens(batch, *PASSAGE)}
-    train = TrainConfig.model_validate({"batch_size": batch, "loss": build(Loss, loss), "cache_tokens": cache_tokens})
+    train = TrainConfig.model_validate({"batch_size": batch, "loss": build(Loss, loss), **settings})
     return Step(_config(checkpoint, score), tokens, 0, dtype, record.device, train)
 
 
 def _rate(
     record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
-    cache_tokens: int | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    step = _step(record, checkpoint, dtype, batch, loss, score, cache_tokens)
+    """Pairs a second and most memory of a step; ``settings`` are further ones of training."""
+    step = _step(record, checkpoint, dtype, batch, loss, score, **settings)
     # A step of many seconds chooses its kernels within itself.
     first = timed(step)
     again = 0 if first > 20 or record.dry else 5 if first < 3 else 1

@@ -9,8 +9,8 @@ dropped for a query are excluded for it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
 from raydr.errors import ConfigError
@@ -50,16 +50,6 @@ class Candidates:
     teacher_scores_QC: Tensor | None = None
     ranker_scores_QC: Tensor | None = None
     clean_Q: Tensor | None = None
-
-    def of_first(self, num_queries: int) -> Candidates:
-        """The same of the first queries only."""
-        if num_queries == len(self.positive_Q):
-            return self
-
-        def first(value: Any) -> Any:
-            return None if value is None else value[:num_queries]
-
-        return Candidates(**{one.name: first(getattr(self, one.name)) for one in fields(self)})
 
     def logits_QC(self) -> Tensor:
         """Scores in float32 with weights applied and excluded cells at −inf."""

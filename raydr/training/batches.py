@@ -311,7 +311,7 @@ def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) 
 def further_rows(examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int) -> NDArray[np.int64]:
     """Corpus rows of a query's positives beside the one that it uses in an epoch: in order, or as drawn for it."""
     positives = examples.positives[at]
-    others = positives[positives != first]
-    if rule == "first" or len(others) < 2:
-        return others
-    return query_rng(seed, epoch, examples.query_ids[at], "further positives").permutation(others)
+    others: NDArray[np.int64] = positives[positives != first]
+    if rule == "drawn" and len(others) > 1:
+        query_rng(seed, epoch, examples.query_ids[at], "further positives").shuffle(others)
+    return others

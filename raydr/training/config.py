@@ -150,6 +150,11 @@ class TrainConfig(Config):
     """Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
     held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null."""
 
+    tile_queries: int | None = Field(default=None, ge=1)
+    """Queries whose scores are held at a time, for batches whose matrix of scores does not fit into memory (65,536
+    queries with one passage each: 16 GiB, several times over): the same losses and gradients, scores being computed
+    twice. All of a worker's queries at once if null."""
+
     recompute_activations: bool = False
     """Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
     from a fraction of the memory."""
@@ -283,5 +288,6 @@ NEUTRAL: Final[dict[str, Any]] = {
     "log_steps": True,
     "share_warmup": True,
     "cache_tokens": True,
+    "tile_queries": True,
     "recompute_activations": True,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,14 +10,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raydr.losses.base import Candidates
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import TEACHER, save_weights
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
-from raydr.training.scoring import score_candidates
+from raydr.training.scoring import BatchView, EncodedBatch
 from raydr.training.step_clock import StepClock
 from raydr.training.teacher import Teacher
 
@@ -65,8 +63,8 @@ class Learner:
             return self.wrapped.no_sync()
         return nullcontext()
 
-    def score(self, batch: Batch, ask_teacher: bool = True) -> Candidates:
-        """Scores of this rank's queries against all candidates, beside them the teacher's if there is one to ask."""
+    def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
+        """This rank's queries and all candidates, encoded by the network, and by its teacher if there is one to ask."""
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             with self.clock.part("forward"):
                 if self.config.cache_tokens is None:
@@ -75,20 +73,14 @@ class Learner:
                     self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
                     query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
             with self.clock.part("teacher"):
-                taught = self._teach(batch) if ask_teacher else None
-        with self.clock.part("scores"):
-            candidates = score_candidates(
-                query_QD, passage_PD, batch, self.model.config, self.config.in_batch_negatives
-            )
-        return candidates if taught is None else replace(candidates, teacher_scores_QC=taught)
-
-    def _teach(self, batch: Batch) -> Tensor | None:
-        if self.teacher is None:
-            return None
-        return self.teacher.score(batch, self.config.in_batch_negatives).scores_QC
+                teacher = self.teacher if ask_teacher else None
+                taught = None if teacher is None else teacher.encode(batch, self.config.in_batch_negatives)
+        with self.clock.part("exchange"):
+            mine = EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config, self.config.in_batch_negatives)
+        return BatchView(mine, taught)
 
     def backward(self, loss: Tensor, quiet: bool) -> None:
-        """Add the gradients of a loss on the last scores.
+        """Add the gradients of a loss on the last batch.
 
         Args:
             loss: a scalar.

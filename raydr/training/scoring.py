@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,80 +14,132 @@ from raydr.training.batches import ABSENT, Batch, GuideView
 from raydr.training.collectives import gather, gather_with_grad, rank
 
 
-def score_candidates(
-    query_QD: Tensor, passage_PD: Tensor, batch: Batch, config: ModelConfig, in_batch_negatives: bool = True
-) -> Candidates:
-    """Scores of this rank's queries against the passages of all ranks.
+@dataclass(frozen=True)
+class EncodedBatch:
+    """This rank's queries and the passages of all ranks as a model has encoded them, ready to be scored.
 
     Args:
-        query_QD: this rank's query vectors.
-        passage_PD: this rank's passage vectors, as many for each query, positives first.
-        batch: where they came from.
+        query_QD: vectors of this rank's queries.
+        passage_CD: vectors of the passages of all ranks, as many for each query, positives first.
+        hash_C: their content hashes.
+        guide_CD: the guide's vectors of them, or None.
+        batch: where this rank's come from.
         config: the model's, which says what the score of two vectors is.
         in_batch_negatives: if False, only a query's own hard negatives count.
-
-    Returns:
-        The candidates with known positives, passages identical to one, dropped passages and empty places
-        excluded for each query, in-batch and cross-rank ones included.
     """
-    num_queries = query_QD.shape[0]
-    group = passage_PD.shape[0] // num_queries
-    all_passages_CD = gather_with_grad(passage_PD)
-    all_hashes_C = gather(batch.passage_hash_P)
-    # Scores are float32 whatever encoded the texts: autocast, where it is on, would round them off.
-    with torch.autocast(query_QD.device.type, enabled=False):
-        scores_QC = config.logits_QP(query_QD, all_passages_CD)
 
-    first_Q = rank() * passage_PD.shape[0] + torch.arange(num_queries, device=query_QD.device) * group
-    own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=query_QD.device)
-    # No matrix of columns: in batches of ten thousands it would be the largest of all.
-    hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, batch.num_positives :], True)
-    further_QC = None
-    if batch.num_positives > 1:
-        further_QG = own_QG[:, 1 : batch.num_positives]
-        further_QC = torch.zeros_like(hard_QC).scatter_(1, further_QG, all_hashes_C[further_QG] != ABSENT)
-    excluded_QC = (all_hashes_C == ABSENT).expand_as(hard_QC).clone()
-    for forbidden_Q in batch.forbidden_QF.unbind(dim=1):
-        excluded_QC |= forbidden_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
-    if not in_batch_negatives:
-        excluded_QC |= ~hard_QC
-    if batch.guide is not None:
-        excluded_QC |= _like_positives(batch.guide, first_Q)
-    excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
+    query_QD: Tensor
+    passage_CD: Tensor
+    hash_C: Tensor
+    guide_CD: Tensor | None
+    batch: Batch
+    config: ModelConfig
+    in_batch_negatives: bool
 
-    log_draw_prob_QC = None
-    if batch.log_draw_prob_P is not None:
-        log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
-        log_draw_prob_QC[hard_QC] = batch.log_draw_prob_P.view(num_queries, group)[:, batch.num_positives :].reshape(-1)
-    ranker_scores_QC = None
-    if batch.ranker_score_P is not None:
-        known_QG = batch.ranker_score_P.view(num_queries, group)
-        ranker_scores_QC = torch.full_like(scores_QC, math.nan).scatter(1, own_QG, known_QG)
-    return Candidates(
-        scores_QC=scores_QC,
-        positive_Q=first_Q,
-        excluded_QC=excluded_QC,
-        hard_QC=hard_QC,
-        further_QC=further_QC,
-        log_weight_QC=_log_weights(batch, all_hashes_C, scores_QC),
-        log_draw_prob_QC=log_draw_prob_QC,
-        ranker_scores_QC=ranker_scores_QC,
-    )
+    @classmethod
+    def gathered(
+        cls, query_QD: Tensor, passage_PD: Tensor, batch: Batch, config: ModelConfig, in_batch_negatives: bool = True
+    ) -> EncodedBatch:
+        """With the passages that all ranks have encoded; each rank calls this once for a batch."""
+        guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
+        passage_CD, hash_C = gather_with_grad(passage_PD), gather(batch.passage_hash_P)
+        return cls(query_QD, passage_CD, hash_C, guide_CD, batch, config, in_batch_negatives)
+
+    def scores_QC(self, rows: slice) -> Tensor:
+        """Scores of some of this rank's queries against the passages of all ranks, float32, nothing masked."""
+        # Float32 whatever encoded the texts: autocast, where it is on, would round them off.
+        with torch.autocast(self.query_QD.device.type, enabled=False):
+            return self.config.logits_QP(self.query_QD[rows], self.passage_CD)
+
+    def candidates(self, rows: slice = slice(None)) -> Candidates:
+        """Scores of this rank's queries against the passages of all ranks, and which of these count.
+
+        Args:
+            rows: the queries, all by default.
+
+        Returns:
+            The candidates with known positives, passages identical to one, dropped passages and empty places
+            excluded for each query, in-batch and cross-rank ones included.
+        """
+        batch, num_queries, device = self.batch, self.query_QD.shape[0], self.query_QD.device
+        scores_QC = self.scores_QC(rows)
+        num_places = len(batch.passage_hash_P)
+        group = num_places // num_queries
+        first_Q = rank() * num_places + torch.arange(num_queries, device=device)[rows] * group
+        own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=device)
+        # No matrix of columns: in batches of ten thousands it would be the largest of all.
+        hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, batch.num_positives :], True)
+        further_QC = None
+        if batch.num_positives > 1:
+            further_QG = own_QG[:, 1 : batch.num_positives]
+            further_QC = torch.zeros_like(hard_QC).scatter_(1, further_QG, self.hash_C[further_QG] != ABSENT)
+        excluded_QC = (self.hash_C == ABSENT).expand_as(hard_QC).clone()
+        for forbidden_Q in batch.forbidden_QF[rows].unbind(dim=1):
+            excluded_QC |= forbidden_Q.unsqueeze(1) == self.hash_C.unsqueeze(0)
+        if not self.in_batch_negatives:
+            excluded_QC |= ~hard_QC
+        if batch.guide is not None and self.guide_CD is not None:
+            excluded_QC |= _like_positives(batch.guide, rows, self.guide_CD, first_Q)
+        excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
+
+        log_draw_prob_QC = None
+        if batch.log_draw_prob_P is not None:
+            drawn_QG = batch.log_draw_prob_P.view(num_queries, group)[rows, batch.num_positives :]
+            log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
+            log_draw_prob_QC[hard_QC] = drawn_QG.reshape(-1)
+        ranker_scores_QC = None
+        if batch.ranker_score_P is not None:
+            known_QG = batch.ranker_score_P.view(num_queries, group)[rows]
+            ranker_scores_QC = torch.full_like(scores_QC, math.nan).scatter(1, own_QG, known_QG)
+        return Candidates(
+            scores_QC=scores_QC,
+            positive_Q=first_Q,
+            excluded_QC=excluded_QC,
+            hard_QC=hard_QC,
+            further_QC=further_QC,
+            log_weight_QC=_log_weights(batch, rows, self.hash_C, scores_QC),
+            log_draw_prob_QC=log_draw_prob_QC,
+            ranker_scores_QC=ranker_scores_QC,
+        )
 
 
-def _like_positives(guide: GuideView, first_Q: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class BatchView:
+    """All that a loss sees of a batch: a network's encodings, its teacher's, and what is known about the pairs.
+
+    Args:
+        student: of the network that learns.
+        teacher: of its teacher, or None.
+        clean_Q: float32, what the noise detector found about each pair, or None.
+    """
+
+    student: EncodedBatch
+    teacher: EncodedBatch | None = None
+    clean_Q: Tensor | None = None
+
+    def candidates(self, rows: slice = slice(None)) -> Candidates:
+        """The scores of some queries, all by default, with the teacher's and the detector's findings."""
+        found = self.student.candidates(rows)
+        if self.teacher is not None:
+            with torch.no_grad():
+                found = replace(found, teacher_scores_QC=self.teacher.scores_QC(rows))
+        return found if self.clean_Q is None else replace(found, clean_Q=self.clean_Q[rows])
+
+
+def _like_positives(guide: GuideView, rows: slice, passage_CD: Tensor, first_Q: Tensor) -> Tensor:
     """Which candidates the guide finds nearer to a query than its positive less the margin."""
-    guide_QC = guide.query_QD @ gather(guide.passage_PD).T
+    guide_QC = guide.query_QD[rows] @ passage_CD.T
     return guide_QC > guide.rule.limits(guide_QC.gather(1, first_Q.unsqueeze(1)))
 
 
-def _log_weights(batch: Batch, all_hashes_C: Tensor, scores_QC: Tensor) -> Tensor | None:
+def _log_weights(batch: Batch, rows: slice, hash_C: Tensor, scores_QC: Tensor) -> Tensor | None:
     """Log weights of the passages that a judge has down-weighted for a query, whoever brought them; 0 for others."""
     if batch.weighted_hash_QW is None or batch.weighted_log_QW is None:
         return None
     log_weight_QC = torch.zeros_like(scores_QC)
-    columns = zip(batch.weighted_hash_QW.unbind(dim=1), batch.weighted_log_QW.unbind(dim=1), strict=True)
+    weighted_hash_QW, weighted_log_QW = batch.weighted_hash_QW[rows], batch.weighted_log_QW[rows]
+    columns = zip(weighted_hash_QW.unbind(dim=1), weighted_log_QW.unbind(dim=1), strict=True)
     for hash_Q, log_Q in columns:
-        same_QC = hash_Q.unsqueeze(1) == all_hashes_C.unsqueeze(0)
+        same_QC = hash_Q.unsqueeze(1) == hash_C.unsqueeze(0)
         log_weight_QC = torch.where(same_QC, log_Q.unsqueeze(1), log_weight_QC)
     return log_weight_QC

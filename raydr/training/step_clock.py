@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import torch
 
-#: Parts of a step: waiting for the batch, the encoders' forward pass, the teacher's, exchanging vectors and multiplying
-#: them, the loss, the backward pass with its exchange of gradients, and the optimiser with the EMA.
-PARTS = ("data", "forward", "teacher", "scores", "loss", "backward", "optimizer")
+#: Parts of a step: waiting for the batch, the encoders' forward pass, the teacher's, exchanging vectors, scores and
+#: loss, the backward pass with its exchange of gradients, and the optimiser with the EMA.
+PARTS = ("data", "forward", "teacher", "exchange", "loss", "backward", "optimizer")
 
 
 class StepClock:

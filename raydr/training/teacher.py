@@ -6,10 +6,9 @@ import copy
 
 import torch
 
-from raydr.losses.base import Candidates
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch
-from raydr.training.scoring import score_candidates
+from raydr.training.scoring import EncodedBatch
 
 
 class Teacher:
@@ -33,7 +32,7 @@ class Teacher:
             buffer.copy_(source)
 
     @torch.no_grad()
-    def score(self, batch: Batch, in_batch_negatives: bool) -> Candidates:
-        """The teacher's scores of the candidates that the student sees."""
+    def encode(self, batch: Batch, in_batch_negatives: bool) -> EncodedBatch:
+        """The batch that the student sees, encoded by the teacher."""
         query_QD, passage_PD = self.model(batch.queries, batch.passages)
-        return score_candidates(query_QD, passage_PD, batch, self.model.config, in_batch_negatives)
+        return EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config, in_batch_negatives)

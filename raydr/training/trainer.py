@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import TrainingError
-from raydr.losses.base import Candidates, LossOutput
+from raydr.losses.base import LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch, BatchMaker
 from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
@@ -31,7 +31,9 @@ from raydr.training.dev import DevRetrieval
 from raydr.training.figures import Figures, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.learner import Learner
 from raydr.training.optimization import seed_step
+from raydr.training.scoring import BatchView
 from raydr.training.step_clock import StepClock
+from raydr.training.tiles import loss_in_tiles
 
 #: Shares of a batch that co-teaching keeps: of all its pairs, and of noisy ones.
 _KEPT, _KEPT_NOISE = "kept", "kept_noise"
@@ -198,19 +200,19 @@ class Trainer:
 
     def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
         seed_step(self.setup.seed, step, rank(), number)
-        candidates = self.candidates(learner, batch).of_first(len(batch.query_rows) - batch.num_fillers)
+        view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
-            return self.config.loss.compute(candidates, self.progress.epoch)
+            return loss_in_tiles(view, self.config.loss, self.progress.epoch, num_queries, self.config.tile_queries)
 
-    def candidates(self, learner: Learner, batch: Batch) -> Candidates:
-        """What the loss works on: scores, the teacher's scores, and the flags of the noise detector."""
-        candidates = learner.score(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
+    def view(self, learner: Learner, batch: Batch) -> BatchView:
+        """What the loss works on: encodings, the teacher's too, and the flags of the noise detector."""
+        view = learner.encode(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
         if self.progress.clean is None:
-            return candidates
+            return view
         if self._clean is None or self._clean[0] is not self.progress.clean:
             self._clean = self.progress.clean, np.asarray(self.progress.clean, dtype=np.float32)
         clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
-        return replace(candidates, clean_Q=clean_Q)
+        return replace(view, clean_Q=clean_Q)
 
     def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The scalar that each learner descends, and the metrics of the first."""

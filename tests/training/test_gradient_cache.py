@@ -54,11 +54,11 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
             vectors = [learner.model(*pair) for pair in pairs]
             query_QD, passage_PD = (torch.cat([one[side] for one in vectors]) for side in (0, 1))
             query_QD, passage_PD = query_QD[batch.queries.places_N], passage_PD[batch.passages.places_N]
-            from raydr.training.scoring import score_candidates
+            from raydr.training.scoring import EncodedBatch
 
-            candidates = score_candidates(query_QD, passage_PD, batch, learner.model.config)
+            candidates = EncodedBatch.gathered(query_QD, passage_PD, batch, learner.model.config).candidates()
         else:
-            candidates = learner.score(batch)
+            candidates = learner.encode(batch).candidates()
         learner.backward(trainer.config.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)
         gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
@@ -103,7 +103,9 @@ def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
         learner = trainer.learners[0]
         [batch] = next(trainer.setup.batches.epoch(0))
         assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1 or cache_tokens is None
-        learner.backward(trainer.config.loss.compute(learner.score(batch), 0).per_query_Q.mean(), quiet=False)
+        learner.backward(
+            trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
+        )
         gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
     assert gradients[0].keys() == gradients[1].keys() == {name for name, _ in learner.model.named_parameters()}
     for name, gradient in gradients[0].items():

@@ -127,7 +127,7 @@ def test_in_training(scored: Scored) -> None:
     learner = scored.trainer.learners[0]
     learner.start_teacher()
     with torch.no_grad():
-        candidates = learner.score(batch)
+        candidates = learner.encode(batch).candidates()
     assert candidates.teacher_scores_QC is not None
     examples = scored.trainer.setup.batches.examples
     positive_rows = [int(examples.positives[at][0]) for at in batch.query_rows]
@@ -287,8 +287,10 @@ def test_scores_are_float32_whatever_encoded_the_texts(
         trainer = make_trainer(ragged_data, config, TRAIN | {"dtype": dtype, "loss": "nce"})
         [batch] = next(trainer.setup.batches.epoch(0))
         learner = trainer.learners[0]
-        scores[dtype] = learner.score(batch).scores_QC
-        learner.backward(trainer.config.loss.compute(learner.score(batch), 0).per_query_Q.mean(), quiet=False)
+        scores[dtype] = learner.encode(batch).candidates().scores_QC
+        learner.backward(
+            trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
+        )
         grads = [one.grad for one in learner.model.parameters() if one.grad is not None]
         assert all(bool(torch.isfinite(grad).all()) for grad in grads)
         assert len(grads) == len(list(learner.model.parameters()))

@@ -26,7 +26,7 @@ def test_a_teacher_that_is_the_student_agrees_with_it(tiny_data, tiny_checkpoint
     learner.start_teacher()
     learner.model.eval()
     with torch.no_grad():
-        candidates = learner.score(next(trainer.setup.batches.epoch(0, 0))[0])
+        candidates = learner.encode(next(trainer.setup.batches.epoch(0, 0))[0]).candidates()
     assert candidates.teacher_scores_QC is not None
     assert candidates.teacher_scores_QC.dtype == candidates.scores_QC.dtype == torch.float32
     torch.testing.assert_close(candidates.teacher_scores_QC, candidates.scores_QC, rtol=0, atol=1e-5)

@@ -32,7 +32,7 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = trainer.config.loss.compute(learner.score(batch), 0).per_query_Q.mean()
+            loss = trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean()
         kept.append(size)
         learner.backward(loss, quiet=False)
         gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})

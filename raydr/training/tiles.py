@@ -1,0 +1,42 @@
+"""A loss, some queries at a time, so that the matrix of all scores is never held."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from raydr.losses.base import Loss, LossOutput
+from raydr.training.scoring import BatchView
+
+
+def loss_in_tiles(view: BatchView, loss: Loss, epoch: int, num_queries: int, tile: int | None) -> LossOutput:
+    """The loss of the first queries of a batch.
+
+    A loss is a value of each query by itself, from its row of scores, so that rows can be computed apart. A tile's
+    scores, masks and intermediate results are thrown away and computed again in the backward pass: a batch of Q
+    queries and C passages needs memory for tile · C cells in place of Q · C, and this part of a step twice the time.
+
+    Args:
+        view: the batch as it was encoded.
+        loss: what is computed.
+        epoch: epochs finished before this step.
+        num_queries: how many queries count; others behind them only fill the batch up.
+        tile: queries at a time; all at once, and once, if None.
+
+    Returns:
+        The loss of each query, and its metrics as their mean over the queries.
+    """
+
+    def compute(rows: slice) -> LossOutput:
+        return loss.compute(view.candidates(rows), epoch)
+
+    if tile is None or tile >= num_queries:
+        return compute(slice(num_queries))
+    ends = [(at, min(at + tile, num_queries)) for at in range(0, num_queries, tile)]
+    outputs = [checkpoint(compute, slice(*one), use_reentrant=False, preserve_rng_state=False) for one in ends]
+    shares = [(stop - start) / num_queries for start, stop in ends]
+    metrics = {
+        name: sum(share * output.metrics[name] for share, output in zip(shares, outputs, strict=True))
+        for name in outputs[0].metrics
+    }
+    return LossOutput(torch.cat([output.per_query_Q for output in outputs]), metrics)

@@ -1,0 +1,86 @@
+"""A loss in tiles is the loss of the whole batch, and never holds the matrix of all scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
+
+from raydr.training.tiles import loss_in_tiles
+
+TRAIN: dict[str, Any] = {
+    "num_epochs": 2,
+    "batch_size": 8,
+    "num_hard_negatives": 2,
+    "optimizer": {"learning_rate": 1e-3},
+}
+LOSSES: dict[str, dict[str, Any]] = {
+    "nce": {},
+    "several positives": {"loss": "multi_positive_nce"},
+    "bce": {"loss": "bce"},
+    "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}}},
+    "npc": {
+        "loss": {"name": "npc", "warmup_epochs": 1},
+        "pair_detection": {"num_random": 20, "detector": "above_median"},
+    },
+    "in pieces too": {"cache_tokens": 64},
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("loss", LOSSES)
+def test_training_in_tiles_equals_training_whole(loss: str, tiny_data: Any, tiny_checkpoint: str) -> None:
+    config = model_config(tiny_checkpoint, dropout=0.1)
+    whole, weights = run_alone(tiny_data, config, TRAIN | LOSSES[loss])
+    tiled, found = run_alone(tiny_data, config, TRAIN | LOSSES[loss] | {"tile_queries": 3})
+    for one, two in zip(whole.history, tiled.history, strict=True):
+        expected = {name: value for name, value in one.metrics.items() if "seconds" not in name}
+        assert {name: two.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.invariant
+def test_two_ranks_in_tiles_equal_one_whole(tiny_data: Any, tiny_checkpoint: str, tmp_path: Any) -> None:
+    config = model_config(tiny_checkpoint, towers="two")
+    _, weights = run_alone(tiny_data, config, TRAIN)
+    _, shared = run_with_ranks(2, tmp_path, tiny_data, config, TRAIN | {"tile_queries": 2})
+    for name, tensor in weights.items():
+        torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+class Largest(TorchDispatchMode):
+    """Most rows of any matrix of scores that is made inside: one with a column for each of the passages."""
+
+    def __init__(self, passage_CD: Tensor) -> None:
+        super().__init__()
+        self.num_columns, self.dims = passage_CD.shape
+        self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else (made,):
+            # The passages' vectors, on their side, have as many columns.
+            if (
+                isinstance(one, Tensor)
+                and one.ndim == 2
+                and (one.shape[0] != self.dims)
+                and one.shape[1] == self.num_columns
+            ):
+                self.most = max(self.most, one.shape[0])
+        return made
+
+
+@pytest.mark.parametrize(("tile", "most"), [(None, 8), (3, 3)])
+def test_only_a_tile_of_scores_is_held(tile: int | None, most: int, tiny_data: Any, tiny_checkpoint: str) -> None:
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
+    learner, [batch] = trainer.learners[0], next(trainer.setup.batches.epoch(0))
+    view = learner.encode(batch)
+    with Largest(view.student.passage_CD) as seen:
+        loss = loss_in_tiles(view, trainer.config.loss, 0, 8, tile).per_query_Q.mean()
+        torch.autograd.grad(loss, [view.student.query_QD, view.student.passage_CD])
+    assert seen.most == most

@@ -13,6 +13,7 @@ from raydr.graph.planning import Inventory
 from raydr.graph.rounds import Arm, Round
 from raydr.graph.stage_times import time_of
 from raydr.pages.refresh import RoundResult
+from raydr.stages.evaluate import load_result
 
 
 def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
@@ -51,8 +52,6 @@ def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
 
 def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
     """Means of all measures on the dev split, after a round."""
-    from raydr.stages.evaluate import load_result
-
     found = load_result(inventory.open(done.evaluations[config.data.dev_split]))
     return {one.measure: one.mean for one in found.summaries}
 
@@ -84,8 +83,6 @@ def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
 
 def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
     """Read what a finished round came to."""
-    from raydr.stages.evaluate import load_result
-
     measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
     nodes = _own_nodes(arm, done)
     there = {node.label: node for node in nodes if inventory.manifest(node) is not None}

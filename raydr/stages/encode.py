@@ -19,11 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from raydr.data.embeddings import dim_of, to_embedding_table
 from raydr.data.partitions import partition_of
+from raydr.data.schema import read_arrow
 from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.models.tokens import Tokens
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.stages.parts import feed_parts, part_batch, write_table
@@ -56,8 +59,6 @@ class Job:
 
     def load_part(self, part: int) -> Any:
         """The table of one input part, memory-mapped."""
-        from raydr.data.schema import read_arrow
-
         return read_arrow(self.texts.local(self.parts[part]))
 
 
@@ -125,9 +126,6 @@ class EncodeParts:
         self.free_since: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
-        from raydr.data.embeddings import to_embedding_table
-        from raydr.models.tokens import Tokens
-
         part = int(batch["part"][0])
         tokens, ids = Tokens.from_arrow(batch), _unpacked(batch["text_ids"][0])
         with self._encoding:
@@ -254,7 +252,4 @@ def describe_spent(encoding: float, waited: float) -> str:
 
 
 def _dim(output: Folder) -> int:
-    from raydr.data.embeddings import dim_of
-    from raydr.data.schema import read_arrow
-
     return dim_of(read_arrow(output.localize(output_name(0))))

@@ -23,7 +23,9 @@ from raydr.data.inspection_report import (
 )
 from raydr.data.leakage import find_leaks
 from raydr.evaluation.config import EvaluateConfig
+from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
+from raydr.models.tokens import TextTokenizer
 from raydr.runtime.console import console, say, show_summary, show_table, shown, warn
 from raydr.seeding import query_rng
 from raydr.stages.pool import Pool
@@ -143,9 +145,6 @@ def _count_leaks(data: Dataset, train_split: str) -> int:
 
 def token_counter(model: ModelConfig, side: Side) -> TokenCounter:
     """Counts tokens with the tokenizer of one side, without cutting."""
-    from raydr.models.checkpoint import resolve_checkpoint
-    from raydr.models.tokens import TextTokenizer
-
     uncut = model.model_copy(update={side: model.side(side).model_copy(update={"max_length": _NO_LIMIT})})
     name = model.passage_checkpoint if side == "passage" and model.towers == "two" else ""
     tokenizer = TextTokenizer(resolve_checkpoint(name or model.checkpoint), uncut, side)

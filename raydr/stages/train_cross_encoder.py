@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
@@ -158,7 +159,6 @@ def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
 
 def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, PairTokenizer]:
     """The trainer in the state that it goes on from, and the model's tokenizer."""
-    from raydr.data.examples import load_examples
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
     from raydr.training.cross_encoder import CrossEncoderTrainer

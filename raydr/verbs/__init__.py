@@ -1,6 +1,6 @@
 """The verbs: each is one small file with a Python function, from which its command comes.
 
-They import what they need when they run, so that ``raydr --help`` is there at once.
+A verb's module is loaded when it is asked for, so that ``raydr --help`` is there at once.
 """
 
 from __future__ import annotations
@@ -12,47 +12,59 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
+from raydr.ops.submit.request import check_required_variables
 from raydr.verbs.command import command
 from raydr.verbs.endings import exit_status
 from raydr.version import __version__
 
-#: The verbs in the order in which a run uses them; each is a module of this package with a function of that name. A
-#: module has a function ``run`` beside it where the command takes something else than the function does.
-VERBS = (
-    "quickstart",
-    "prepare",
-    "plan",
-    "inspect",
-    "inject-noise",
-    "mine",
-    "judge",
-    "train",
-    "encode",
-    "index",
-    "search",
-    "rerank",
-    "fuse",
-    "import-run",
-    "import-vectors",
-    "evaluate",
-    "benchmark",
-    "refresh",
-    "tune",
-    "audit",
-    "diagnose",
-    "why",
-    "review",
-    "report",
-    "export",
-    "submit",
-    "doctor",
-    "settings",
-    "gc",
-)
+#: The verbs in the order in which a run uses them, and what each is for. A verb is a module of this package with a
+#: function of that name, and a function ``run`` beside it where the command takes something else than that does.
+VERBS = {
+    "quickstart": "The main job, from raw files to a table of results.",
+    "prepare": "Read raw files into a corpus and a data set.",
+    "plan": "What every stage takes: time, memory, disk, money.",
+    "inspect": "Counts, lengths, duplicates, gaps and examples of the data.",
+    "inject-noise": "Put noise into the training split on purpose.",
+    "mine": "Find candidate hard negatives.",
+    "judge": "Judge negatives and pairs, and leave out what is wrong.",
+    "train": "Train the dual encoder, or the ranker.",
+    "encode": "Encode the corpus, or the queries of a split.",
+    "index": "Build the FAISS index over a model's passage vectors.",
+    "search": "Search the queries of a split, or a text.",
+    "rerank": "Rerank the run of a system.",
+    "fuse": "Fuse the runs of several systems.",
+    "import-run": "Take over a run of another program.",
+    "import-vectors": "Take over the vectors of any other embedder.",
+    "evaluate": "The whole run: systems side by side, with paired tests.",
+    "benchmark": "Systems on a public benchmark, beside what is known of it.",
+    "refresh": "Rounds of training, re-encoding, mining and judging.",
+    "tune": "Search over settings of the training.",
+    "audit": "Estimate noise, and show the worst of it on one page.",
+    "diagnose": "What spoils a training, the likeliest cause first.",
+    "why": "Each negative of a query, its provenance and verdicts.",
+    "review": "A page on which people decide what judges doubt.",
+    "report": "All that a run has made, on one HTML page.",
+    "export": "Write the data set for other trainers, or a model.",
+    "submit": "Run a verb as a job on a Ray cluster.",
+    "doctor": "Check versions, devices, disks, Ray, storage and MLflow.",
+    "settings": "The settings of a run: key, type, default, meaning.",
+    "gc": "What no name reaches any more, and remove it.",
+}
+
+
+class _Verbs(TyperGroup):
+    """Lists the verbs without loading them: their modules, and all that these import, take seconds together."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else _loaded(name), rest
+
 
 app = typer.Typer(
     name="raydr",
+    cls=_Verbs,
     help="Train, apply and evaluate noise-robust dense retrievers on Ray.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -85,18 +97,27 @@ def _ending(run: Callable[..., None]) -> Callable[..., None]:
     return ended
 
 
-for _verb in VERBS:
-    _name = _verb.replace("-", "_")
-    _module = importlib.import_module(f"raydr.verbs.{_name}")
-    _run = getattr(_module, "run", None) or command(getattr(_module, _name), getattr(_module, "show", None))
-    app.command(_verb)(_ending(_run))
+def _loaded(verb: str) -> Any:
+    """The command of a verb."""
+    name = verb.replace("-", "_")
+    module = importlib.import_module(f"raydr.verbs.{name}")
+    run = getattr(module, "run", None) or command(getattr(module, name), getattr(module, "show", None))
+    alone = typer.Typer(add_completion=False)
+    alone.command(verb)(_ending(run))
+    return typer.main.get_command(alone)
+
+
+def _listed() -> None:
+    """Stands for a verb where verbs are listed."""
+
+
+for _verb, _sentence in VERBS.items():
+    app.command(_verb, help=_sentence)(_listed)
 
 
 def _check_machine() -> None:
     """In a job on a cluster: does its machine have what the sender asked for?"""
     if "RAYDR_REQUIRED_ENV" in os.environ:
-        from raydr.ops.submit.request import check_required_variables
-
         check_required_variables(os.environ)
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.places import UNTRAINED
+from raydr.graph.session import Session, open_session
+from raydr.runtime.console import say
+from raydr.stages.audit import show
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit
 from raydr.verbs.judge import TRUTH
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.graph.session import Session
-    from raydr.store.artifact import Artifact
 
 #: Judges of a run whose config has none: ``npc``, which trains short models of its own once (``cross_fit``), and those
 #: that need no model but the one that is audited with.
@@ -47,9 +48,6 @@ def audit(
     Raises:
         ConfigError: a judge is unknown, or judges nothing.
     """
-    from raydr.graph.session import open_session
-    from raydr.stages.audit import show
-
     names = [name.strip() for name in judges.split(",") if name.strip()]
     names = list(dict.fromkeys(names)) or [one.name for one in config.judge.judges] or list(JUDGES)
     if TRUTH in names:
@@ -68,9 +66,6 @@ def audit(
 
 
 def _default_model(session: Session) -> str:
-    from raydr.graph.places import UNTRAINED
-    from raydr.runtime.console import say
-
     name = session.config.judge.model
     if name == UNTRAINED or session.places.pointer(f"models/{name}") is not None:
         return name

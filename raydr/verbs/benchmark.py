@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.evaluation.benchmark import Checked, check_known
+from raydr.graph.session import open_session
+from raydr.runtime.console import say, show_table
+from raydr.stages.evaluate import load_result
 from raydr.verbs.command import Again, DryRun
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.evaluation.benchmark import Checked
+from raydr.verbs.evaluate import evaluate_in
 
 
 def benchmark(
@@ -27,11 +29,6 @@ def benchmark(
     Returns:
         The known answers (section benchmark), each with the figure that was measured; none of a dry run.
     """
-    from raydr.evaluation.benchmark import check_known
-    from raydr.graph.session import open_session
-    from raydr.stages.evaluate import load_result
-    from raydr.verbs.evaluate import evaluate_in
-
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits, system or config.benchmark.systems)
         results = map(load_result, made)
@@ -40,8 +37,6 @@ def benchmark(
 
 def show(checked: list[Checked] | None) -> None:
     """Print the known answers beside the figures; the command fails if one is not met."""
-    from raydr.runtime.console import say, show_table
-
     if checked is None:
         return
     found = [(one.known, one.measured, one.agrees) for one in checked if one.measured is not None]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.nodes import cross_fitting
+from raydr.graph.nodes.diagnosis import diagnosis
+from raydr.graph.places import TRAINED, UNTRAINED
+from raydr.graph.session import open_session
+from raydr.runtime.console import say
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def diagnose(
@@ -29,11 +32,6 @@ def diagnose(
     Raises:
         ConfigError: the model is none that the config trains.
     """
-    from raydr.graph.nodes import cross_fitting
-    from raydr.graph.nodes.diagnosis import diagnosis
-    from raydr.graph.places import TRAINED, UNTRAINED
-    from raydr.graph.session import open_session
-    from raydr.runtime.console import say
     from raydr.stages.diagnose import REPORT, show
 
     if model not in (own := [TRAINED, *config.variants]):

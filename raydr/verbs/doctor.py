@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.ops.doctor.examine import examine, show
+from raydr.ops.doctor.finding import Finding, any_broken
 from raydr.verbs.command import Overrides
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.ops.doctor.finding import Finding
 
 
 def doctor(config: RunConfig | None = None) -> list[Finding]:
     """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
-    from raydr.ops.doctor.examine import examine, show
-
     findings = examine(config)
     show(findings)
     return findings
@@ -32,8 +29,5 @@ def run(
 
     Ends with 1 if something is broken.
     """
-    from raydr.config.run import RunConfig
-    from raydr.ops.doctor.finding import any_broken
-
     if any_broken(doctor(RunConfig.load(config, set_) if config else None)):
         raise typer.Exit(1)

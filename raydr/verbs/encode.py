@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, Model
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def encode(
@@ -23,8 +22,6 @@ def encode(
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Encode the corpus, or the queries of a split; goes on where an interrupted run was."""
-    from raydr.graph.session import open_session
-
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         return session.make(recipe.queries(split, model) if split else recipe.passages(model))

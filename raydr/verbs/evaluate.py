@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.session import Session, open_session
+from raydr.stages.evaluate import load_result, show
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from raydr.config.run import RunConfig
-    from raydr.graph.session import Session
-    from raydr.store.artifact import Artifact
 
 
 class Evaluations(list["Artifact"]):
@@ -23,8 +23,6 @@ class Evaluations(list["Artifact"]):
     def to_pandas(self) -> DataFrame:
         """A row for each split, system and measure: mean, the ends of its interval, and the number of queries."""
         import pandas as pd
-
-        from raydr.stages.evaluate import load_result
 
         rows = [(result.split, one) for result in map(load_result, self) for one in result.summaries]
         table = pd.DataFrame([vars(one) for _, one in rows])
@@ -53,8 +51,6 @@ def evaluate(
     Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
     SYSTEM@own, SYSTEM@split and SYSTEM@all are searched in other partitions than partition.search says.
     """
-    from raydr.graph.session import open_session
-
     with open_session(config, again, dry_run) as session:
         return evaluate_in(session, [split] if split else config.data.test_splits, system)
 
@@ -65,8 +61,6 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     Raises:
         ConfigError: there are none.
     """
-    from raydr.stages.evaluate import show
-
     if not splits:
         raise ConfigError("data.test_splits is empty: name a split with --split")
     recipe = session.recipe

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from raydr.component import build
+from raydr.config.run import RunConfig
+from raydr.data.writers.base import Writer
 from raydr.errors import ConfigError
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
+from raydr.graph.places import Places
+from raydr.ops.model_export import export_model
+from raydr.runtime.cluster import ray_session
+from raydr.runtime.console import say
+from raydr.stages.choose_pool import choose_pool
+from raydr.stages.export import export as write
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 
 def export(
@@ -42,21 +50,8 @@ def export(
     again: Annotated[bool, typer.Option("--again", help="Replace what was exported with other settings.")] = False,
 ) -> Artifact:
     """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub."""
-    from raydr.component import build
-    from raydr.data.writers.base import Writer
-    from raydr.graph.places import Places
-    from raydr.runtime.cluster import ray_session
-    from raydr.runtime.console import say
-    from raydr.stages.choose_pool import choose_pool
-    from raydr.stages.export import export as write
-    from raydr.store.artifact import Artifact, Building, begin
-    from raydr.store.folder import Folder
-    from raydr.store.identity import Identity
-
     places = Places.of(config.workdir)
     if model:
-        from raydr.ops.model_export import export_model
-
         if negatives or dataset or shape or num_negatives or fold_whitespace:
             raise ConfigError("export --model writes a model: the options of data sets do not go with it")
         return export_model(places, model, Folder(output).absolute(), again)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.evaluation.config import FUSED
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TestSplit
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
+from raydr.verbs.search import first_test_split, write_trec
 
 
 def fuse(
@@ -21,10 +22,6 @@ def fuse(
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Fuse the runs of several systems (section fuse) by ranks or scores; evaluate compares it with the others."""
-    from raydr.evaluation.config import FUSED
-    from raydr.graph.session import open_session
-    from raydr.verbs.search import first_test_split, write_trec
-
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         made = session.make(session.recipe.search(split, FUSED))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.graph.garbage import Garbage
+from raydr.config.run import RunConfig
+from raydr.graph.garbage import Garbage, find_garbage
+from raydr.graph.places import Places
+from raydr.runtime.console import counted, say
 
 
 def gc(
@@ -16,10 +17,6 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
 ) -> list[Garbage]:
     """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes."""
-    from raydr.graph.garbage import find_garbage
-    from raydr.graph.places import Places
-    from raydr.runtime.console import counted, say
-
     found = find_garbage(Places.of(config.workdir))
     for one in found:
         say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")

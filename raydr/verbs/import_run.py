@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import NAME, RunConfig
+from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
+from raydr.graph.nodes.retrieval import imported
+from raydr.graph.places import BM25, TRAINED, UNTRAINED
+from raydr.graph.session import Session, open_session
+from raydr.runtime.console import warn
+from raydr.stages.runs import Run
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TestSplit
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.graph.session import Session
-    from raydr.store.artifact import Artifact
+from raydr.verbs.search import first_test_split
 
 
 def import_run(
@@ -28,13 +33,6 @@ def import_run(
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
     """
-    from raydr.config.run import NAME
-    from raydr.evaluation.config import FUSED
-    from raydr.graph.nodes.retrieval import imported
-    from raydr.graph.places import BM25, TRAINED, UNTRAINED
-    from raydr.graph.session import open_session
-    from raydr.verbs.search import first_test_split
-
     own = {BM25, UNTRAINED, TRAINED, FUSED, *config.variants}
     if not NAME.fullmatch(system) or system in own:
         raise ConfigError(
@@ -52,10 +50,6 @@ def import_run(
 def _warn_of_strangers(session: Session, run: Artifact) -> None:
     """Passages of another corpus would only show as measures near 0."""
     import numpy as np
-
-    from raydr.data.corpus import Corpus
-    from raydr.runtime.console import warn
-    from raydr.stages.runs import Run
 
     if session.places.pointer("corpus") is None:
         return

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from raydr.config.run import RunConfig, check_name
 from raydr.errors import ConfigError
+from raydr.graph import foreign
+from raydr.graph.nodes.retrieval import imported_vectors
+from raydr.graph.places import vectors_name
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def import_vectors(
@@ -33,12 +35,6 @@ def import_vectors(
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to systems of its own.
     """
-    from raydr.config.run import check_name
-    from raydr.graph import foreign
-    from raydr.graph.nodes.retrieval import imported_vectors
-    from raydr.graph.places import vectors_name
-    from raydr.graph.session import open_session
-
     check_name(system, "system")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe

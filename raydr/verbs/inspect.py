@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.stages.choose_pool import choose_pool
+from raydr.stages.inspect import inspect as look
+
 if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
     from raydr.data.inspection_report import InspectionReport
 
 
 def inspect(config: RunConfig) -> InspectionReport:
     """Show counts, lengths, truncation, duplicates, gaps and examples of the prepared data."""
-    from raydr.graph.session import open_session
-    from raydr.stages.choose_pool import choose_pool
-    from raydr.stages.inspect import inspect as look
-
     with open_session(config) as session:
         [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())
         pool = choose_pool(corpus.rows("passages"))

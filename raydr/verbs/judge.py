@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.judging import speaking
+from raydr.graph.nodes.noise import clean_only
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 #: In place of a judge's name: drop the pairs that were made noisy on purpose.
 TRUTH = "truth"
@@ -42,10 +43,6 @@ def judge(
     Raises:
         ConfigError: no judge was named, or one cannot judge the split.
     """
-    from raydr.graph.judging import speaking
-    from raydr.graph.nodes.noise import clean_only
-    from raydr.graph.session import open_session
-
     split = split or config.data.train_split
     names = judge or [one.name for one in config.judge.judges]
     if not names:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def mine(
@@ -23,7 +22,5 @@ def mine(
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Find candidate hard negatives: the best passages of a run that are not known positives."""
-    from raydr.graph.session import open_session
-
     with open_session(config, again, dry_run) as session:
         return session.make(session.recipe.candidates(split or config.data.train_split, miner))

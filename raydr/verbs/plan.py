@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+
 if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
     from raydr.graph.forecast import Forecast
 
 
@@ -18,7 +20,6 @@ def plan(
     ] = False,
 ) -> Forecast:
     """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money."""
-    from raydr.graph.session import open_session
     from raydr.ops.plan.run import run_plan
 
     with open_session(config) as session:

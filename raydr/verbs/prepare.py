@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.first_config import first_config, is_data
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.runtime.console import say
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, Overrides, Yes
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
@@ -19,8 +20,6 @@ def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> li
     Returns:
         The corpus and the data set.
     """
-    from raydr.graph.session import open_session
-
     with open_session(config, again, dry_run) as session:
         dataset, corpus = session.recipe.dataset(), session.recipe.corpus()
         return session.make(corpus, dataset, anew=list(session.recipe.names.values()))
@@ -40,10 +39,6 @@ def run(
     yes: Yes = False,
 ) -> None:
     """Read raw files into a corpus and a data set; files without a config are looked at, and get one."""
-    from raydr.config.first_config import first_config, is_data
-    from raydr.config.run import RunConfig
-    from raydr.runtime.console import say
-
     overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
     if not is_data(config):
         prepare(RunConfig.load(config, overrides), again, dry_run)

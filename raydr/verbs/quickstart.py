@@ -6,16 +6,20 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.graph.places import TRAINED
+from raydr.graph.session import CONFIG_FILE, Session, open_session
+from raydr.runtime.console import say, show_summary, show_table
+from raydr.runtime.mlflow_runs import tracking_uri
+from raydr.stages.evaluate import PICTURE, REPORT
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, Overrides
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.graph.session import Session
-    from raydr.store.artifact import Artifact
+from raydr.verbs.evaluate import evaluate_in
 
 #: The config of ``raydr quickstart`` without a file.
 DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
@@ -28,10 +32,6 @@ def quickstart(
     dry_run: bool = False,
 ) -> list[Artifact]:
     """The whole run with its baselines; without a config, code search over installed Python packages."""
-    from raydr.config.run import RunConfig
-    from raydr.graph.session import open_session
-    from raydr.verbs.evaluate import evaluate_in
-
     if not isinstance(config, RunConfig):
         config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
     with open_session(config, again, dry_run) as session:
@@ -59,9 +59,6 @@ def run(
 
 def _show_detection(session: Session) -> None:
     """How right the detector of mismatched pairs was, where noise was injected."""
-    from raydr.graph.places import TRAINED
-    from raydr.runtime.console import show_table
-
     if session.config.inject_noise is None:
         return
     rows = []
@@ -78,12 +75,6 @@ def _show_detection(session: Session) -> None:
 
 
 def _show_next_steps(session: Session) -> None:
-    from raydr.data.dataset import Dataset
-    from raydr.graph.session import CONFIG_FILE
-    from raydr.runtime.console import say, show_summary
-    from raydr.runtime.mlflow_runs import tracking_uri
-    from raydr.stages.evaluate import PICTURE, REPORT
-
     config, root = session.config, session.places.root
     show_summary(
         "The results",

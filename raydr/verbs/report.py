@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
+from raydr.config.run import RunConfig
+from raydr.graph.places import Places
+from raydr.ops.report import write_report
 
 
 def report(config: RunConfig) -> str:
@@ -14,7 +13,4 @@ def report(config: RunConfig) -> str:
     Returns:
         The page's path.
     """
-    from raydr.graph.places import Places
-    from raydr.ops.report import write_report
-
     return write_report(config, Places.of(config.workdir))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TestSplit
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
+from raydr.verbs.search import first_test_split, write_trec
 
 
 def rerank(
@@ -27,9 +27,6 @@ def rerank(
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Rerank the run of a system; the new one is called SYSTEM+MODEL, and evaluate compares it with the others."""
-    from raydr.graph.session import open_session
-    from raydr.verbs.search import first_test_split, write_trec
-
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         made = session.make(session.recipe.reranked(split, system, by))

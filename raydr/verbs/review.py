@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.places import Places
+from raydr.noise.judges.people import People
+from raydr.ops.review.desk import Desk
+from raydr.ops.review.doubts import find_doubts, queue
+from raydr.ops.review.server import listen, serve
+from raydr.runtime.console import say, show_summary, warn
 from raydr.verbs.command import TrainSplit
 
 if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
     from raydr.noise.decisions import Decisions
 
 
@@ -42,13 +48,6 @@ def review(
     """
     from pathlib import Path
     from urllib.parse import urlencode
-
-    from raydr.graph.places import Places
-    from raydr.noise.judges.people import People
-    from raydr.ops.review.desk import Desk
-    from raydr.ops.review.doubts import find_doubts, queue
-    from raydr.ops.review.server import listen, serve
-    from raydr.runtime.console import say, show_summary, warn
 
     places, split = Places.of(config.workdir), split or config.data.train_split
     people = config.judge.judge("people")

@@ -6,15 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raydr.config.run import RunConfig, is_ranker
+from raydr.data.corpus import Corpus
 from raydr.errors import ArtifactError, ConfigError
+from raydr.evaluation.config import FUSED, FuseConfig
+from raydr.graph.places import BM25, Places, vectors_name
+from raydr.graph.session import open_session
+from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.stages.bm25 import open_bm25
+from raydr.stages.runs import Run, export_trec
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from raydr.verbs.command import Again, DryRun, TestSplit
+from raydr.verbs.hits import show_hits
 
 if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.graph.places import Places
     from raydr.indexing.searcher import Hit
     from raydr.models.pair_scoring import PairScorer
-    from raydr.store.artifact import Artifact
 
 
 def search(
@@ -43,7 +51,6 @@ def search(
     if text is not None:
         if split or trec:
             raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
-        from raydr.verbs.hits import show_hits
 
         show_hits(text, search_text(config, text, model, top_k, rerank, partition))
         return []
@@ -51,7 +58,6 @@ def search(
         raise ConfigError("--partition goes with a text; where a split's queries are searched says partition.search")
     if rerank:
         raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
-    from raydr.graph.session import open_session
 
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
@@ -63,9 +69,6 @@ def search(
 
 def write_trec(run: Artifact, file: str, tag: str) -> None:
     """Write a run as a TREC file."""
-    from raydr.stages.runs import Run, export_trec
-    from raydr.store.folder import Folder
-
     folder, _, name = file.rpartition("/")
     export_trec(Run(run), Folder(folder or ".").absolute(), name, tag=tag)
 
@@ -92,8 +95,6 @@ def search_text(
         ConfigError: the text is none, or is empty, or there is no such partition.
         ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
     """
-    from raydr.graph.places import Places
-
     if not isinstance(text, str):
         raise ConfigError(f"search_text takes one text, got a {type(text).__name__}: call it for each of them")
     if not text.strip():
@@ -108,12 +109,8 @@ def search_text(
 
 
 def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, partition: str) -> list[Hit]:
-    from raydr.data.corpus import Corpus
-    from raydr.evaluation.config import FUSED, FuseConfig
-    from raydr.graph.places import BM25, vectors_name
     from raydr.indexing.fused import bm25_hits, fuse_hits
     from raydr.indexing.searcher import Searcher
-    from raydr.stages.bm25 import open_bm25
 
     if model == FUSED:
         # As the run was made: the weights may have been chosen on dev.
@@ -141,9 +138,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
 
 
 def _open_scorer(places: Places, name: str) -> PairScorer:
-    from raydr.config.run import is_ranker
     from raydr.models.cross_encoder import CrossEncoderScorer
-    from raydr.models.encode_config import TOKEN_BUDGET
     from raydr.models.pair_scoring import DualEncoderScorer
 
     opened, kind = (CrossEncoderScorer, "cross_encoder") if is_ranker(name) else (DualEncoderScorer, "model")

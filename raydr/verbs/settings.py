@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.reference import SettingGroup, find_settings, list_settings, settings_page
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-
-if TYPE_CHECKING:
-    from raydr.config.reference import SettingGroup
 
 
 def settings(part: str = "") -> list[SettingGroup]:
@@ -25,9 +24,6 @@ def settings(part: str = "") -> list[SettingGroup]:
     >>> settings("first_rank")[0].settings[0].key
     'negatives.first_rank'
     """
-    from raydr.config.reference import find_settings, list_settings
-    from raydr.config.run import RunConfig
-
     found = find_settings(list_settings(RunConfig), part)
     if not found:
         raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
@@ -41,8 +37,6 @@ def run(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/settings.md.")] = False,
 ) -> None:
     """List the settings of a run: key, type, default and meaning."""
-    from raydr.config.reference import settings_page
-
     groups = settings(part)
     if markdown:
         typer.echo(settings_page(groups), nl=False)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
+from raydr.ops.submit.request import Sent, build_request
+from raydr.runtime.console import console
+from raydr.verbs import VERBS, app
 from raydr.verbs.command import Again, ConfigFile, Overrides
-
-if TYPE_CHECKING:
-    from raydr.ops.submit.client import SubmittedJob
-    from raydr.ops.submit.request import Sent
 
 
 def submit(
@@ -42,9 +42,6 @@ def submit(
         ConfigError: something is wrong with the request; nothing was sent.
         ClusterError: the cluster cannot be reached or refuses the job.
     """
-    from raydr.ops.submit.client import follow, send
-    from raydr.ops.submit.request import build_request
-
     request = build_request(config, verb, arguments, overrides or [], sent, submission_id)
     job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
     return follow(job) if wait else job
@@ -96,9 +93,6 @@ def run(
 
     raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
     """
-    from raydr.ops.submit.client import exit_status, follow
-    from raydr.ops.submit.request import Sent
-
     arguments = [*(options or []), *(["--again"] if again else [])]
     _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
     sent = Sent(working_dir, _variables(env or []), require_env or [], runtime_env, python)
@@ -115,8 +109,6 @@ def run(
 
 def _check_command(verb: str, config: str, arguments: list[str]) -> None:
     """Read the verb's options here, so that a wrong one is told before anything is sent."""
-    from raydr.verbs import VERBS, app
-
     allowed = [name for name in VERBS if name != "submit"]
     if verb not in allowed:
         raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
@@ -138,8 +130,6 @@ def _variables(given: list[str]) -> dict[str, str]:
 
 
 def _say_that_it_goes_on(job: SubmittedJob) -> None:
-    from raydr.runtime.console import console
-
     console.print(f"\nno longer following job {job.submission_id}; it goes on", style="yellow", markup=False)
     for purpose in ("log", "stop"):
         console.print(f"  {purpose + ':':<6}{job.commands[purpose]}", markup=False)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from raydr.config.run import RunConfig, is_ranker
 from raydr.errors import ConfigError
+from raydr.graph.node import Existing
+from raydr.graph.places import BM25, UNTRAINED
+from raydr.graph.recipe import SOURCE
+from raydr.graph.session import open_session
+from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun
-
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.store.artifact import Artifact
 
 
 def train(
@@ -37,12 +39,6 @@ def train(
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to something else.
     """
-    from raydr.config.run import is_ranker
-    from raydr.graph.node import Existing
-    from raydr.graph.places import BM25, UNTRAINED
-    from raydr.graph.recipe import SOURCE
-    from raydr.graph.session import open_session
-
     if name in (BM25, UNTRAINED, SOURCE):
         raise ConfigError(f"--name {name}: raydr calls something else so; give the model another name")
     with open_session(config, again, dry_run) as session:

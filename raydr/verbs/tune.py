@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raydr.config.run import RunConfig
+from raydr.graph.session import open_session
+from raydr.tuning.plan import open_plan
 from raydr.verbs.command import Again, ConfigFile, DryRun, Overrides
 
 if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
     from raydr.tuning.run import TuneOutcome
 
 
@@ -35,8 +37,6 @@ def tune(
     Returns:
         The ``search`` artefact, its trials, and how the best compares with the default; None in a dry run.
     """
-    from raydr.graph.session import open_session
-    from raydr.tuning.plan import open_plan
     from raydr.tuning.run import run_tune
 
     plan = open_plan(config, space, name, space_overrides or [])
@@ -63,6 +63,4 @@ def run(
     dry_run: DryRun = False,
 ) -> None:
     """Search over settings of the training; a search that was killed goes on with the same command."""
-    from raydr.config.run import RunConfig
-
     tune(RunConfig.load(config, set_), space, name, set_space, again, dry_run)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from raydr.config.run import RunConfig
-    from raydr.pages.query_story import QueryStory
+from raydr.config.run import RunConfig
+from raydr.graph.places import Places
+from raydr.graph.why import explain_query
+from raydr.pages.query_story import QueryStory, print_story
+from raydr.runtime.console import output
 
 
 def why(
     config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="Id of the query.")]
 ) -> QueryStory:
     """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray."""
-    from raydr.graph.places import Places
-    from raydr.graph.why import explain_query
-
     return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
 
 
 def show(story: QueryStory) -> None:
     """Print what is known."""
-    from raydr.pages.query_story import print_story
-    from raydr.runtime.console import output
-
     print_story(story, output())

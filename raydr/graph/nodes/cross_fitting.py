@@ -8,7 +8,11 @@ from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data, retrieval
 from raydr.graph.nodes.training import training_of, training_settings
+from raydr.graph.places import WARMUPS
 from raydr.losses.nce import NCE
+from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
+from raydr.stages.scoring import scoring_of
+from raydr.stages.train_fold import train_fold
 from raydr.training.training import Training
 
 #: The kind of cross-fitted margins, and the role of those that read them.
@@ -22,9 +26,6 @@ def margins(run: Declaring, split: str) -> Node:
         run: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
         split: the split.
     """
-    from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
-    from raydr.stages.scoring import scoring_of
-
     config, settings, encode = run.config, run.config.cross_fit, run.config.encode
     arithmetic = run.facts.encoding(encode)
     cut = _folds(run, split)
@@ -151,9 +152,7 @@ def _training(run: Declaring, split: str) -> Training:
 
 def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
     """The model that has not seen a fold."""
-    from raydr.graph.places import WARMUPS
     from raydr.stages.train import VERSION
-    from raydr.stages.train_fold import train_fold
 
     training = _training(run, split)
     warmups = run.facts.places.root / WARMUPS

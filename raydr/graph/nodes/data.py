@@ -7,13 +7,13 @@ from typing import Any
 
 from raydr.graph.declaring import Declaring, of_data
 from raydr.graph.node import Node, stage
+from raydr.stages.inject_noise import inject_noise
+from raydr.stages.prepare import VERSION, prepare_corpus, prepare_dataset
 
 
 @of_data
 def corpus(run: Declaring) -> Node:
     """The passages of the reader's files."""
-    from raydr.stages.prepare import prepare_corpus
-
     data = run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
     return Node(
@@ -32,8 +32,6 @@ def corpus(run: Declaring) -> Node:
 @of_data
 def prepared(run: Declaring) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
-    from raydr.stages.prepare import VERSION, prepare_dataset
-
     config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
     subset: dict[str, Any] = {"max_queries": dict(data.max_queries), "seed": config.seed} if data.max_queries else {}
@@ -63,7 +61,6 @@ def dataset(run: Declaring) -> Node:
     settings = run.of_data.inject_noise
     if settings is None:
         return prepared(run)
-    from raydr.stages.inject_noise import inject_noise
 
     split, seed = run.of_data.data.train_split, run.of_data.seed
     return Node(

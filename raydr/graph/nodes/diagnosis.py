@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.graph.nodes.training import training_of
+from raydr.stages.scoring import scoring_of
 
 
 def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
@@ -18,11 +21,8 @@ def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: 
         untrained: as it was before.
         margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
     """
-    from raydr.data.corpus import Corpus
-    from raydr.data.dataset import Dataset
     from raydr.stages.diagnose import KIND, VERSION, diagnose
     from raydr.stages.evidence_samples import SAMPLE_SIZE, DiagnosisJob
-    from raydr.stages.scoring import scoring_of
 
     config, encode, training = run.config, run.config.encode, training_of(run)
     arithmetic = run.facts.encoding(encode)

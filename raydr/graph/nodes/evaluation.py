@@ -8,12 +8,11 @@ from functools import partial
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
+from raydr.stages.evaluate import VERSION, evaluate
 
 
 def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
     """Measures of runs, by the name of the system, and the paired tests of every two."""
-    from raydr.stages.evaluate import VERSION, evaluate
-
     settings, seed = run.config.evaluate, run.config.seed
     return Node(
         "evaluation",

@@ -10,9 +10,18 @@ from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import cross_fitting, data
 from raydr.graph.nodes.cross_fitting import MARGINS
+from raydr.models.saved_config import read_config
+from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.asked import CrossFitted
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import PeopleJudge
+from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
+from raydr.stages.apply_verdicts import clean_only as keep_clean
+from raydr.stages.audit import audit as report
+from raydr.stages.audit_parts import NUM_OFFENDERS
+from raydr.stages.judge import judge as give_verdicts
+from raydr.stages.mine import VERSION, mine
+from raydr.stages.scoring import scoring_of
 from raydr.store.identity import fingerprint_of
 
 
@@ -26,9 +35,6 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
         split: the split.
         number: of the refresh round, from 1.
     """
-    from raydr.negatives.config import NegativesConfig
-    from raydr.stages.mine import VERSION, mine
-
     settings, scope = run.config.negatives or NegativesConfig(), run.config.scope(split)
     how: dict[str, Any] = {"split": split, "miner": miner, "round": number, "scope": scope}
     return Node(
@@ -52,10 +58,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         negatives: what is judged; None for judges of pairs.
         model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
     """
-    from raydr.models.saved_config import read_config
     from raydr.stages.judge import VERSION
-    from raydr.stages.judge import judge as give_verdicts
-    from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
     asked = judge.asks(config.judge)
@@ -109,8 +112,6 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
 
 def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:
     """The candidates with the actions and weights of the verdicts, by the judge's name."""
-    from raydr.stages.apply_verdicts import APPLY_VERSION, apply_verdicts
-
     return Node(
         "negatives",
         f"{run.place}judged-{'+'.join(given)}-{split}",
@@ -124,8 +125,6 @@ def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: st
 
 def filtered(run: Declaring, given: Mapping[str, Node], split: str) -> Node:
     """The data set without the pairs of a split that a judge drops."""
-    from raydr.stages.apply_verdicts import FILTER_VERSION, filter_pairs
-
     return Node(
         "dataset",
         f"{run.place}pairs-{'+'.join(given)}-{split}",
@@ -139,9 +138,6 @@ def filtered(run: Declaring, given: Mapping[str, Node], split: str) -> Node:
 
 def clean_only(run: Declaring, split: str) -> Node:
     """The data set without the pairs of a split that were made noisy on purpose."""
-    from raydr.stages.apply_verdicts import CLEAN_VERSION
-    from raydr.stages.apply_verdicts import clean_only as keep_clean
-
     return Node(
         "dataset",
         f"{run.place}pairs-truth-{split}",
@@ -187,9 +183,6 @@ def audit(
         split: the split.
     """
     from raydr.stages.audit import SAMPLE_SIZE, VERSION
-    from raydr.stages.audit import audit as report
-    from raydr.stages.audit_parts import NUM_OFFENDERS
-    from raydr.stages.scoring import scoring_of
 
     config, encode = run.config, run.config.encode
     arithmetic = run.facts.encoding(encode)

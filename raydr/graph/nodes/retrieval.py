@@ -12,14 +12,21 @@ from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
+from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
+from raydr.stages.encode import encode_texts
+from raydr.stages.import_vectors import file_checksum, import_vectors
+from raydr.stages.index import build_index
+from raydr.stages.rerank import VERSION, rerank
+from raydr.stages.runs import import_trec_run, trec_checksum
+from raydr.stages.scoring import scoring_of
+from raydr.stages.search import search as find
+from raydr.stages.search import search_settings
 
 
 def passages(run: Declaring, model: Node, name: str) -> Node:
     """The vectors of all passages."""
-    from raydr.stages.encode import encode_texts
-
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     return Node(
         "embeddings",
@@ -36,8 +43,6 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
 
 def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
     """The vectors of the queries of a split."""
-    from raydr.stages.encode import encode_texts
-
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     return Node(
         "embeddings",
@@ -54,7 +59,6 @@ def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
 
 def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
-    from raydr.models.saved_config import read_config
 
     def score(work: Work) -> ScoreFunction:
         return read_config(work["model"].folder.localize_all()).score
@@ -68,8 +72,6 @@ def index_of_imported(run: Declaring, vectors: Node, name: str) -> Node:
 
 
 def _index(run: Declaring, vectors: Node, name: str, score: Callable[[Work], ScoreFunction], several: bool) -> Node:
-    from raydr.stages.index import build_index
-
     settings = run.config.index
     content = {"factory", "shard_rows", "train_rows"}
     if several:
@@ -123,9 +125,6 @@ def search_in(
         top_k: passages a query; ``search.top_k`` if 0.
         scope: as in :func:`search`.
     """
-    from raydr.stages.search import search as find
-    from raydr.stages.search import search_settings
-
     settings, factory = run.config.search, run.config.index.factory
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
@@ -151,9 +150,6 @@ def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str)
         split: the split.
         system: what the new run is called.
     """
-    from raydr.stages.rerank import VERSION, rerank
-    from raydr.stages.scoring import scoring_of
-
     depth, encode = run.config.rerank.depth, run.config.encode
     arithmetic = run.facts.encoding(encode)
     return Node(
@@ -275,8 +271,6 @@ def search_bm25(run: Declaring, split: str, scope: Scope | None = None) -> Node:
 
 def imported(file: str, split: str, system: str) -> Node:
     """A run that another program has made."""
-    from raydr.stages.runs import import_trec_run, trec_checksum
-
     return Node(
         "run",
         f"import-{system}-{split}",
@@ -298,8 +292,6 @@ def imported_vectors(
         split: whose queries they are of; of the passages if empty.
         similarity: ``cosine`` scales them to length 1.
     """
-    from raydr.stages.import_vectors import file_checksum, import_vectors
-
     role, texts = ("dataset", data.dataset(run)) if split else ("corpus", data.corpus(run))
     files = {"file": file_checksum(file)} | ({"ids": file_checksum(ids)} if ids else {})
     return Node(

@@ -13,6 +13,9 @@ from raydr.graph.nodes import data, retrieval
 from raydr.graph.places import WARMUPS
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.models.saved_config import read_config
+from raydr.stages.scoring import scoring_of
+from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import NEUTRAL
 from raydr.training.training import Extras, Training
@@ -55,8 +58,6 @@ def trained(
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
-    from raydr.stages.train import VERSION, train
-
     if training.train.loss.reads_ranker_scores and extras.ranker_scores is None:
         raise ConfigError(
             f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
@@ -119,8 +120,6 @@ def _checkpoints() -> set[str]:
 
 def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
     """A starting checkpoint as it is, to compare with or to ask."""
-    from raydr.stages.train import VERSION, save_untrained
-
     seed = run.config.seed
     return Node(
         "model",
@@ -213,9 +212,7 @@ def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | N
         pairs: the data set that is trained on.
         negatives: mined candidates; those that came with the data if None.
     """
-    from raydr.models.saved_config import read_config
     from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
-    from raydr.stages.scoring import scoring_of
 
     split, encode = run.config.data.train_split, run.config.encode
     arithmetic = run.facts.encoding(encode)

@@ -12,6 +12,7 @@ from typing import Any
 from raydr.config.run import RunConfig
 from raydr.errors import RaydrError
 from raydr.ops.doctor.finding import Finding
+from raydr.ops.doctor.software import MAIN, installed_versions
 from raydr.ops.preflight import raw_inputs
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.runtime.console import counted
@@ -85,8 +86,6 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[dict[str, Any]]:
 
 def describe_node(probe: str) -> dict[str, Any]:
     """What a node is like; runs there. ``probe`` is a file in the working folder, or empty."""
-    from raydr.ops.doctor.software import MAIN, installed_versions
-
     return {
         "node": platform.node(),
         "versions": {"python": platform.python_version(), **installed_versions(MAIN)},

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
-from raydr.indexing.factory import EXACT, resolve_factory
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
 from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
@@ -267,9 +268,6 @@ def index_bytes(factory: str, dim: int) -> tuple[float, int]:
     >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
     ((3072.0, 0), (1544.0, 1024), (40.0, 64))
     """
-    from raydr.indexing.backend import load_faiss
-    from raydr.indexing.factory import make_index
-
     faiss = load_faiss()
     whole = make_index(factory, dim)
     # A new name: `whole` owns the object behind it.

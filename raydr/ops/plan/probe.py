@@ -17,11 +17,15 @@ import pyarrow.compute as pc
 from raydr.config.run import RunConfig, merged
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.indexing.backend import load_faiss
+from raydr.indexing.build import write_index
+from raydr.indexing.factory import make_index
+from raydr.models.tokens import Tokens
 from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
+from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from raydr.models.scores.base import Vectors
-    from raydr.models.tokens import Tokens
     from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress
     from raydr.training.detection import PairFlags
@@ -175,7 +179,6 @@ def probe_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int)
 
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import resolve_dtype, torch_dtype
-    from raydr.training.config import TrainConfig
     from raydr.training.run import TrainingInputs, build_setup
     from raydr.training.trainer import Trainer
 
@@ -206,10 +209,6 @@ def probe_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int)
 
 def probe_search(dim: int) -> SearchRates:
     """Fill, write and search a small exact index with one thread."""
-    from raydr.indexing.backend import load_faiss
-    from raydr.indexing.build import write_index
-    from raydr.indexing.factory import make_index
-
     load_faiss(num_threads=1)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((_VECTORS, dim), dtype=np.float32)

@@ -14,7 +14,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from raydr.ops.submit.request import check_required_variables
 from raydr.verbs.command import command
 from raydr.verbs.endings import exit_status
 from raydr.version import __version__
@@ -59,7 +58,7 @@ class _Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed if name is None else _loaded(name), rest
+        return name, listed if name is None else load_command(name), rest
 
 
 app = typer.Typer(
@@ -97,8 +96,8 @@ def _ending(run: Callable[..., None]) -> Callable[..., None]:
     return ended
 
 
-def _loaded(verb: str) -> Any:
-    """The command of a verb."""
+def load_command(verb: str) -> Any:
+    """The command of a verb, with its options."""
     name = verb.replace("-", "_")
     module = importlib.import_module(f"raydr.verbs.{name}")
     run = getattr(module, "run", None) or command(getattr(module, name), getattr(module, "show", None))
@@ -118,6 +117,8 @@ for _verb, _sentence in VERBS.items():
 def _check_machine() -> None:
     """In a job on a cluster: does its machine have what the sender asked for?"""
     if "RAYDR_REQUIRED_ENV" in os.environ:
+        from raydr.ops.submit.request import check_required_variables
+
         check_required_variables(os.environ)
 
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from raydr.config.run import RunConfig
-
 ConfigFile = Annotated[
     str,
     typer.Argument(
@@ -50,6 +48,8 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
 
     @functools.wraps(function)
     def run(config: str, set_: list[str] | None = None, yes: bool = False, **options: Any) -> None:
+        from raydr.config.run import RunConfig
+
         overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
         result = function(RunConfig.load(config, overrides), **options)
         if show is not None:

@@ -7,10 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raydr.errors import RaydrError
-from raydr.runtime.cluster import step_threads
-from raydr.runtime.console import console
-
 
 @contextmanager
 def exit_status(what: str) -> Iterator[None]:
@@ -22,13 +18,19 @@ def exit_status(what: str) -> Iterator[None]:
     # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from raydr.errors import RaydrError
 
     try:
         yield
     except RaydrError as error:
+        from raydr.runtime.console import console
+
         console.print(f"error: {error}", style="red", markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        from raydr.runtime.cluster import step_threads
+        from raydr.runtime.console import console
+
         # That would remove what is finished.
         without = " without --again" if "--again" in sys.argv else ""
         console.print(

@@ -10,7 +10,7 @@ import typer
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
 from raydr.runtime.console import console
-from raydr.verbs import VERBS, app
+from raydr.verbs import VERBS, load_command
 from raydr.verbs.command import Again, ConfigFile, Overrides
 
 
@@ -112,8 +112,7 @@ def _check_command(verb: str, config: str, arguments: list[str]) -> None:
     allowed = [name for name in VERBS if name != "submit"]
     if verb not in allowed:
         raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
-    commands = typer.main.get_command(app)
-    commands.commands[verb].make_context(f"raydr {verb}", [config, *arguments])  # type: ignore[attr-defined]
+    load_command(verb).make_context(f"raydr {verb}", [config, *arguments])
 
 
 def _variables(given: list[str]) -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, asked, said):
     def interrupted(*settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("raydr.graph.session.open_session", interrupted)
+    monkeypatch.setattr("raydr.verbs.train.open_session", interrupted)
     monkeypatch.setattr(sys, "argv", ["raydr", *asked])
     result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
     assert result.exit_code == 130

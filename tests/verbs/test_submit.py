@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from raydr.ops.submit import client
 from raydr.ops.submit.client import SubmittedJob
 from raydr.verbs import app
+from raydr.verbs import submit as verb
 
 CONFIG = "name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\n"
 
@@ -33,8 +32,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append(dict(zip(names, given, strict=True)) | options)
         return SubmittedJob("j1", "http://head:8265")
 
-    monkeypatch.setattr(importlib.import_module("raydr.verbs.submit"), "submit", submit)
-    monkeypatch.setattr(client, "follow", lambda job: SubmittedJob(job.submission_id, job.address, "FAILED", 3))
+    monkeypatch.setattr(verb, "submit", submit)
+    monkeypatch.setattr(
+        verb,
+        "follow",
+        lambda job: SubmittedJob(job.submission_id, job.address, "FAILED", 3),
+    )
     return calls
 
 
@@ -83,7 +86,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(
     def interrupted(job: SubmittedJob) -> SubmittedJob:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client, "follow", interrupted)
+    monkeypatch.setattr(verb, "follow", interrupted)
     result = invoke(config, "train")
     assert result.exit_code == 130
     assert "it goes on" in result.output
@@ -93,5 +96,5 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(
 def test_without_waiting_it_ends_when_the_job_is_sent(
     config: str, sent: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "follow", lambda job: pytest.fail("followed"))
+    monkeypatch.setattr(verb, "follow", lambda job: pytest.fail("followed"))
     assert invoke(config, "train", "--no-wait").exit_code == 0

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
-from raydr.ops.doctor import examine, machine, services, software, space
+from raydr.ops.doctor import machine, services, software, space
 from raydr.ops.doctor.finding import Finding, any_broken
 from raydr.ops.doctor.machine import Gpu
 from raydr.runtime.cluster import RayConfig
@@ -181,7 +181,7 @@ def test_the_table_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [Finding.ok("a", "fine"), Finding.broken("b", "gone", "bring it back")]
-    monkeypatch.setattr(examine, "examine", lambda config: findings)
+    monkeypatch.setattr("raydr.verbs.doctor.examine", lambda config: findings)
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
     assert any_broken(raydr.doctor())
     printed = capsys.readouterr().err

@@ -59,6 +59,7 @@ class Runner:
             nodes: in an order in which they could be made; what else they need is there.
         """
         for node in nodes:
+            node.check()
             for one in node.inputs.values():
                 self._check_split(one, [node])
             if self.inventory.manifest(node) is not None:

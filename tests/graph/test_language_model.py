@@ -84,6 +84,9 @@ def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, An
     story = raydr.why(config, min(mismatched))
     said = {one["judge"]: (one["action"], one["score_name"], one["score"]) for one in story.positives[0].verdicts}
     assert said["language_model"] == ("drop", "1 - probability of relevance", pytest.approx(1.0))
+    [audit] = raydr.audit(config, model="untrained", judges="npc,language_model")
+    page = Path(audit.local("report.html")).read_text()
+    assert "pairs that a language model takes for irrelevant, of those that it was asked about" in page
     # What is there asks nobody.
     num = len(stub.bodies)
     raydr.train(config)

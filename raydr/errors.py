@@ -47,6 +47,10 @@ class ModelError(RaydrError):
     """A checkpoint cannot be loaded, or does not fit what is asked of it."""
 
 
+class EndpointError(RaydrError):
+    """A server of language models is not there, or refuses what it is asked."""
+
+
 class TrainingError(RaydrError):
     """Training cannot go on, for example because the loss is not finite."""
 

@@ -10,6 +10,8 @@ from raydr.component import Config, Pluggable, build
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
 from raydr.noise.judges.base import Judge
+from raydr.noise.judges.language_model import LanguageModelJudge
+from raydr.noise.judges.people import PEOPLE
 
 
 class JudgeConfig(Config):
@@ -39,6 +41,20 @@ class JudgeConfig(Config):
             raise ValueError(
                 f"judges: {', '.join(repeated)} is there more than once; verdicts are told apart by the judge's name"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _each_looks_again_at_an_earlier_one(self) -> JudgeConfig:
+        for at, judge in enumerate(self.judges):
+            if isinstance(judge, LanguageModelJudge):
+                earlier = [
+                    one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE
+                ]
+                if judge.after not in earlier:
+                    raise ValueError(
+                        f"judges: {judge.name} comes after {judge.after!r}, which is no judge of {judge.subject} that "
+                        f"stands before it in the list; there is {', '.join(earlier) or 'none'}"
+                    )
         return self
 
     def judge(self, name: str) -> Judge:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raydr.errors import ConfigError
@@ -42,10 +42,13 @@ def speaking(judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
     return list({one.name: one for one in found}.values())
 
 
-def judge_all(run: Declaring, given: Mapping[Judge, Node], negatives: Node | None, split: str) -> Judged:
+def judge_all(
+    run: Declaring, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
+) -> Judged:
     """Put the verdicts of several judges together."""
+    given = list(zip(judges, verdicts, strict=True))
     on_negatives, on_pairs = (
-        {judge.name: node for judge, node in given.items() if judge.subject == subject} for subject in SUBJECTS
+        {judge.name: node for judge, node in given if judge.subject == subject} for subject in SUBJECTS
     )
     if on_negatives and negatives is not None:
         negatives = noise.judged(run, negatives, on_negatives, split)

@@ -82,6 +82,7 @@ class Node:
         after: nodes that must have ended before, although they are not read.
         temporary: only other nodes need it: it is made if one of these is, and goes when its round is over.
         moves: its name moves to it without asking: it only shows what is there.
+        check: raises where it could not be made; called before anything is, so that hours are not lost.
     """
 
     kind: str
@@ -96,6 +97,7 @@ class Node:
     after: tuple[Node, ...] = ()
     temporary: bool = False
     moves: bool = False
+    check: Callable[[], None] = lambda: None
 
     @cached_property
     def identity(self) -> Identity:

@@ -14,11 +14,12 @@ from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all, speaking
 from raydr.graph.node import Existing, Node
-from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
+from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import TrainConfig
 from raydr.training.training import Extras, Training
@@ -108,18 +109,22 @@ class Recipe:
         candidates = self.candidates(split, miner) if judge.subject == "negatives" else None
         name = f"{judge.name}-{miner or self.miner()}-{split}" if candidates is not None else f"{judge.name}-{split}"
         asked = model or self.config.judge.model
+        name = f"verdicts/{name}{f'-{asked}' if asked != self.config.judge.model else ''}"
+        if isinstance(judge, LanguageModelJudge):
+            earlier = self.verdicts(self.config.judge.judge(judge.after), split, miner, model)
+            return self.named(name, language_model.verdicts(self.run, judge, split, earlier))
         learnt_from = None
         if isinstance(judge.asks(self.config.judge), CrossEncoder) and (candidates or self.config.negatives):
             learnt_from = self.candidates(self.config.data.train_split, miner)
         reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
         node = noise.verdicts(self.run, judge, split, candidates, reads)
-        return self.named(f"verdicts/{name}{f'-{asked}' if asked != self.config.judge.model else ''}", node)
+        return self.named(name, node)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
-        given = {judge: self.verdicts(judge, split, miner) for judge in judges}
+        given = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
-        found = judge_all(self.run, given, negatives, split)
+        found = judge_all(self.run, judges, given, negatives, split)
         on_negatives, on_pairs = ("+".join(one.name for one in judges if one.subject == of) for of in SUBJECTS)
         if on_negatives and found.negatives is not None:
             self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", found.negatives)

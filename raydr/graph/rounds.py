@@ -11,10 +11,11 @@ from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.judging import Judged, asked_model, judge_all, speaking
 from raydr.graph.node import Node
-from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
+from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.training.training import Extras
 
 
@@ -92,8 +93,9 @@ class _Arm:
         run, system = self.run.of(config, f"round-{number}/"), f"round-{number}"
         split = config.data.train_split
         mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
-        given = {judge: self._verdicts(run, judge, last, mined) for judge in self._judges(config, number)}
-        judged = judge_all(run, given, mined, split)
+        judges = self._judges(config, number)
+        given = [self._verdicts(run, judge, last, mined) for judge in judges]
+        judged = judge_all(run, judges, given, mined, split)
         taught = config.train.loss.reads_ranker_scores
         ranker = self._ranker(run, number, judged) if taught and config.train.ranker == RANKER else None
         model = self._train(run, number, last, judged, ranker)
@@ -105,7 +107,7 @@ class _Arm:
             ranker,
             mined,
             judged,
-            list(given.values()),
+            given,
             noise.statistics(run, judged.negatives) if judged.negatives is not None else None,
             retrieval.index(run, model, system),
             runs,
@@ -139,6 +141,9 @@ class _Arm:
                 "mined; set it to 1 or more, or leave the judge out"
             )
         split = run.config.data.train_split
+        if isinstance(judge, LanguageModelJudge):
+            earlier = self._verdicts(run, run.config.judge.judge(judge.after), last, mined)
+            return language_model.verdicts(run, judge, split, earlier)
         retriever = last.model if last is not None else training.untrained(run, run.config.model, "untrained")
         candidates = mined
         if self.settings.classifier == "once" and isinstance(judge.asks(run.config.judge), CrossEncoder):

@@ -58,6 +58,9 @@ class Runner:
         Args:
             nodes: in an order in which they could be made; what else they need is there.
         """
+        # Before anything is set aside.
+        for node in nodes:
+            node.check()
         for node in nodes:
             for one in node.inputs.values():
                 self._check_split(one, [node])

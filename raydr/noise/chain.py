@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,14 +43,20 @@ def combine(first: Chained, second: Chained) -> Chained:
     return Chained(max(first.action, second.action, key=STRENGTH.index), min(first.weight, second.weight))
 
 
-def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Table:
+#: Judges whose verdicts take the place of another judge's on the same pairs, with the name of that one.
+InPlaceOf = Mapping[str, str]
+_NOBODY: InPlaceOf = {}
+
+
+def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY) -> pa.Table:
     """The negatives with the action and the weight that their own and all verdicts come to.
 
     Args:
         negatives: table ``negatives``; its rows stay in order, those without a verdict as they are.
         verdicts: tables ``verdicts``, in any order.
+        in_place_of: whose verdicts do not count where another judge has looked again.
     """
-    by_pair = _by_pair(verdicts)
+    by_pair = _by_pair(verdicts, in_place_of)
     actions, weights = negatives["action"].to_pylist(), negatives["weight"].to_pylist()
     for at, pair in enumerate(pairs_of(negatives)):
         verdict = by_pair.get(pair)
@@ -64,9 +70,11 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table]) -> pa.Tab
     return negatives
 
 
-def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table, pa.Table]:
+def split_pairs(
+    qrels: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY
+) -> tuple[pa.Table, pa.Table, pa.Table]:
     """The judgments that are left, the (query, positive) pairs that a judge drops, and of the left what people keep."""
-    by_pair = _by_pair(verdicts)
+    by_pair = _by_pair(verdicts, in_place_of)
     dropped = {pair for pair, verdict in by_pair.items() if verdict.action == "drop"}
     right = {pair for pair, verdict in by_pair.items() if verdict.is_final and verdict.action == "keep"}
     kept = np.array([pair not in dropped for pair in pairs_of(qrels)], dtype=np.bool_)
@@ -76,11 +84,19 @@ def split_pairs(qrels: pa.Table, verdicts: Sequence[pa.Table]) -> tuple[pa.Table
     return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept)), qrels.filter(pa.array(trusted))
 
 
-def _by_pair(verdicts: Sequence[pa.Table]) -> dict[_Pair, Chained]:
+def _by_pair(verdicts: Sequence[pa.Table], in_place_of: InPlaceOf) -> dict[_Pair, Chained]:
+    looked_again = {
+        (in_place_of[judge], *pair)
+        for table in verdicts
+        for pair, judge in zip(pairs_of(table), table["judge"].to_pylist(), strict=True)
+        if judge in in_place_of
+    }
     by_pair: dict[_Pair, Chained] = {}
     for table in verdicts:
         columns = (table[name].to_pylist() for name in ("action", "weight", "judge"))
         for pair, action, weight, judge in zip(pairs_of(table), *columns, strict=True):
+            if (judge, *pair) in looked_again:
+                continue
             verdict = Chained(action, weight, judge in PEOPLE)
             there = by_pair.get(pair)
             by_pair[pair] = verdict if there is None else combine(there, verdict)

@@ -69,6 +69,8 @@ def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
             refuse_credentials(value, f"{where}.")
             continue
         for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, Mapping):
+                refuse_credentials(text, f"{where}.")
             if isinstance(text, str) and holds_credentials(text):
                 raise ConfigError(
                     f"{where} is a URL that holds credentials. A config is stored in every artefact, and MLflow and "

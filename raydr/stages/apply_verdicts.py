@@ -37,7 +37,8 @@ def apply_verdicts(
 
     All rows stay, with their provenance: training leaves out what is dropped and never uses it for that query, not as
     an in-batch negative either; relabelled candidates become further positives. Where several judges speak of a
-    candidate the strongest action wins, see :data:`raydr.noise.chain.STRENGTH`.
+    candidate the strongest action wins, see :data:`raydr.noise.chain.STRENGTH`; where one has looked again at what
+    another has judged, the earlier verdict does not count.
 
     Args:
         making: the artefact.
@@ -129,10 +130,16 @@ def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
     return [read_parquet(one.local(name)) for one in verdicts for name in one.parts() if name.startswith(prefix)]
 
 
+def _in_place_of(verdicts: list[Artifact]) -> dict[str, str]:
+    """The judges that have looked again, with the name of the judge that was before."""
+    return {one.info["judge"]: one.info["after"] for one in verdicts if "after" in one.info}
+
+
 def _apply_to_part(
     output: Folder, name: str, negatives: Artifact, verdicts: list[Artifact], prefix: str
 ) -> Mapping[str, Part]:
-    judged = judge_negatives(read_arrow(negatives.local(name)), _verdict_tables(verdicts, prefix))
+    tables, mined = _verdict_tables(verdicts, prefix), read_arrow(negatives.local(name))
+    judged = judge_negatives(mined, tables, _in_place_of(verdicts))
     query_ids, actions = judged["query_id"].to_pylist(), judged["action"].to_pylist()
     used = {one for one, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
     counts: dict[str, int] = {action: actions.count(action) for action in STRENGTH}
@@ -154,7 +161,7 @@ def _filter_part(
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
-        left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix))
+        left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix), _in_place_of(verdicts))
         beside["trusted"].append(trusted)
         new = _verdict_tables(verdicts, prefix.replace(VERDICTS, RELABELLED, 1))
         if new:

@@ -35,7 +35,7 @@ def audit(
             "--judges",
             metavar="A,B",
             help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide, "
-            "people); "
+            "language_model, language_model_negatives, people); "
             "those of the config, or npc, consistency and margin.",
         ),
     ] = "",

@@ -25,7 +25,8 @@ def judge(
         typer.Option(
             "--judge",
             help="Run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier, "
-            "people; truth keeps only pairs known to be clean) instead of those in the config; repeatable.",
+            "language_model, language_model_negatives, people; truth keeps only pairs known to be clean) instead of "
+            "those in the config; repeatable.",
         ),
     ] = None,
     split: TrainSplit = "",

@@ -42,6 +42,20 @@ def test_a_node_that_fails_keeps_its_parts_and_its_name_does_not_move(tmp_path: 
     assert inventory.places.open("a", "thing").fingerprint == good.key
 
 
+def test_checks_of_all_nodes_come_before_anything_is_made_or_set_aside(tmp_path: Path) -> None:
+    first = thing("a")
+    make_all(tmp_path, first)
+
+    def refuse() -> None:
+        raise DataError("nobody answers")
+
+    last = thing("c", first, check=refuse)
+    with pytest.raises(DataError, match="nobody answers"):
+        make_all(tmp_path, first, thing("b"), last)
+    inventory = make_all(tmp_path)
+    assert [inventory.state(one) for one in (first, thing("b"), last)] == ["done", "to do", "to do"]
+
+
 def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
     node = thing("a", text="mine")
     inventory = make_all(tmp_path)

@@ -80,6 +80,21 @@ def test_people_have_the_last_word_in_any_order():
             assert judged["weight"].to_pylist() == [1.0, 0.0, 0.0, 0.0]
 
 
+def test_who_looks_again_counts_in_place_of_the_judge_before_and_of_no_other():
+    first = verdicts("guide", [("q", f"p{at}", action) for at, action in enumerate(["drop", "drop", "keep", "drop"])])
+    again = verdicts("second", [("q", "p0", "keep"), ("q", "p1", "keep"), ("q", "p2", "relabel")])
+    third, people = verdicts("sieve", [("q", "p1", "drop")]), verdicts("people_negatives", [("q", "p2", "keep")])
+    for tables in ([first, again, third], [third, again, first]):
+        judged = judge_negatives(negatives(["keep"] * 4), tables, {"second": "guide"})
+        assert judged["action"].to_pylist() == ["keep", "drop", "relabel", "drop"]
+        assert judged["weight"].to_pylist() == [1.0, 0.0, 0.0, 0.0]
+    judged = judge_negatives(negatives(["keep"] * 4), [people, first, again], {"second": "guide"})
+    assert judged["action"].to_pylist() == ["keep", "keep", "keep", "drop"]
+    qrels = to_table("qrels", [{"query_id": "q", "passage_id": f"p{at}"} for at in range(4)])
+    left, dropped, _ = split_pairs(qrels, [again, first], {"second": "guide"})
+    assert (left["passage_id"].to_pylist(), dropped["passage_id"].to_pylist()) == (["p0", "p1", "p2"], ["p3"])
+
+
 def test_pairs_that_people_call_right_stay_and_are_trusted():
     qrels = to_table("qrels", [{"query_id": "q", "passage_id": f"p{at}"} for at in range(4)])
     npc = verdicts("npc", [("q", "p0", "drop"), ("q", "p1", "keep"), ("q", "p2", "drop"), ("q", "p3", "keep")])

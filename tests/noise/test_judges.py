@@ -11,6 +11,7 @@ from raydr.noise.judges.base import ACTIONS, Judge, ScoredCandidates
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
+from raydr.noise.judges.language_model import LanguageModelNegatives
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.judges.sieve import Sieve
@@ -24,6 +25,7 @@ ALL = [
     Sieve(rule="quantile", quantile=0.3, keep_minimum=2),
     Classifier(negative_below=0.1, positives="relabel"),
     Consistency(top_k=2),
+    LanguageModelNegatives(positives="relabel"),
 ]
 
 
@@ -48,7 +50,8 @@ def sieve_losses(scores, positive):
 def test_all_are_found_by_name():
     shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
     of_scores = ["classifier", "consistency", "guide", "margin", "npc", "pair_classifier", "relabel", "sieve"]
-    assert shipped == sorted([*of_scores, "people", "people_negatives"])
+    models = ["language_model", "language_model_negatives"]
+    assert shipped == sorted([*of_scores, *models, "people", "people_negatives"])
 
 
 @pytest.mark.parametrize("judge", ALL, ids=lambda judge: judge.name)

@@ -31,6 +31,8 @@ def test_a_config_with_a_password_is_refused_and_the_password_not_shown(tmp_path
 def test_lists_and_inner_sections_are_looked_into() -> None:
     with pytest.raises(ConfigError, match=r"^a\.b "):
         refuse_credentials({"a": {"b": ["fine", "s3://bucket?X-Amz-Signature=ff"]}})
+    with pytest.raises(ConfigError, match=r"^judge\.judges\.endpoint "):
+        refuse_credentials({"judge": {"judges": ["npc", {"endpoint": "https://me:hush@host/v1"}]}})
     refuse_credentials({"a": {"b": ["s3://bucket/a@b", "user:password", "gs://x?generation=3"]}, "c": 3})
 
 

@@ -26,7 +26,8 @@ from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judg
 from raydr.noise.judges.people import PEOPLE
 from raydr.noise.judges.relabel import RELABELLED
 from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
-from raydr.stages.judge_workers import DETECTION, VERDICTS
+from raydr.stages.given_verdicts import read_verdicts
+from raydr.stages.judge_workers import VERDICTS
 from raydr.store.artifact import Artifact
 
 Order = Literal["worst", "informative"]
@@ -55,17 +56,9 @@ class Doubts:
     @classmethod
     def read(cls, name: str, artifact: Artifact, split: str) -> Doubts:
         """The verdicts of a ``verdicts`` artefact that has some."""
-
-        def read(folder: str) -> list[pa.Table]:
-            return [read_parquet(artifact.local(part)) for part in artifact.parts(f"{folder}/{split}")]
-
-        table, rests_on = pa.concat_tables(read(VERDICTS)), read(DETECTION)
-        judge, probability_N = judge_class(artifact.manifest.identity.config["judge"]), None
-        if judge.score_is_probability:
-            probability_N = table["score"].to_numpy().astype(np.float64)
-        elif rests_on and "probability" in rests_on[0].column_names:
-            probability_N = pa.concat_tables(rests_on)["probability"].to_numpy()
-        return cls(name, judge, artifact.info["subject"], table, probability_N)
+        tables, probability_N = read_verdicts(artifact, split)
+        judge = judge_class(artifact.manifest.identity.config["judge"])
+        return cls(name, judge, artifact.info["subject"], pa.concat_tables(tables.values()), probability_N)
 
     @cached_property
     def flagged_N(self) -> BoolArray:

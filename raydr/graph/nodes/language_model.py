@@ -1,0 +1,42 @@
+"""Verdicts of a language model."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from raydr.graph.declaring import Declaring
+from raydr.graph.node import Node, stage
+from raydr.graph.nodes import data
+from raydr.noise.judges.language_model import LanguageModelJudge
+
+#: Folder of the working folder where answers are kept, of whichever artefact.
+ANSWERS = "answers"
+
+
+def verdicts(run: Declaring, judge: LanguageModelJudge, split: str, earlier: Node) -> Node:
+    """What a language model says of what another judge is unsure of.
+
+    Args:
+        run: the config.
+        judge: whom to ask what.
+        split: the split.
+        earlier: the verdicts of that judge.
+
+    Raises:
+        ConfigError: no model is named.
+    """
+    from raydr.stages.judge_workers import VERDICTS
+    from raydr.stages.language_model import VERSION, ask_language_model, check_server
+
+    judge.require_model()
+    ask = partial(ask_language_model, judge=judge, split=split, answers=run.facts.places.root / ANSWERS)
+    return Node(
+        "verdicts",
+        f"{run.place}judge-{judge.name}-{split}",
+        stage(ask, "dataset", "corpus", "earlier"),
+        {"split": split, **judge.content()},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), "earlier": earlier},
+        VERSION,
+        num_rows=lambda inputs: inputs["earlier"].rows(f"{VERDICTS}/{split}"),
+        check=partial(check_server, judge),
+    )

@@ -1,0 +1,174 @@
+"""A language model reads what an earlier judge was unsure of."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from raydr.errors import ConfigError
+from raydr.noise.judges.asked import Asked, AskedModels
+from raydr.noise.judges.base import FloatArray, IntArray, Judge, ScoredCandidates, Verdicts
+from raydr.noise.judges.classifier import Classifier
+from raydr.noise.judges.pair_classifier import PairClassifier
+from raydr.noise.prompts import SYSTEM, USER, question
+from raydr.store.identity import fingerprint_of
+
+
+class LanguageModelJudge(Judge):
+    """Base of the judges that ask a language model through an OpenAI-compatible server.
+
+    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict; there the answer takes the
+    place of that verdict. How doubtful a verdict is, see :func:`raydr.noise.reviewed.evidence`: the judge's probability
+    that the label is wrong, and for judges without one σ(2 · standard deviations of the score from where flagging
+    begins), ½ on the edge.
+    """
+
+    #: Settings that do not change the answers: who serves the model, and how it is asked.
+    NEUTRAL: ClassVar[frozenset[str]] = frozenset({"endpoint", "key_variable", "at_once", "timeout_s", "max_retries"})
+
+    after: str
+    """The earlier judge of the list whose doubtful verdicts are looked at again."""
+
+    unsure: tuple[float, float] = (0.1, 0.9)
+    """Doubtful: that judge's probability that the label is wrong lies between these two, these included. ``[0, 1]``
+    has all looked at, ``[0.5, 1]`` what it is inclined to flag. A judge without probabilities is at ½ where its
+    flagging begins, and at 0.88 a standard deviation of its scores above that."""
+
+    max_requests: int = Field(default=2_000, ge=1)
+    """Rows that are asked about, at most; those nearest to ½ first. Copies count, but are asked about once; retries and
+    the one question before the run do not count."""
+
+    model: str = ""
+    """What the server calls the model; must be set."""
+
+    endpoint: str = Field(default="http://localhost:8000/v1", pattern="^https?://")
+    """Address of the API. No part of any key: what a model of this name has answered holds wherever it is served."""
+
+    key_variable: str = Field(default="", pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
+    """Name of the environment variable that holds the server's key, where the command runs; no key is sent if empty."""
+
+    task: str = "the passage answers the query or is what the query looks for"
+    """What the model is to decide, after the word "whether"."""
+
+    passage_chars: int = Field(default=4_000, ge=1)
+    """Characters of a passage that are shown, its title included."""
+
+    request: dict[str, Any] = {}
+    """Further fields of each request, and others in place of ``temperature`` 0, ``max_tokens`` 16, ``logprobs`` true
+    and ``top_logprobs`` 10; null leaves one out. ``{chat_template_kwargs: {enable_thinking: false}}`` tells vLLM that
+    the model is to answer at once; one that thinks needs more ``max_tokens``."""
+
+    at_once: int = Field(default=16, ge=1)
+    """Requests under way at a time."""
+
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Seconds to wait for an answer."""
+
+    max_retries: int = Field(default=6, ge=0)
+    """Further tries of a question after HTTP 408, 429 and 5xx, and after lost connections, with growing pauses or those
+    that the server asks for."""
+
+    @field_validator("unsure")
+    @classmethod
+    def _in_order(cls, unsure: tuple[float, float]) -> tuple[float, float]:
+        if not 0.0 <= unsure[0] <= unsure[1] <= 1.0:
+            raise ValueError(f"unsure={list(unsure)} is no range of probabilities; expected 0 ≤ low ≤ high ≤ 1")
+        return unsure
+
+    def asks(self, models: AskedModels) -> Asked:
+        return None
+
+    def require_model(self) -> None:
+        """Refuse to be asked without a model.
+
+        Raises:
+            ConfigError: ``model`` is empty.
+        """
+        if not self.model:
+            raise ConfigError(f"judge {self.name} asks no model: set its model to what the server calls it")
+
+    def content(self) -> dict[str, Any]:
+        """What decides the verdicts, besides the texts and the earlier judge's."""
+        return {
+            "judge": self.model_dump(mode="json", exclude=set(self.NEUTRAL)),
+            "prompt": fingerprint_of([SYSTEM, USER]),
+        }
+
+    def question(self, query: str, title: str, text: str) -> dict[str, Any]:
+        """What is asked about a query and a passage: the body of a request."""
+        return question(self.model, self.task, query, title, text, self.passage_chars, self.request)
+
+    def choose(self, evidence_N: FloatArray) -> IntArray:
+        """The rows that are asked about, in their order, by the log-odds of their labels being wrong.
+
+        >>> judge = LanguageModel(unsure=(0.2, 0.8), max_requests=2)
+        >>> judge.choose(np.array([-5.0, 1.0, 0.3, -0.1, 5.0])).tolist()
+        [2, 3]
+        """
+        low, high = self.unsure
+        wrong_N = 1.0 / (1.0 + np.exp(-evidence_N))
+        doubtful = np.flatnonzero((wrong_N >= low) & (wrong_N <= high))
+        nearest = doubtful[np.argsort(np.abs(evidence_N[doubtful]), kind="stable")]
+        return np.sort(nearest[: self.max_requests])
+
+    @abstractmethod
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        """Verdicts by the model's probabilities of relevance, one a row."""
+
+
+class LanguageModel(LanguageModelJudge):
+    """Has a language model read the training pairs that an earlier judge is unsure of, and drops those that it rejects.
+
+    The verdict's score is 1 − P(relevant).
+
+    Source: none for pairs; reading by a language model what cheaper judges leave open is RLHN's idea (Thakur et al.,
+    2025).
+
+    >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
+    >>> LanguageModel().judge(pairs).action.tolist()
+    ['keep', 'drop']
+    """
+
+    subject: ClassVar[Literal["pairs"]] = "pairs"
+    flags: ClassVar[str] = "pairs that a language model takes for irrelevant, of those that it was asked about"
+    score_name: ClassVar[str] = "1 - probability of relevance"
+    score_is_probability: ClassVar[bool] = True
+
+    name: Literal["language_model"] = "language_model"
+    after: str = "npc"
+    negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Probability of relevance below which a pair is dropped."""
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        return PairClassifier(negative_below=self.negative_below).judge(candidates)
+
+
+class LanguageModelNegatives(LanguageModelJudge):
+    """Has a language model read the candidates that an earlier judge is unsure of, and drops or relabels relevant ones.
+
+    The verdict's score is P(relevant).
+
+    Source: RLHN (Thakur et al., 2025) and, with open models, ARHN (Choi et al., 2026), which make positives of what
+    answers the query. Here each passage is judged by itself, not in a list.
+
+    >>> LanguageModelNegatives(positives="relabel").judge(ScoredCandidates.of_one([0.9, 0.2])).action.tolist()
+    ['relabel', 'keep']
+    """
+
+    flags: ClassVar[str] = "candidates that a language model takes for relevant, of those that it was asked about"
+    score_name: ClassVar[str] = "probability of relevance"
+    score_is_probability: ClassVar[bool] = True
+
+    name: Literal["language_model_negatives"] = "language_model_negatives"
+    after: str = "classifier"
+    positive_above: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Probability of relevance above which a candidate counts as relevant."""
+
+    positives: Literal["drop", "relabel"] = "drop"
+    """What happens to those that count as relevant; ``relabel`` makes them further positives of their query."""
+
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
+        return Classifier(positive_above=self.positive_above, positives=self.positives).judge(candidates)

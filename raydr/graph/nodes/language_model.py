@@ -8,6 +8,8 @@ from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.noise.judges.language_model import LanguageModelJudge
+from raydr.stages.judge_workers import VERDICTS
+from raydr.stages.language_model import VERSION, ask_language_model, check_server
 
 #: Folder of the working folder where answers are kept, of whichever artefact.
 ANSWERS = "answers"
@@ -25,9 +27,6 @@ def verdicts(run: Declaring, judge: LanguageModelJudge, split: str, earlier: Nod
     Raises:
         ConfigError: no model is named.
     """
-    from raydr.stages.judge_workers import VERDICTS
-    from raydr.stages.language_model import VERSION, ask_language_model, check_server
-
     judge.require_model()
     ask = partial(ask_language_model, judge=judge, split=split, answers=run.facts.places.root / ANSWERS)
     return Node(

@@ -11,7 +11,7 @@ from raydr.errors import ConfigError
 from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session, open_session
 from raydr.runtime.console import say
-from raydr.stages.audit import show
+from raydr.stages.audit import show as show_audit
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit
 from raydr.verbs.judge import TRUTH
@@ -58,7 +58,7 @@ def audit(
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for one in made:
-            show(one)
+            show_audit(one)
             for part in one.parts():
                 if part.endswith((".html", ".json", ".png")):
                     session.tracker.log_artifact(one.local(part))

@@ -9,7 +9,8 @@ import typer
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.session import Session, open_session
-from raydr.stages.evaluate import load_result, show
+from raydr.stages.evaluate import load_result
+from raydr.stages.evaluate import show as show_evaluation
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun
 
@@ -68,5 +69,5 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     data = {"corpus", "dataset", "dataset-noisy"}
     made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
     for one in made:
-        show(one)
+        show_evaluation(one)
     return Evaluations(made)

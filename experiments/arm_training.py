@@ -251,7 +251,7 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
     everything = DevConfig(max_queries=10**9, random_passages=len(arm.corpus))
     tables = arm.data.training_tables(test["split"])
     retrieval = DevRetrieval(tables, arm.corpus, arm.tokenizers, everything, setup.seed)
-    model.load_state_dict(state)
+    arm.trainer.learners[0].optimization.put_back(state)
     ranking = retrieval.rank_passages(model, setup.dtype, test["top_k"])
     assert ranking is not None
     return score_queries(parse_measures(test["measures"]), retrieval.dev.qrels, ranking)

@@ -168,6 +168,11 @@ class _Arm:
                 "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
             }
         )
+        if own.train.optimizer.lora is not None and (own.with_optimizer or own.keep_optimizer):
+            raise ConfigError(
+                f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
+                "adapters, of which there are no moments: set it to fresh"
+            )
         pairs, scores = judged.pairs or data.dataset(run), None
         if run.config.train.loss.reads_ranker_scores:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from raydr.component import Config
+from raydr.models.lora_config import LoraConfig
 
 
 class OptimizerConfig(Config):
@@ -36,3 +37,8 @@ class OptimizerConfig(Config):
     frozen_layers: int | None = Field(default=None, ge=0)
     """The word embeddings and so many of the first layers keep the weights that they came with, which saves time and
     memory; 0: the embeddings alone; everything learns if null."""
+
+    lora: LoraConfig | None = None
+    """Learn low-rank adapters of the layers that are not frozen, all other weights of the encoder stay as they came; a
+    new projection, codes or classifier learn as ever. The model is saved with the adapters added to its weights, as any
+    other. Needs the package peft (``raydr[lora]``), and wants a higher learning rate; off if null."""

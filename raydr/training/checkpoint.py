@@ -1,4 +1,4 @@
-"""Training state on disk: weights, optimiser, progress. What is needed to go on in the middle of an epoch."""
+"""Training state on disk: what has learnt, optimiser, progress. What is needed to go on in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from raydr.component import Config
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
@@ -57,10 +57,21 @@ class Progress(Config):
         return self.model_copy(update=fields)
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    from safetensors.torch import save_file
+def frozen_weights(model: nn.Module) -> frozenset[str]:
+    """Names of the weights that training leaves as they came: where it goes on they are there again."""
+    found = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, weights in found if not weights.requires_grad)
 
-    save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, path)
+
+def learnt_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
+    """The weights and buffers of a network that are not frozen, on the CPU."""
+    return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items() if name not in frozen}
+
+
+def put_back(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
+    """Give a network what :func:`learnt_state` took of it."""
+    stays = {name: value for name, value in model.state_dict().items() if name in frozen}
+    model.load_state_dict({**stays, **state})
 
 
 def save_progress(folder: Path, progress: Progress) -> None:

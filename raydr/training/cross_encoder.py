@@ -17,10 +17,11 @@ from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.errors import TrainingError
 from raydr.losses.base import LossOutput
-from raydr.models.backbone import choose_attention, freeze_layers
+from raydr.models.backbone import choose_attention
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.models.learning import choose_what_learns, merge_adapters
 from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
@@ -64,7 +65,7 @@ class CrossEncoderTrainer:
         self.config = config
         self.seed = seed
         choose_attention(model, next(model.parameters()).device.type, dtype)
-        freeze_layers(model, config.optimizer.frozen_layers, f"{config.section}.optimizer.frozen_layers")
+        choose_what_learns(model, config.optimizer, seed, f"{config.section}.optimizer")
         self.model = model
         self.wrapped = wrap(model) if wrap is not None else model
         self.tokenizer = tokenizer
@@ -110,6 +111,8 @@ class CrossEncoderTrainer:
                 history=[*self.progress.history, EpochRow(epoch=epoch, metrics=metrics)],
             )
             self.on_epoch(self.progress, self._save)
+        if self.config.optimizer.lora is not None:
+            merge_adapters(self.model)
         return self.progress
 
     def _detect(self, epoch: int) -> None:

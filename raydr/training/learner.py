@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch
-from raydr.training.checkpoint import TEACHER, save_weights
+from raydr.training.checkpoint import TEACHER, learnt_state, put_back
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
@@ -109,11 +109,11 @@ class Learner:
         """Write everything that the next step depends on."""
         self.optimization.save(folder)
         if self.teacher is not None:
-            save_weights(self.teacher.model, folder / TEACHER)
+            save_file(learnt_state(self.teacher.model, self.optimization.frozen), folder / TEACHER)
 
     def load(self, folder: Path) -> None:
         """Put back what :meth:`save` wrote."""
         self.optimization.load(folder)
         if (folder / TEACHER).exists():
             self.teacher = Teacher(self.model, self.config.teacher.momentum)
-            self.teacher.model.load_state_dict(load_file(folder / TEACHER))
+            put_back(self.teacher.model, load_file(folder / TEACHER), self.optimization.frozen)

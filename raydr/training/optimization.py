@@ -6,14 +6,14 @@ import math
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.models.optimizer_config import OptimizerConfig
 from raydr.seeding import stable_hash64
-from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, save_weights
+from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, frozen_weights, learnt_state, put_back
 
 
 class Optimization:
@@ -28,6 +28,8 @@ class Optimization:
             dtype: arithmetic of the forward pass; gradients are scaled if it is float16.
         """
         self.model = model
+        #: Weights that are in no checkpoint.
+        self.frozen = frozen_weights(model)
         self.config = config
         self.clip_norm = float("inf") if config.clip_norm is None else config.clip_norm
         self.optimizer = build_optimizer(model, config)
@@ -61,10 +63,18 @@ class Optimization:
         self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def learnt(self) -> dict[str, Tensor]:
+        """The weights that are not frozen, on the CPU."""
+        return learnt_state(self.model, self.frozen)
+
+    def put_back(self, state: dict[str, Tensor]) -> None:
+        """Give the network weights that :meth:`learnt` took of it."""
+        put_back(self.model, state, self.frozen)
+
     def save(self, folder: Path) -> None:
-        """Write the network and everything that its next step depends on."""
+        """Write what learns of the network and everything that its next step depends on."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_weights(self.model, folder / WEIGHTS)
+        save_file(self.learnt(), folder / WEIGHTS)
         state = {
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
@@ -74,7 +84,7 @@ class Optimization:
 
     def load(self, folder: Path) -> None:
         """Put back what :meth:`save` wrote; learning rate and weight decay stay this training's."""
-        self.model.load_state_dict(load_file(folder / WEIGHTS))
+        self.put_back(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])

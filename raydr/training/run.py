@@ -16,9 +16,10 @@ from raydr.data.partitions import Scope
 from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
-from raydr.models.backbone import choose_attention, freeze_layers, recompute_activations
+from raydr.models.backbone import choose_attention, recompute_activations
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.learning import choose_what_learns
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.margins import Margins
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
@@ -79,7 +80,7 @@ def build_setup(
     """
     corpus = inputs.corpus
     choose_attention(model, next(model.parameters()).device.type, dtype)
-    freeze_layers(model, config.optimizer.frozen_layers, "train.optimizer.frozen_layers")
+    choose_what_learns(model, config.optimizer, seed, "train.optimizer")
     if config.recompute_activations:
         recompute_activations(model)
     examples = load_examples(*inputs.train, corpus, inputs.scope)

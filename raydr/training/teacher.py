@@ -14,19 +14,22 @@ from raydr.training.scoring import EncodedBatch
 class Teacher:
     """A copy of the student that follows it slowly: θ* ← α·θ* + (1−α)·θ after every optimiser step.
 
-    Every rank keeps the same copy: students are equal after each step, so nothing needs to be sent.
+    Every rank keeps the same copy: students are equal after each step, so nothing needs to be sent. Weights that are
+    frozen are the student's own.
     Source: Zhang et al. (EMNLP Findings 2023).
     """
 
     def __init__(self, student: DualEncoder, momentum: float) -> None:
-        self.model = copy.deepcopy(student).eval().requires_grad_(False)
+        frozen = {id(weights): weights for weights in student.parameters() if not weights.requires_grad}
+        self.model = copy.deepcopy(student, frozen).eval().requires_grad_(False)
         self.momentum = momentum
 
     @torch.no_grad()
     def follow(self, student: DualEncoder) -> None:
         """One step towards the student."""
-        mine = [parameter.detach() for parameter in self.model.parameters()]
-        theirs = [parameter.detach() for parameter in student.parameters()]
+        both = zip(self.model.parameters(), student.parameters(), strict=True)
+        learning = [(own.detach(), other.detach()) for own, other in both if other.requires_grad]
+        mine, theirs = [list(one) for one in zip(*learning, strict=True)]
         torch._foreach_lerp_(mine, theirs, 1.0 - self.momentum)
         for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
             buffer.copy_(source)

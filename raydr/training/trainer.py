@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from raydr.errors import TrainingError
 from raydr.losses.base import LossOutput
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
 from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
@@ -54,7 +55,7 @@ class Listener(Protocol):
         """When the state should be kept; ``save`` writes it into a folder and is to be called on rank 0 only."""
 
 
-#: The weights of a network by name, on the CPU.
+#: What learns of a network by name, on the CPU.
 State = dict[str, Tensor]
 
 
@@ -122,9 +123,11 @@ class Trainer:
         while not self.progress.finished:
             self._epoch()
         if self.config.keep == "best" and self.best is not None:
-            self.model.load_state_dict(self.best)
+            self.learners[0].optimization.put_back(self.best)
         elif self.progress.better_network:
             self.model.load_state_dict(self.learners[self.progress.better_network].model.state_dict())
+        if self.config.optimizer.lora is not None:
+            merge_adapters(self.model)
         return self.progress
 
     def _epoch(self) -> None:
@@ -300,7 +303,7 @@ class Trainer:
         if best_epoch is None or best_measure is None or values[better] > best_measure:
             best_epoch, best_measure = epoch, values[better]
             if self.config.keep == "best":
-                self.best = _copied(self.learners[better].model)
+                self.best = {key: one.clone() for key, one in self.learners[better].optimization.learnt().items()}
         patience = self.config.dev.patience
         self.progress = progress.changed(
             history=history,
@@ -316,10 +319,6 @@ class Trainer:
         save_progress(folder, self.progress)
         if self.best is not None:
             save_file(self.best, folder / BEST)
-
-
-def _copied(model: DualEncoder) -> State:
-    return {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

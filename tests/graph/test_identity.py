@@ -110,6 +110,7 @@ CONTENT = {
     "refresh.rounds": "model",
     "refresh.arms": "model",
 }
+OPTIMIZERS = [f"{one}.optimizer" for one in ("train", "ranker", "cross_fit", "judge.sieve", "judge.classifier")]
 #: What a setting is changed to, where the first other value of its type will not do.
 CHANGES = {
     "workdir": ["workdir=elsewhere"],
@@ -186,7 +187,9 @@ CHANGES = {
     "evaluate.answer_query_prefixes": ["evaluate.answer_query_prefixes=[q]"],
     "benchmark.systems": ["benchmark.systems=[bm25]"],
     "benchmark.known": ["benchmark.known=[{system: bm25, measure: AP, value: 0.5, tolerance: 0, source: x}]"],
+    **{f"{one}.lora.targets": [f"{one}.lora.targets=[query]"] for one in OPTIMIZERS},
     "refresh.judges": ["refresh.judges=[guide]"],
+    "refresh.optimizer": ["refresh.optimizer=kept", "train.optimizer.lora=null"],
     "refresh.evaluate_splits": ["refresh.evaluate_splits=[dev, test]"],
     "refresh.rounds": ["refresh.rounds={2: {train: {num_epochs: 7}}}"],
     "refresh.arms": ["refresh.arms={longer: {rounds: {2: {train: {num_epochs: 7}}}}}"],
@@ -257,9 +260,10 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
             "pair_detection": {"detector": "gaussian"},
             "coteaching": {"noise_rate": 0.1},
             "guide": {"margin": 0.1},
+            "optimizer": {"lora": {}},
         },
         encode={"token_budget": 1024},
-        cross_fit={"model": model, "optimizer": {}},
+        cross_fit={"model": model, "optimizer": {"lora": {}}},
         judge={
             "judges": [
                 "sieve",
@@ -271,7 +275,8 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
             ],
             "model": "untrained",
             "guide": model,
-            "classifier": {"model": {"checkpoint": start}, "dtype": "float32"},
+            "sieve": {"optimizer": {"lora": {}}},
+            "classifier": {"model": {"checkpoint": start}, "dtype": "float32", "optimizer": {"lora": {}}},
         },
         variants={"long": {"num_epochs": 9, "loss": "ranker_kl"}},
         ranker={
@@ -279,6 +284,7 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
             "loss": {"name": "npc", "use_consistency": False},
             "num_epochs": 3,
             "pair_detection": {"detector": "gaussian"},
+            "optimizer": {"lora": {}},
         },
         refresh={"num_rounds": 2, "judges": ["margin", "pair_classifier"], "evaluate_splits": ["dev"]},
         fuse={"systems": ["bm25", "untrained"], "weights": "dev"},

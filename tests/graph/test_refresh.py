@@ -108,6 +108,11 @@ def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
     settings = [one.model.settings for one in kept[0].rounds]
     assert [one["keep_optimizer"] for one in settings] == [True, True, False]
     assert [one["with_optimizer"] for one in settings] == [False, True, True]
+    adapted = {"train": {"optimizer": {"lora": {}}}}
+    told = r"refresh.optimizer is kept around round 1, and train.optimizer.lora gives each training new adapters"
+    with pytest.raises(ConfigError, match=told):
+        planned(refresh={"num_rounds": 3, "optimizer": "kept"}, **adapted)
+    assert planned(**adapted)[0].rounds[1].model.inputs["start"]
 
 
 def test_the_classifier_is_trained_once_or_in_each_round(planned):

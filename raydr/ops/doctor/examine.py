@@ -39,9 +39,10 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
     storage = services.check_storage(config.workdir)
     seen = config.workdir if storage.state == "ok" else ""
     room = space.check_space(config) if seen else []
-    cluster, reader = services.check_ray(ray, seen), software.check_reader(config.data.reader)
+    packages = [*software.check_reader(config.data.reader), *software.check_adapters(config)]
+    cluster = services.check_ray(ray, seen)
     return [
-        *findings, *reader, storage, *room, *cluster, services.check_mlflow(config), services.check_data(config)
+        *findings, *packages, storage, *room, *cluster, services.check_mlflow(config), services.check_data(config)
     ]  # fmt: skip
 
 

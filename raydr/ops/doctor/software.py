@@ -12,8 +12,10 @@ from importlib.util import find_spec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from raydr.config.run import RunConfig
 from raydr.data.readers.base import Reader
 from raydr.ops.doctor.finding import Finding
+from raydr.store.identity import flatten
 
 #: Shown by name; the other requirements only if they do not fit.
 MAIN = ("ray", "torch", "transformers", "mlflow")
@@ -95,6 +97,17 @@ def check_reader(reader: Reader) -> list[Finding]:
     if find_spec(name) is None:
         return [Finding.broken(name, f"not installed, and data.reader {reader.name} needs it", f"pip install {name}")]
     return [Finding.ok(name, f"is there, as data.reader {reader.name} needs it")]
+
+
+def check_adapters(config: RunConfig) -> list[Finding]:
+    """The package that adapters need, where one of the run's trainings has them."""
+    wanting = [key for key in flatten(config.model_dump()) if key.endswith("optimizer.lora.rank")]
+    if not wanting:
+        return []
+    setting = wanting[0].removesuffix(".rank")
+    if find_spec("peft") is None:
+        return [Finding.broken("peft", f"not installed, and {setting} needs it", "pip install peft")]
+    return [Finding.ok("peft", f"is there, as {setting} needs it")]
 
 
 def check_faiss(installed: Mapping[str, str], num_gpus: int) -> Finding:

@@ -113,7 +113,7 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     num_detections = 0
     if train.pair_detection is not None:
         num_detections = min(1, warm_epochs) if train.pair_detection.repeat == "once" else warm_epochs
-    sent = networks * gradient_bytes(encoding.num_parameters, config)
+    sent = networks * gradient_bytes(encoding.num_learning, config)
     step_seconds = training.step_seconds * networks
     parts = {
         "steps": train.num_epochs * num_steps * step_seconds,
@@ -134,14 +134,14 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
         cpus=workers * train.cpus_per_worker,
         gpus=workers if train.use_gpu else 0,
         worker_bytes=training.peak_bytes,
-        # The model, and a checkpoint with both moments of the optimiser and the best weights.
-        disk_bytes=networks * encoding.num_parameters * 4 * 5,
+        # The model, and a checkpoint of what learns with both moments of the optimiser and the best weights.
+        disk_bytes=networks * 4 * (encoding.num_parameters + 4 * encoding.num_learning),
         network_bytes=int(train.num_epochs * num_steps * sent),
         note=f"{training.step_seconds:.2f} s a step; {shares}",
     )
 
 
-def gradient_bytes(num_parameters: int, config: RunConfig) -> float:
+def gradient_bytes(num_learning: int, config: RunConfig) -> float:
     """Bytes that each link between machines carries in a step: 2·(n−1)/n of the gradients of n workers, as a ring does.
 
     >>> from raydr.config.run import RunConfig
@@ -156,12 +156,12 @@ def gradient_bytes(num_parameters: int, config: RunConfig) -> float:
     workers = config.train.fewest_workers
     if workers <= config.plan.workers_per_machine:
         return 0.0
-    return 2 * (workers - 1) / workers * num_parameters * (2 if config.train.gradients == "bfloat16" else 4)
+    return 2 * (workers - 1) / workers * num_learning * (2 if config.train.gradients == "bfloat16" else 4)
 
 
-def network_warning(config: RunConfig, num_parameters: int, step_seconds: float) -> str:
+def network_warning(config: RunConfig, num_learning: int, step_seconds: float) -> str:
     """What to say where sending a step's gradients takes longer than its arithmetic; empty where it does not."""
-    sent = gradient_bytes(num_parameters, config)
+    sent = gradient_bytes(num_learning, config)
     seconds = _send_seconds(config, sent)
     if seconds <= step_seconds:
         return ""

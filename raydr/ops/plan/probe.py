@@ -53,6 +53,7 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     import torch
 
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+    from raydr.models.learning import choose_what_learns, num_learning
     from raydr.models.precision import torch_dtype
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -81,8 +82,10 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
         tower = tower.ready(device, torch_dtype(dtype))
         tokens_per_second = _encode(tower, tokens, budget, tokenizers["passage"].pad_id, config)
         peak, name = _peak_bytes(device), torch.cuda.get_device_name() if device == "cuda" else "this machine's CPU"
+    choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
     return EncodingRates(
         passages=passages, queries=asked, dim=model.dim, num_parameters=num_parameters,
+        num_learning=num_learning(model),
         tokens_per_second=tokens_per_second, texts_per_second=texts_per_second, load_seconds=0.0,
         peak_bytes=peak, device=name,
     )  # fmt: skip

@@ -29,6 +29,7 @@ class EncodingRates:
         queries: the same, as far as they are known.
         dim: of a vector.
         num_parameters: of the model.
+        num_learning: of those, adapters included, that training changes.
         tokens_per_second: padded tokens through the encoder.
         texts_per_second: passages that one tokenising task prepares.
         load_seconds: until a worker has started and loaded the model.
@@ -40,6 +41,7 @@ class EncodingRates:
     queries: TextSample
     dim: int
     num_parameters: int
+    num_learning: int
     tokens_per_second: float
     texts_per_second: float
     load_seconds: float

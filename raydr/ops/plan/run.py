@@ -58,7 +58,7 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     rates = try_model(config, Corpus(corpus), data)
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
     found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
-    if warning := network_warning(config, rates.encoding.num_parameters, rates.training.step_seconds):
+    if warning := network_warning(config, rates.encoding.num_learning, rates.training.step_seconds):
         warn(warning)
     planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
     missing = {nodes[key][0].label.rpartition("/")[2] for key, one in found.items() if one is None}

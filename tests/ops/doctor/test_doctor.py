@@ -198,3 +198,13 @@ def test_the_package_of_a_reader_is_looked_for(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "datasets", None)
     [missing] = software.check_reader(reader)
     assert (missing.state, missing.advice) == ("broken", "pip install datasets")
+
+
+def test_the_package_of_adapters_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapted = config(tmp_path, ranker={"optimizer": {"lora": {}}})
+    [there] = software.check_adapters(adapted)
+    assert (there.state, there.found) == ("ok", "is there, as ranker.optimizer.lora needs it")
+    assert software.check_adapters(config(tmp_path)) == []
+    monkeypatch.setitem(sys.modules, "peft", None)
+    [missing] = software.check_adapters(adapted)
+    assert (missing.state, missing.advice) == ("broken", "pip install peft")

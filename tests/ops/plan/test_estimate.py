@@ -23,8 +23,8 @@ from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TextSampl
 PASSAGES = TextSample(mean_tokens=100, padded_tokens=125)
 QUERIES = TextSample(mean_tokens=10, padded_tokens=12.5)
 ENCODING = EncodingRates(
-    passages=PASSAGES, queries=QUERIES, dim=64, num_parameters=1000, tokens_per_second=12_500, texts_per_second=1000,
-    load_seconds=7, peak_bytes=10**9, device="cpu",
+    passages=PASSAGES, queries=QUERIES, dim=64, num_parameters=1000, num_learning=1000, tokens_per_second=12_500,
+    texts_per_second=1000, load_seconds=7, peak_bytes=10**9, device="cpu",
 )  # fmt: skip
 RATES = RunRates(ENCODING, TrainingRates(0.5, 10**9), SearchRates(1e9, 1e8))
 SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
@@ -110,9 +110,17 @@ def test_teacher_and_detection_cost_nothing_in_the_warm_up(
     assert more == pytest.approx(num_taught * teacher + num_detections * detection)
 
 
+def test_disk_and_network_are_counted_by_what_learns():
+    run = config(train={"num_workers": 2, "batch_size": 64})
+    rates = [replace(RATES, encoding=replace(ENCODING, num_learning=number)) for number in (1000, 10)]
+    whole, part = (estimate_training(run, "train", SIZES, one) for one in rates)
+    assert (whole.disk_bytes, part.disk_bytes) == (4 * 5 * 1000, 4 * (1000 + 4 * 10))
+    assert part.network_bytes == whole.network_bytes / 100 > 0
+
+
 def test_gradients_over_the_network_are_counted_and_warned_of():
     """Two towers of BERT-base: 866 MB of float32 a step, 1.5 GB over each link of eight machines."""
-    towers = replace(RATES, encoding=replace(ENCODING, num_parameters=216_500_000))
+    towers = replace(RATES, encoding=replace(ENCODING, num_parameters=216_500_000, num_learning=216_500_000))
 
     def planned(**sections: Any) -> tuple[StageEstimate, str]:
         train = {"num_epochs": 2, "batch_size": 64, "num_workers": 8, **sections.pop("train", {})}

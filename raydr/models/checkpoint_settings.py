@@ -24,7 +24,8 @@ _SIDES = ("query", "passage")
 _OF_A_SIDE = frozenset(("prefix", "max_length"))
 #: Names that prompts go by, as ``encode_query`` and ``encode_document`` of sentence-transformers have them.
 _PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}
-_POOLING = ("mean", "cls")
+#: By sentence-transformers' names.
+_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 _OLD_POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -261,10 +262,11 @@ def _read_pooling(config: Mapping[str, Any], found: Brought) -> None:
     if not config.get("include_prompt", True):
         found.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
     elif len(modes) == 1 and modes[0] in _POOLING:
-        found.settings["pooling"] = modes[0]
+        found.settings["pooling"] = _POOLING[modes[0]]
     else:
+        known = ", ".join(_POOLING.values())
         found.refused["pooling"] = (
-            f"pools by {', '.join(modes)}, and raydr by {', '.join(_POOLING)}: set model.pooling to take one of these"
+            f"pools by {', '.join(modes)}, and raydr by {known}: set model.pooling to take one of these"
         )
 
 

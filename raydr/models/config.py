@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Side = Literal["query", "passage"]
 SIDES: tuple[Side, Side] = ("query", "passage")
 Similarity = Literal["cosine", "dot"]
+Pooling = Literal["mean", "cls", "last"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 #: Width of the vectors of tokens where ``projection`` is ``auto``, as in ColBERT.
@@ -56,8 +57,9 @@ class ModelConfig(Config):
     towers: Literal["shared", "two"] = "shared"
     """One encoder for both sides, or one each."""
 
-    pooling: Literal["mean", "cls"] = "mean"
-    """The mean over all tokens, or the first token, is the text's vector."""
+    pooling: Pooling = "mean"
+    """The mean over all tokens, the first token, or the last one, which alone has seen the whole text in encoders made
+    of decoders, is the text's vector."""
 
     projection: Annotated[int, Field(ge=1)] | Literal["auto"] | None = "auto"
     """Width of a linear layer after pooling; none if null. ``auto``: 128 where the score function reads the vectors of

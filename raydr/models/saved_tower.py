@@ -96,6 +96,7 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
             "word_embedding_dimension": _hidden(tower),
             "pooling_mode_cls_token": config.pooling == "cls",
             "pooling_mode_mean_tokens": config.pooling == "mean",
+            "pooling_mode_lasttoken": config.pooling == "last",
             "include_prompt": True,
         },
     )

@@ -146,8 +146,9 @@ class Tower(nn.Module):
             place_NL = torch.arange(texts.longest, device=lengths_N.device) + starts_N1[:-1, None]
             there_NL = place_NL < starts_N1[1:, None]
             return self._reduce(hidden_TD[place_NL.clamp(max=len(hidden_TD) - 1)], there_NL, side)
-        if reduction.pooling == "cls":
-            return self._finish(hidden_TD[starts_N1[:-1]].float())
+        if reduction.pooling != "mean":
+            at_N = starts_N1[:-1] if reduction.pooling == "cls" else starts_N1[1:] - 1
+            return self._finish(hidden_TD[at_N].float())
         text_of_T = torch.repeat_interleave(torch.arange(len(lengths_N), device=lengths_N.device), lengths_N)
         sums_ND = torch.zeros((len(lengths_N), hidden_TD.shape[1]), dtype=torch.float32, device=hidden_TD.device)
         sums_ND.index_add_(0, text_of_T, hidden_TD.float())

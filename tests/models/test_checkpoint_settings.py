@@ -68,6 +68,10 @@ BROUGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"pooling": {"pooling_mode": "cls"}, "normalize": True, "prompts": {"query": "find "}, "max_seq_length": 24},
         {"pooling": "cls", "similarity": "cosine", "prefixes": ("find ", ""), "lengths": (24, 24)},
     ),
+    "last token": (
+        {"pooling": {"pooling_mode": "lasttoken"}, "normalize": True, "prompts": {"query": "Instruct: find\nQuery:"}},
+        {"pooling": "last", "similarity": "cosine", "prefixes": ("Instruct: find\nQuery:", "")},
+    ),
     "dot": (
         {"pooling": {"pooling_mode": "cls"}, "similarity_fn_name": "dot"},
         {"pooling": "cls", "similarity": "dot", "prefixes": ("", ""), "lengths": (128, 128)},
@@ -147,7 +151,11 @@ def test_a_raydr_model_brings_its_settings(tmp_path: Path, tiny_checkpoint: str)
 @pytest.mark.parametrize(
     ("made", "message", "instead"),
     [
-        ({"pooling": {"pooling_mode": "max"}}, r"pools by max, and raydr by mean, cls: set model\.pooling", "pooling"),
+        (
+            {"pooling": {"pooling_mode": "max"}},
+            r"pools by max, and raydr by mean, cls, last: set model\.pooling",
+            "pooling",
+        ),
         ({"pooling": {"include_prompt": False}}, r"leaves the prompt out of pooling", "pooling"),
         ({"similarity_fn_name": "euclidean"}, r"compares by euclidean, and raydr by cosine or dot", "similarity"),
         ({"dense": {"out_features": 8}}, r"has a Dense layer with the activation Tanh", "projection"),

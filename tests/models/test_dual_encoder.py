@@ -26,6 +26,7 @@ TITLES = ["river", "", "castle", "letters"]
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "shared, mean, cosine": {},
+    "shared, last": {"pooling": "last"},
     "shared, cls, dot": {"pooling": "cls", "similarity": "dot", "scale": 1},
     "two towers": {"towers": "two"},
     "projection": {"projection": 8, "similarity": "dot"},

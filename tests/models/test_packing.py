@@ -22,6 +22,7 @@ TEXTS = [make_sentence(at, 1 + at % 17) for at in range(40)]
 VARIANTS: dict[str, dict[str, Any]] = {
     "mean, cosine": {},
     "cls, dot": {"pooling": "cls", "similarity": "dot", "scale": 1},
+    "last": {"pooling": "last"},
     "projection": {"projection": 8, "similarity": "dot"},
     "title as first segment": {"title": "pair"},
 }

@@ -1,0 +1,78 @@
+"""Tiny copies of the encoders that the field uses: raydr gives the vectors that sentence-transformers gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
+
+from raydr.models.config import ModelConfig
+
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def _xlm_roberta(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    return XLMRobertaModel(XLMRobertaConfig(**common, max_position_embeddings=130, type_vocab_size=1))
+
+
+def _modernbert(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    ends = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    return ModernBertModel(ModernBertConfig(**common, **ends, global_attn_every_n_layers=2, local_attention=8))
+
+
+def _qwen3(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import Qwen3Config, Qwen3Model
+
+    return Qwen3Model(Qwen3Config(**common, num_key_value_heads=1, head_dim=16))
+
+
+INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+#: By a model that is made so: its architecture, and what its folder says of vectors and prompts.
+MODELS: dict[str, tuple[Callable[[dict[str, Any]], torch.nn.Module], dict[str, Any]]] = {
+    "multilingual E5": (_xlm_roberta, {"prompts": {"query": "query: ", "passage": "passage: "}}),
+    "BGE-M3": (_xlm_roberta, {"pooling": {"pooling_mode": "cls"}}),
+    "GTE ModernBERT": (_modernbert, {"pooling": {"pooling_mode": "cls"}}),
+    "Nomic's ModernBERT": (_modernbert, {"prompts": {"query": "search_query: ", "passage": "search_document: "}}),
+    "Qwen3-Embedding": (_qwen3, {"pooling": {"pooling_mode": "lasttoken"}, "prompts": {"query": INSTRUCTION}}),
+}
+
+
+def checkpoint(folder: Path, tiny_checkpoint: str, build: Callable[[dict[str, Any]], torch.nn.Module]) -> str:
+    """The tiny checkpoint's tokenizer, which pads on the left as decoders' do, and another architecture."""
+    shutil.copytree(tiny_checkpoint, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    side = "left" if build is _qwen3 else "right"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": side}))
+    vocabulary = len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    torch.manual_seed(0)
+    build({"vocab_size": vocabulary, "pad_token_id": 0, **SIZE}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    build, made = MODELS[name]
+    plain = checkpoint(tmp_path / "plain", tiny_checkpoint, build)
+    folder = sentence_transformer(tmp_path / "st", plain, normalize=True, max_seq_length=120, **made)
+    mine, theirs = vectors(ModelConfig(checkpoint=folder)), SentenceTransformer(folder, device="cpu")
+    expected = {
+        "query": theirs.encode_query(TEXTS),
+        "passage": theirs.encode(TEXTS, prompt_name="passage" if theirs.prompts.get("passage") else None),
+    }
+    for side, found in mine.items():
+        np.testing.assert_allclose(found, expected[side], atol=2e-5)
+    # Texts differ by what they say.
+    assert np.abs(mine["query"][0] - mine["query"][1]).max() > 1e-3

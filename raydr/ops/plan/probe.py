@@ -20,6 +20,7 @@ from raydr.data.dataset import Dataset
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import write_index
 from raydr.indexing.factory import make_index
+from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.tokens import Tokens
 from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
 from raydr.training.config import TrainConfig
@@ -53,7 +54,6 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     import torch
 
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-    from raydr.models.learning import choose_what_learns, num_learning
     from raydr.models.precision import torch_dtype
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

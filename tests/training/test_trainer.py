@@ -436,13 +436,13 @@ def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
 def test_the_teacher_is_asked_as_often_as_the_loss_says(tiny_data, tiny_checkpoint, monkeypatch):
     loss = {"loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 3}, "pair_detection": {"num_random": 20}}
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss | {"num_epochs": 4})
-    asked, score = [], Teacher.score
+    asked, encode = [], Teacher.encode
 
     def counted(self: Teacher, *arguments: Any) -> Any:
         asked.append(trainer.progress.global_step)
-        return score(self, *arguments)
+        return encode(self, *arguments)
 
-    monkeypatch.setattr(Teacher, "score", counted)
+    monkeypatch.setattr(Teacher, "encode", counted)
     trainer.run()
     assert asked == [step for step in range(trainer.num_steps, 4 * trainer.num_steps) if step % 3 == 0]
 

@@ -20,7 +20,7 @@ from raydr.component import build
 from raydr.losses.base import Loss
 from raydr.models.config import ModelConfig
 from raydr.training.batches import Batch
-from raydr.training.scoring import BatchView, EncodedBatch
+from raydr.training.scoring import BatchView, Encodings
 from raydr.training.tiles import loss_in_tiles
 
 _KIB = 2**10
@@ -63,8 +63,8 @@ def measure(
     before, values = _peak(), []
 
     def step() -> None:
-        mine = EncodedBatch.gathered(vectors[:queries], vectors[queries:], batch, ModelConfig())
-        value = loss_in_tiles(BatchView(mine), computed, 1, queries, tile).per_query_Q.mean()
+        mine = Encodings.gathered(vectors[:queries], vectors[queries:], ModelConfig())
+        value = loss_in_tiles(BatchView.gathered(mine, batch), computed, 1, queries, tile).per_query_Q.mean()
         value.backward()  # type: ignore[no-untyped-call]
         values.append(value.item())
 

@@ -45,7 +45,7 @@ from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.optimization import build_optimizer
-from raydr.training.scoring import BatchView, EncodedBatch
+from raydr.training.scoring import BatchView, Encodings
 from raydr.training.teacher import Teacher
 
 #: An overhead that no group is worth: all texts are padded to the longest.
@@ -155,9 +155,9 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             query_QD, passage_PD = self.model(batch.queries, batch.passages)
-            taught = self.teacher.encode(batch, True) if self.teacher is not None else None
-        mine = EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config)
-        self.loss.compute(BatchView(mine, taught).candidates(), epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+            taught = self.teacher.encode(batch) if self.teacher is not None else None
+        view = BatchView.gathered(Encodings.gathered(query_QD, passage_PD, self.model.config), batch, teacher=taught)
+        self.loss.compute(view.candidates(), epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         if self.teacher is not None:

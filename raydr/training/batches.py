@@ -264,7 +264,7 @@ class BatchMaker:
         query_id = examples.query_ids[at]
         rows = np.full(first + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
         absent = np.zeros(first + num, np.bool_)
-        further = further_rows(examples, at, epoch, self.seed, self.config.positive, int(rows[0]))[: first - 1]
+        further = further_rows(examples, at, epoch, self.seed, self.config.positive, int(rows[0]), first - 1)
         rows[1 : 1 + len(further)] = further
         # Something has to be encoded in empty places: they hold the positive.
         absent[1 + len(further) : first] = True
@@ -308,10 +308,13 @@ def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) 
     return int(positives[query_rng(seed, epoch, examples.query_ids[at], "positive").integers(len(positives))])
 
 
-def further_rows(examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int) -> NDArray[np.int64]:
-    """Corpus rows of a query's positives beside the one that it uses in an epoch: in order, or as drawn for it."""
+def further_rows(
+    examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int, num: int
+) -> NDArray[np.int64]:
+    """At most ``num`` corpus rows of a query's positives beside the one that it uses in an epoch: the first ones, or
+    drawn for it."""
     positives = examples.positives[at]
     others: NDArray[np.int64] = positives[positives != first]
-    if rule == "drawn" and len(others) > 1:
+    if rule == "drawn" and num and len(others) > num:
         query_rng(seed, epoch, examples.query_ids[at], "further positives").shuffle(others)
-    return others
+    return others[:num]

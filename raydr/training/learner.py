@@ -16,7 +16,7 @@ from raydr.training.checkpoint import TEACHER, learnt_state, put_back
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
-from raydr.training.scoring import BatchView, EncodedBatch
+from raydr.training.scoring import BatchView, Encodings
 from raydr.training.step_clock import StepClock
 from raydr.training.teacher import Teacher
 
@@ -73,11 +73,10 @@ class Learner:
                     self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
                     query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
             with self.clock.part("teacher"):
-                teacher = self.teacher if ask_teacher else None
-                taught = None if teacher is None else teacher.encode(batch, self.config.in_batch_negatives)
+                taught = self.teacher.encode(batch) if self.teacher is not None and ask_teacher else None
         with self.clock.part("exchange"):
-            mine = EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config, self.config.in_batch_negatives)
-        return BatchView(mine, taught)
+            mine = Encodings.gathered(query_QD, passage_PD, self.model.config)
+            return BatchView.gathered(mine, batch, self.config.in_batch_negatives, taught)
 
     def backward(self, loss: Tensor, quiet: bool) -> None:
         """Add the gradients of a loss on the last batch.

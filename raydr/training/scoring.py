@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,41 +15,60 @@ from raydr.training.collectives import gather, gather_with_grad, rank
 
 
 @dataclass(frozen=True)
-class EncodedBatch:
-    """This rank's queries and the passages of all ranks as a model has encoded them, ready to be scored.
+class Encodings:
+    """A batch as one model has encoded it: this rank's queries, and the passages of all ranks.
 
     Args:
         query_QD: vectors of this rank's queries.
         passage_CD: vectors of the passages of all ranks, as many for each query, positives first.
-        hash_C: their content hashes.
-        guide_CD: the guide's vectors of them, or None.
-        batch: where this rank's come from.
         config: the model's, which says what the score of two vectors is.
-        in_batch_negatives: if False, only a query's own hard negatives count.
     """
 
     query_QD: Tensor
     passage_CD: Tensor
-    hash_C: Tensor
-    guide_CD: Tensor | None
-    batch: Batch
     config: ModelConfig
-    in_batch_negatives: bool
 
     @classmethod
-    def gathered(
-        cls, query_QD: Tensor, passage_PD: Tensor, batch: Batch, config: ModelConfig, in_batch_negatives: bool = True
-    ) -> EncodedBatch:
+    def gathered(cls, query_QD: Tensor, passage_PD: Tensor, config: ModelConfig) -> Encodings:
         """With the passages that all ranks have encoded; each rank calls this once for a batch."""
-        guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
-        passage_CD, hash_C = gather_with_grad(passage_PD), gather(batch.passage_hash_P)
-        return cls(query_QD, passage_CD, hash_C, guide_CD, batch, config, in_batch_negatives)
+        return cls(query_QD, gather_with_grad(passage_PD), config)
 
     def scores_QC(self, rows: slice) -> Tensor:
         """Scores of some of this rank's queries against the passages of all ranks, float32, nothing masked."""
         # Float32 whatever encoded the texts: autocast, where it is on, would round them off.
         with torch.autocast(self.query_QD.device.type, enabled=False):
             return self.config.logits_QP(self.query_QD[rows], self.passage_CD)
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """All that a loss sees of a batch: encodings, and what is known about its texts and pairs.
+
+    Args:
+        student: by the network that learns.
+        batch: this rank's share.
+        hash_C: content hashes of the passages of all ranks.
+        guide_CD: the guide's vectors of them, or None.
+        in_batch_negatives: if False, only a query's own hard negatives count.
+        teacher: by the teacher, or None.
+        clean_Q: float32, what the noise detector found about each pair, or None.
+    """
+
+    student: Encodings
+    batch: Batch
+    hash_C: Tensor
+    guide_CD: Tensor | None
+    in_batch_negatives: bool = True
+    teacher: Encodings | None = None
+    clean_Q: Tensor | None = None
+
+    @classmethod
+    def gathered(
+        cls, student: Encodings, batch: Batch, in_batch_negatives: bool = True, teacher: Encodings | None = None
+    ) -> BatchView:
+        """With what is known of the passages of all ranks; each rank calls this once for a batch."""
+        guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
+        return cls(student, batch, gather(batch.passage_hash_P), guide_CD, in_batch_negatives, teacher)
 
     def candidates(self, rows: slice = slice(None)) -> Candidates:
         """Scores of this rank's queries against the passages of all ranks, and which of these count.
@@ -61,9 +80,9 @@ class EncodedBatch:
             The candidates with known positives, passages identical to one, dropped passages and empty places
             excluded for each query, in-batch and cross-rank ones included.
         """
-        batch, num_queries, device = self.batch, self.query_QD.shape[0], self.query_QD.device
-        scores_QC = self.scores_QC(rows)
-        num_places = len(batch.passage_hash_P)
+        batch = self.batch
+        scores_QC = self.student.scores_QC(rows)
+        num_queries, num_places, device = len(batch.query_rows), len(batch.passage_hash_P), scores_QC.device
         group = num_places // num_queries
         first_Q = rank() * num_places + torch.arange(num_queries, device=device)[rows] * group
         own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=device)
@@ -87,6 +106,10 @@ class EncodedBatch:
             drawn_QG = batch.log_draw_prob_P.view(num_queries, group)[rows, batch.num_positives :]
             log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
             log_draw_prob_QC[hard_QC] = drawn_QG.reshape(-1)
+        teacher_scores_QC = None
+        if self.teacher is not None:
+            with torch.no_grad():
+                teacher_scores_QC = self.teacher.scores_QC(rows)
         ranker_scores_QC = None
         if batch.ranker_score_P is not None:
             known_QG = batch.ranker_score_P.view(num_queries, group)[rows]
@@ -99,31 +122,10 @@ class EncodedBatch:
             further_QC=further_QC,
             log_weight_QC=_log_weights(batch, rows, self.hash_C, scores_QC),
             log_draw_prob_QC=log_draw_prob_QC,
+            teacher_scores_QC=teacher_scores_QC,
             ranker_scores_QC=ranker_scores_QC,
+            clean_Q=None if self.clean_Q is None else self.clean_Q[rows],
         )
-
-
-@dataclass(frozen=True)
-class BatchView:
-    """All that a loss sees of a batch: a network's encodings, its teacher's, and what is known about the pairs.
-
-    Args:
-        student: of the network that learns.
-        teacher: of its teacher, or None.
-        clean_Q: float32, what the noise detector found about each pair, or None.
-    """
-
-    student: EncodedBatch
-    teacher: EncodedBatch | None = None
-    clean_Q: Tensor | None = None
-
-    def candidates(self, rows: slice = slice(None)) -> Candidates:
-        """The scores of some queries, all by default, with the teacher's and the detector's findings."""
-        found = self.student.candidates(rows)
-        if self.teacher is not None:
-            with torch.no_grad():
-                found = replace(found, teacher_scores_QC=self.teacher.scores_QC(rows))
-        return found if self.clean_Q is None else replace(found, clean_Q=self.clean_Q[rows])
 
 
 def _like_positives(guide: GuideView, rows: slice, passage_CD: Tensor, first_Q: Tensor) -> Tensor:

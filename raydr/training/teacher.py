@@ -8,7 +8,7 @@ import torch
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.batches import Batch
-from raydr.training.scoring import EncodedBatch
+from raydr.training.scoring import Encodings
 
 
 class Teacher:
@@ -35,7 +35,7 @@ class Teacher:
             buffer.copy_(source)
 
     @torch.no_grad()
-    def encode(self, batch: Batch, in_batch_negatives: bool) -> EncodedBatch:
+    def encode(self, batch: Batch) -> Encodings:
         """The batch that the student sees, encoded by the teacher."""
         query_QD, passage_PD = self.model(batch.queries, batch.passages)
-        return EncodedBatch.gathered(query_QD, passage_PD, batch, self.model.config, in_batch_negatives)
+        return Encodings.gathered(query_QD, passage_PD, self.model.config)

@@ -54,9 +54,10 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
             vectors = [learner.model(*pair) for pair in pairs]
             query_QD, passage_PD = (torch.cat([one[side] for one in vectors]) for side in (0, 1))
             query_QD, passage_PD = query_QD[batch.queries.places_N], passage_PD[batch.passages.places_N]
-            from raydr.training.scoring import EncodedBatch
+            from raydr.training.scoring import BatchView, Encodings
 
-            candidates = EncodedBatch.gathered(query_QD, passage_PD, batch, learner.model.config).candidates()
+            encoded = Encodings.gathered(query_QD, passage_PD, learner.model.config)
+            candidates = BatchView.gathered(encoded, batch).candidates()
         else:
             candidates = learner.encode(batch).candidates()
         learner.backward(trainer.config.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)

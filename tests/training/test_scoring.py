@@ -13,7 +13,7 @@ from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch, GuideView
 from raydr.training.config import GuideConfig
-from raydr.training.scoring import EncodedBatch
+from raydr.training.scoring import BatchView, Encodings
 
 pytestmark = pytest.mark.invariant
 
@@ -43,7 +43,8 @@ def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: boo
         num_filled=0,
         **further,
     )
-    return EncodedBatch.gathered(torch.ones(2, 3), torch.ones(4, 3), batch, ModelConfig(), in_batch).candidates()
+    encoded = Encodings.gathered(torch.ones(2, 3), torch.ones(4, 3), ModelConfig())
+    return BatchView.gathered(encoded, batch, in_batch).candidates()
 
 
 def places(cells_QC: Tensor) -> list[list[int]]:

@@ -9,34 +9,24 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from training.harness import make_trainer, model_config, run_alone, run_with_ranks
+from training.test_gradient_cache import LOSSES, SMALL, TRAIN
 
 from raydr.training.tiles import loss_in_tiles
 
-TRAIN: dict[str, Any] = {
-    "num_epochs": 2,
-    "batch_size": 8,
-    "num_hard_negatives": 2,
-    "optimizer": {"learning_rate": 1e-3},
-}
-LOSSES: dict[str, dict[str, Any]] = {
-    "nce": {},
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{name: LOSSES[name] for name in ("nce", "rcl", "npc")},
     "several positives": {"loss": "multi_positive_nce"},
     "bce": {"loss": "bce"},
-    "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}}},
-    "npc": {
-        "loss": {"name": "npc", "warmup_epochs": 1},
-        "pair_detection": {"num_random": 20, "detector": "above_median"},
-    },
-    "in pieces too": {"cache_tokens": 64},
+    "in pieces too": SMALL,
 }
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("loss", LOSSES)
-def test_training_in_tiles_equals_training_whole(loss: str, tiny_data: Any, tiny_checkpoint: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_training_in_tiles_equals_training_whole(variant: str, tiny_data: Any, tiny_checkpoint: str) -> None:
     config = model_config(tiny_checkpoint, dropout=0.1)
-    whole, weights = run_alone(tiny_data, config, TRAIN | LOSSES[loss])
-    tiled, found = run_alone(tiny_data, config, TRAIN | LOSSES[loss] | {"tile_queries": 3})
+    whole, weights = run_alone(tiny_data, config, TRAIN | VARIANTS[variant])
+    tiled, found = run_alone(tiny_data, config, TRAIN | VARIANTS[variant] | {"tile_queries": 3})
     for one, two in zip(whole.history, tiled.history, strict=True):
         expected = {name: value for name, value in one.metrics.items() if "seconds" not in name}
         assert {name: two.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-6)

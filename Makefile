@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test lint unit chaos mutants bench gpu docs clean
+.PHONY: help setup setup-dev quickstart test lint unit chaos cluster mutants bench gpu docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ unit: setup-dev
 
 chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s
+
+cluster: setup-dev ## a refresh on a cluster that grows, is drained and loses nodes, its artefacts in a bucket (7 minutes)
+	$(BIN)/python -m pytest -m cloud tests/cluster
 
 mutants: setup-dev ## plant a hundred mistakes, one at a time, and see which test finds each (an hour)
 	$(BIN)/python -m tests.mutants

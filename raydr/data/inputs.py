@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import fsspec
 
 from raydr.errors import DataError
-from raydr.store.folder import Folder, resolve_url
+from raydr.store.folder import Folder, require_reachable, resolve_url
 
 _CHUNK = 1 << 20
 
@@ -70,6 +70,7 @@ def find_input(folder: str, name: str, what: str) -> str:
 
     Raises:
         DataError: neither is there; says what the file should hold and which files the folder has.
+        ArtifactError: the store of the folder cannot be reached.
     """
     path = join(folder, name)
     found = next((one for one in (path, f"{path}.gz", path.removesuffix(".gz")) if exists(one)), None)
@@ -79,6 +80,7 @@ def find_input(folder: str, name: str, what: str) -> str:
         return found or path
     if found is not None:
         return found
+    require_reachable(path)
     there = Folder(absolute(folder)).files()[:10] if folder else []
     raise DataError(
         f"there is no file {path} (or {path}.gz) with the {what}. "

@@ -17,7 +17,7 @@ from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
 from raydr.store.artifact import MANIFEST, Artifact
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, require_reachable
 
 #: Names of systems that are compared, beside those a user gives.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"
@@ -68,8 +68,9 @@ class Places:
         """The places below a working folder.
 
         Raises:
-            ArtifactError: the folder was made by a raydr whose artefacts had no keys.
+            ArtifactError: the folder cannot be reached, or was made by a raydr whose artefacts had no keys.
         """
+        require_reachable(workdir)
         places = cls(Folder(workdir).absolute())
         old = next((name for name in ("corpus", "dataset") if places._is_plain(name)), "")
         if old:

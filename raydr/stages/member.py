@@ -27,12 +27,13 @@ class Member(Protocol):
     def last_state(self) -> AbstractContextManager[Path | None]:
         """A folder with the last state of this training that was kept, None if there is none."""
 
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None], wait: bool = True) -> None:
         """Keep the state that ``save`` writes; every member calls it the same number of times.
 
         Args:
             metrics: ``global_step`` among them, the optimiser's steps so far.
             save: writes into a local folder.
+            wait: until the state is kept. Otherwise members go on once it is written on this node.
         """
 
 

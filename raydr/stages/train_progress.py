@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import ProgressBar, progress_bar, say
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def training_on_ray(num_epochs: int) -> Iterator[Watcher]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    start_ray()
     # Beside the driver: on another node it could be lost while the training goes on.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     board: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()

@@ -225,8 +225,8 @@ class WorkerListener:
             self.warmup.keep(progress.epoch, save)
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
-        # Before anybody is told, who may ask for the state.
-        self.member.report(report, save)
+        # An epoch's is kept before anybody is told, who may ask for it.
+        self.member.report(report, save, wait=finished_epoch)
         for row in progress.history[self.num_told :] if self.rank == 0 and finished_epoch else []:
             history = progress.history[: row.epoch + 1]
             self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))

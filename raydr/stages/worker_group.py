@@ -7,9 +7,11 @@ beside the artefact as a group's checkpoints do, and the same training goes on f
 from __future__ import annotations
 
 import errno
+import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Ray Train's file beside the checkpoints that says which are whole.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
+#: Seconds between two looks whether a state is copied.
+_LOOK_S = 0.1
 
 
 class LoneMember:
@@ -58,7 +62,7 @@ class LoneMember:
         whole = [name for name in self._names() if self.states.exists(f"{name}/{PROGRESS}")]
         yield Path((self.states / whole[-1]).localize_all()) if whole else None
 
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None], wait: bool = True) -> None:
         publish_files(self.states / f"step-{metrics['global_step']:09d}", save, last=PROGRESS)
         for old in self._names()[:-1]:
             self.states.remove(old)
@@ -79,6 +83,8 @@ class RayTrainMember:
         self.rank: int = context.get_world_rank()
         self.num_ranks: int = context.get_world_size()
         self.device: torch.device = get_device()
+        #: The last state that was written, until it is copied to where states are kept.
+        self.leaving: Path | None = None
 
     def wrap(self, module: nn.Module) -> nn.Module:
         from ray.train.torch import prepare_model
@@ -99,15 +105,28 @@ class RayTrainMember:
         with checkpoint.as_directory() as folder:
             yield Path(folder)
 
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None]) -> None:
+    def report(self, metrics: dict[str, Any], save: Callable[[Path], None], wait: bool = True) -> None:
         import ray.train
+        from ray.train import CheckpointUploadMode
 
         if self.rank:
             ray.train.report(metrics)
             return
-        with tempfile.TemporaryDirectory(prefix="raydr-state-") as scratch:
-            save(Path(scratch))
-            ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(scratch))
+        # Ray removes a folder that it has copied. One at a time: a slow store must not fill this node's disk.
+        while self.leaving is not None and self.leaving.exists():
+            time.sleep(_LOOK_S)
+        self.leaving = Path(tempfile.mkdtemp(prefix="raydr-state-"))
+        try:
+            save(self.leaving)
+            ray.train.report(
+                metrics,
+                checkpoint=ray.train.Checkpoint.from_directory(self.leaving),
+                checkpoint_upload_mode=CheckpointUploadMode.SYNC if wait else CheckpointUploadMode.ASYNC,
+                delete_local_checkpoint_after_upload=True,
+            )
+        except BaseException:
+            shutil.rmtree(self.leaving, ignore_errors=True)
+            raise
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:

@@ -47,6 +47,25 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return filesystem, str(path)
 
 
+def require_reachable(url: str) -> None:
+    """Ask a remote store one question, so that a wrong key or address is told with a word, and before the work.
+
+    Raises:
+        ArtifactError: it does not answer, or not to us.
+    """
+    filesystem, path = resolve_url(url)
+    if isinstance(filesystem, LocalFileSystem):
+        return
+    try:
+        filesystem.exists(path)
+    # Each store's client has errors of its own, that have nothing in common.
+    except Exception as error:
+        raise ArtifactError(
+            f"cannot reach {url} ({type(error).__name__}: {error}). Check the name, and what the environment says of "
+            "keys and address: for s3:// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL"
+        ) from error
+
+
 @dataclass(frozen=True)
 class FileDetails:
     """What a file system tells of a file.

@@ -124,6 +124,8 @@ def _check_machine() -> None:
 
 def main() -> None:
     """Entry point."""
+    # Ray would start one of its own, with none of the config's settings, where a stage forgot to.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     with exit_status("command"):
         _check_machine()
     app()

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 from small_runs import small_run
+from store_contents import store_contents
 
 from chaos.monkey import Kill, Monkey, Victim
-from raydr.store.artifact import MANIFEST
 
 SEED = 2026
 KILLED: tuple[Victim, ...] = ("worker", "driver", "node")
@@ -75,18 +75,6 @@ def step_seconds(folder: Path) -> dict[str, float]:
     return {found["stage"]: float(found["seconds"]) for found in (json.loads(file.read_text()) for file in files)}
 
 
-def artefacts(folder: Path) -> dict[str, Any]:
-    """Fingerprint and parts of every artefact, and what the model's weights add up to."""
-    root = folder / "work" / "store"
-    found = {}
-    for path in sorted(root.rglob(MANIFEST)):
-        manifest = json.loads(path.read_text())
-        # The page of an evaluation says where its inputs lie.
-        parts = {name: part["checksum"] for name, part in manifest["parts"].items() if not name.endswith(".html")}
-        found[str(path.parent.relative_to(root))] = (manifest["fingerprint"], parts, manifest["info"].get("weights"))
-    return found
-
-
 def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list[Kill]:
     """Kills of every kind of step, in the last round that has it, at random moments: of the command, of its whole node,
     of a worker."""
@@ -108,7 +96,7 @@ def test_a_few_kills_leave_no_trace(beir_folder, tiny_checkpoint, tmp_path):
     kills = [Kill("round-1/train", "trainer"), Kill("round-1/encode-round-1-passages", "node", 1.0)]
     monkey = run_through(tmp_path / "wild", beir_folder, tiny_checkpoint, kills, {}, small_here=True, num_rounds=1)
     assert len(monkey.done) == 2
-    assert artefacts(tmp_path / "wild") == artefacts(tmp_path / "calm")
+    assert store_contents(f"{tmp_path}/wild/work") == store_contents(f"{tmp_path}/calm/work")
 
 
 @pytest.mark.chaos
@@ -128,4 +116,4 @@ def test_kills_in_every_step_leave_no_trace(beir_folder, tiny_checkpoint, tmp_pa
         for step, victims in sorted(counts.items()):
             print(f"  {step}: {victims}")  # noqa: T201
     assert len(monkey.done) == len(kills) >= 20
-    assert artefacts(tmp_path / "wild") == artefacts(tmp_path / "calm")
+    assert store_contents(f"{tmp_path}/wild/work") == store_contents(f"{tmp_path}/calm/work")

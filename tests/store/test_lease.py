@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 
-import fsspec
 import pytest
+from s3_server import served_bucket
 
 from raydr.errors import BusyError
 from raydr.graph.garbage import find_garbage
@@ -25,28 +24,8 @@ IDENTITY = Identity(kind="run", config={"top_k": 10})
 @pytest.fixture(scope="module")
 def bucket():
     """The URL of a bucket on a server in this process."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    given = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    before = dict(os.environ)
-    os.environ |= given
-    try:
-        fsspec.filesystem("s3").mkdir("raydr")
-        yield "s3://raydr"
-    finally:
-        os.environ.clear()
-        os.environ |= before
-        fsspec.filesystem("s3").clear_instance_cache()
-        server.stop()
+    with served_bucket() as bucket:
+        yield bucket.url
 
 
 @pytest.fixture
@@ -90,7 +69,7 @@ def test_of_many_processes_one_makes_an_artefact(folder):
 def test_a_second_process_is_told_who_writes(folder):
     with hold_lease(folder):
         assert is_leased(folder)
-        with pytest.raises(BusyError, match=rf"pid {os.getpid()}\) is writing s3://raydr/.*/store/run/abc"):
+        with pytest.raises(BusyError, match=rf"pid {os.getpid()}\) is writing s3://raydr-.*/store/run/abc"):
             hold_lease(folder).__enter__()
     assert not is_leased(folder)
 

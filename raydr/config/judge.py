@@ -9,8 +9,8 @@ from pydantic import model_validator
 from raydr.component import Config, Pluggable, build
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
+from raydr.noise.judges.asked import Server
 from raydr.noise.judges.base import Judge
-from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.judges.people import PEOPLE
 
 
@@ -46,15 +46,15 @@ class JudgeConfig(Config):
     @model_validator(mode="after")
     def _each_looks_again_at_an_earlier_one(self) -> JudgeConfig:
         for at, judge in enumerate(self.judges):
-            if isinstance(judge, LanguageModelJudge):
-                earlier = [
-                    one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE
-                ]
-                if judge.after not in earlier:
-                    raise ValueError(
-                        f"judges: {judge.name} comes after {judge.after!r}, which is no judge of {judge.subject} that "
-                        f"stands before it in the list; there is {', '.join(earlier) or 'none'}"
-                    )
+            asked = judge.asks(self)
+            if not isinstance(asked, Server):
+                continue
+            earlier = [one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE]
+            if asked.after not in earlier:
+                raise ValueError(
+                    f"judges: {judge.name} comes after {asked.after!r}, which is no judge of {judge.subject} that "
+                    f"stands before it in the list; there is {', '.join(earlier) or 'none'}"
+                )
         return self
 
     def judge(self, name: str) -> Judge:

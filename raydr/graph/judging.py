@@ -9,7 +9,7 @@ from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, noise, training
-from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever
+from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever, Server
 from raydr.noise.judges.base import Judge
 from raydr.training.training import Extras
 
@@ -78,7 +78,7 @@ def asked_model(
     """
     asked = judge.asks(run.config.judge)
     match asked:
-        case None:
+        case None | Server():
             return None
         case Retriever():
             return retriever

@@ -17,9 +17,8 @@ from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
-from raydr.noise.judges.asked import CrossEncoder
+from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
-from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import TrainConfig
 from raydr.training.training import Extras, Training
@@ -110,11 +109,12 @@ class Recipe:
         name = f"{judge.name}-{miner or self.miner()}-{split}" if candidates is not None else f"{judge.name}-{split}"
         asked = model or self.config.judge.model
         name = f"verdicts/{name}{f'-{asked}' if asked != self.config.judge.model else ''}"
-        if isinstance(judge, LanguageModelJudge):
-            earlier = self.verdicts(self.config.judge.judge(judge.after), split, miner, model)
+        asks = judge.asks(self.config.judge)
+        if isinstance(asks, Server):
+            earlier = self.verdicts(self.config.judge.judge(asks.after), split, miner, model)
             return self.named(name, language_model.verdicts(self.run, judge, split, earlier))
         learnt_from = None
-        if isinstance(judge.asks(self.config.judge), CrossEncoder) and (candidates or self.config.negatives):
+        if isinstance(asks, CrossEncoder) and (candidates or self.config.negatives):
             learnt_from = self.candidates(self.config.data.train_split, miner)
         reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
         node = noise.verdicts(self.run, judge, split, candidates, reads)

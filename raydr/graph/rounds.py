@@ -13,9 +13,8 @@ from raydr.graph.judging import Judged, asked_model, judge_all, speaking
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.recipe import Recipe
-from raydr.noise.judges.asked import CrossEncoder
+from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
-from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.training.training import Extras
 
 
@@ -141,12 +140,13 @@ class _Arm:
                 "mined; set it to 1 or more, or leave the judge out"
             )
         split = run.config.data.train_split
-        if isinstance(judge, LanguageModelJudge):
-            earlier = self._verdicts(run, run.config.judge.judge(judge.after), last, mined)
+        asks = judge.asks(run.config.judge)
+        if isinstance(asks, Server):
+            earlier = self._verdicts(run, run.config.judge.judge(asks.after), last, mined)
             return language_model.verdicts(run, judge, split, earlier)
         retriever = last.model if last is not None else training.untrained(run, run.config.model, "untrained")
         candidates = mined
-        if self.settings.classifier == "once" and isinstance(judge.asks(run.config.judge), CrossEncoder):
+        if self.settings.classifier == "once" and isinstance(asks, CrossEncoder):
             candidates = self.learnt_from = self.learnt_from or mined
         model = asked_model(run, judge, mined, split, retriever, candidates)
         return noise.verdicts(run, judge, split, mined if on_negatives else None, model)

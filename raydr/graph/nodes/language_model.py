@@ -7,6 +7,7 @@ from functools import partial
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
+from raydr.noise.judges.base import Judge
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.stages.judge_workers import VERDICTS
 from raydr.stages.language_model import VERSION, ask_language_model, check_server
@@ -15,7 +16,7 @@ from raydr.stages.language_model import VERSION, ask_language_model, check_serve
 ANSWERS = "answers"
 
 
-def verdicts(run: Declaring, judge: LanguageModelJudge, split: str, earlier: Node) -> Node:
+def verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> Node:
     """What a language model says of what another judge is unsure of.
 
     Args:
@@ -26,7 +27,10 @@ def verdicts(run: Declaring, judge: LanguageModelJudge, split: str, earlier: Nod
 
     Raises:
         ConfigError: no model is named.
+        TypeError: the judge does not say what is to be asked.
     """
+    if not isinstance(judge, LanguageModelJudge):
+        raise TypeError(f"judge {judge.name} asks a server: derive it from LanguageModelJudge")
     judge.require_model()
     ask = partial(ask_language_model, judge=judge, split=split, answers=run.facts.places.root / ANSWERS)
     return Node(

@@ -83,5 +83,16 @@ class CrossFitted:
     depth: int = 0
 
 
+@dataclass(frozen=True)
+class Server:
+    """A language model behind a server, which reads what an earlier judge of the list was unsure of.
+
+    Args:
+        after: the name of that judge.
+    """
+
+    after: str
+
+
 #: None: the judge reads the scores that the candidates were mined with.
-Asked = Retriever | Embedder | CrossEncoder | Copy | CrossFitted | None
+Asked = Retriever | Embedder | CrossEncoder | Copy | CrossFitted | Server | None

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from raydr.errors import ConfigError
-from raydr.noise.judges.asked import Asked, AskedModels
+from raydr.noise.judges.asked import Asked, AskedModels, Server
 from raydr.noise.judges.base import FloatArray, IntArray, Judge, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.pair_classifier import PairClassifier
@@ -79,7 +79,7 @@ class LanguageModelJudge(Judge):
         return unsure
 
     def asks(self, models: AskedModels) -> Asked:
-        return None
+        return Server(self.after)
 
     def require_model(self) -> None:
         """Refuse to be asked without a model.

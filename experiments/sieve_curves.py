@@ -120,9 +120,10 @@ def score_all(
         sieves.append(asked(Sieve(), config.judge.model_copy(update={"sieve": settings})))
     *models, classifier = session.make(retriever, *sieves, asked(Classifier(), config.judge))
     on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
-    scorings = [replace(scoring_of(made, config.encode, on_cpu), num_threads=1) for made in (*models, classifier)]
+    pool = RayPool()
+    scorings = [scoring_of(pool, made, config.encode, on_cpu) for made in (*models, classifier)]
     calls = [(at, data, split, scoring) for at, scoring in enumerate(scorings)]
-    found = dict(RayPool().map(score_by_model, calls, "filters", "models"))
+    found = dict(pool.map(score_by_model, calls, "filters", "models"))
     *by_models, by_classifier = (found[at] for at in range(len(calls)))
     return by_models[0], dict(zip(betas, by_models[1:], strict=True)), by_classifier
 

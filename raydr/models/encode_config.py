@@ -39,7 +39,7 @@ class EncodeConfig(Config):
     """See ``min_actors``."""
 
     cpus_per_actor: float = Field(default=1, gt=0)
-    """CPUs of an encoder; it computes with as many threads."""
+    """CPUs of an encoder on Ray, which computes with as many threads; in this process it has all that there are."""
 
     gpus_per_actor: float = Field(default=0, ge=0)
     """GPUs of an encoder; may be a fraction."""

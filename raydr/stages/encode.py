@@ -52,7 +52,7 @@ class Job:
     output: Folder
     side: Side
     arithmetic: Arithmetic
-    num_threads: int
+    num_threads: int | None
     batching: Batching
     tokenizer: str
     encoder: str
@@ -203,7 +203,7 @@ def encode_texts(
         f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
-        model, texts, tuple(parts), making.folder, side, arithmetic, max(1, int(settings.cpus_per_actor)),
+        model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
         settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}

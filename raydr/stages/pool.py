@@ -49,6 +49,10 @@ class Pool(ABC):
     here: bool
 
     @abstractmethod
+    def num_threads(self, num_cpus: float) -> int | None:
+        """Threads that PyTorch computes with in a worker of so many CPUs; None: as many as the process has anyway."""
+
+    @abstractmethod
     def run(
         self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
     ) -> Any:
@@ -83,9 +87,19 @@ class Pool(ABC):
 
 
 class ThisProcess(Pool):
-    """Runs everything in this process, one after the other: what is small is done before a worker has started."""
+    """Runs everything in this process, one after the other: what is small is done before a worker has started.
+
+    Args:
+        num_cpus: that others leave it; all of the machine if None.
+    """
 
     here = True
+
+    def __init__(self, num_cpus: float | None = None) -> None:
+        self.num_cpus = num_cpus
+
+    def num_threads(self, num_cpus: float) -> int | None:
+        return None if self.num_cpus is None else max(1, int(self.num_cpus))
 
     def run(
         self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True

@@ -31,6 +31,9 @@ class RayPool(Pool):
     def __init__(self) -> None:
         start_ray()
 
+    def num_threads(self, num_cpus: float) -> int:
+        return max(1, int(num_cpus))
+
     def run(
         self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
     ) -> Any:

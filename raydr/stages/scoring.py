@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raydr.models.encode_config import EncodeConfig
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Scoring:
 
     model: Artifact
     arithmetic: Arithmetic
-    num_threads: int
+    num_threads: int | None
 
     @property
     def is_cross_encoder(self) -> bool:
@@ -57,6 +58,6 @@ class Scoring:
         return kind(self.model.folder.localize_all(), how.dtype, how.device, how.token_budget, self.num_threads)
 
 
-def scoring_of(model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:
+def scoring_of(pool: Pool, model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:
     """Scoring with a model, by workers of these settings, for which the arithmetic is resolved."""
-    return Scoring(model, arithmetic, max(1, int(settings.cpus_per_actor)))
+    return Scoring(model, arithmetic, pool.num_threads(settings.cpus_per_actor))

@@ -156,7 +156,8 @@ def run_workers(
         import torch
 
         device = torch.device("cuda" if settings.use_gpu else "cpu")
-        outcome = _work(worker, job, LoneMember(states / making.identity.fingerprint, device), settings)
+        member = LoneMember(states / making.identity.fingerprint, device)
+        outcome = _work(worker, job, member, pool.num_threads(settings.cpus_per_worker))
     else:
         outcome = _run_group(worker, job, making.identity.fingerprint, states, settings, what)
     if "error" in outcome:
@@ -164,10 +165,10 @@ def run_workers(
     return outcome
 
 
-def _work(worker: Worker, job: Any, member: Member, settings: TrainConfig) -> dict[str, Any]:
+def _work(worker: Worker, job: Any, member: Member, num_threads: int | None) -> dict[str, Any]:
     from raydr.models.threads import torch_threads
 
-    with torch_threads(None if settings.use_gpu else max(1, int(settings.cpus_per_worker))):
+    with torch_threads(num_threads):
         # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
         try:
             return worker(job, member)
@@ -183,7 +184,10 @@ def _work(worker: Worker, job: Any, member: Member, settings: TrainConfig) -> di
 
 
 def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
-    return _work(arguments["worker"], arguments["job"], RayTrainMember(), arguments["settings"])
+    settings = arguments["settings"]
+    # Beside a GPU a worker has the CPUs of its machine.
+    num_threads = None if settings.use_gpu else max(1, int(settings.cpus_per_worker))
+    return _work(arguments["worker"], arguments["job"], RayTrainMember(), num_threads)
 
 
 def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:

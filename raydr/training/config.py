@@ -181,7 +181,8 @@ class TrainConfig(Config):
     """Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go."""
 
     cpus_per_worker: float = Field(default=1, gt=0)
-    """CPUs and threads of a worker."""
+    """CPUs and threads of a worker of Ray, or of a trial. A training in this process computes with all that the machine
+    has."""
 
     use_gpu: bool = False
     """One GPU for each worker."""

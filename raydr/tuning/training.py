@@ -97,6 +97,7 @@ def _follow(config: RunConfig, place: Folder) -> Generator[News, None, None]:
 def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
     """Train in the main thread, where Ray Train can be interrupted; returns the whole history."""
     node = trained(config, HistoryWatcher(place))
-    inventory = make(config, [node], ThisProcess() if config.train.num_workers == 1 else RayPool())
+    pool = ThisProcess(config.train.cpus_per_worker) if config.train.num_workers == 1 else RayPool()
+    inventory = make(config, [node], pool)
     history: list[dict[str, Any]] = inventory.open(node).info["history"]
     return history

@@ -15,6 +15,7 @@ from raydr.data.schema import to_table, write_arrow
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.pool import ThisProcess
 from raydr.stages.scoring import Scoring, scoring_of
 from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact, Building, begin
@@ -38,7 +39,7 @@ class JudgeInputs:
 
     @property
     def scoring(self) -> Scoring:
-        return scoring_of(self.model, EncodeConfig(), FLOAT32)
+        return scoring_of(ThisProcess(), self.model, EncodeConfig(), FLOAT32)
 
 
 def negatives_of(at: int) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer, PairScorer
 from raydr.stages.pair_reader import PairReader
-from raydr.stages.pool import Pool
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.rerank import rerank
 from raydr.stages.runs import KIND, Run
 from raydr.stages.scoring import scoring_of
@@ -67,7 +67,7 @@ def rerun(
         "depth": 5,
         "system": "a+b",
         "settings": settings,
-        "scoring": scoring_of(model, settings, FLOAT32),
+        "scoring": scoring_of(ThisProcess(), model, settings, FLOAT32),
     }
     return make(output, KIND, rerank, ranked, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
 

@@ -18,6 +18,7 @@ from training.harness import model_config, run_alone
 from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.threads import torch_threads
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.stages.train_worker import _go_on
@@ -66,7 +67,12 @@ def training_of(checkpoint: str, **changes: Any) -> Training:
 
 
 def fit(
-    training: Training, data: tuple[str, str], output: Path, watcher: Recorder | None, warmups: str = "warmups"
+    training: Training,
+    data: tuple[str, str],
+    output: Path,
+    watcher: Recorder | None,
+    pool: Pool | None = None,
+    warmups: str = "warmups",
 ) -> Artifact:
     # What plays no part in the result is none of the identity's business, as in the graph.
     content = training.model_dump(mode="json") | {"train": training.train.model_dump(mode="json", exclude=NEUTRAL)}
@@ -78,6 +84,7 @@ def fit(
         *inputs,
         Extras(),
         identity=Identity(kind="model", config=content, inputs={"dataset": inputs[0].fingerprint}),
+        pool=pool,
         training=training,
         tracker=None,
         warmups=Folder(str(output.parent / warmups)),
@@ -101,8 +108,7 @@ def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1, 2, 3]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
-    with torch_threads(int(training.train.cpus_per_worker)):
-        _, expected = run_alone(tiny_data, training.model, SETTINGS)
+    _, expected = run_alone(tiny_data, training.model, SETTINGS)
     for name, tensor in weights(tmp_path / "model").items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
 
@@ -146,7 +152,7 @@ def test_only_epochs_of_plain_nce_are_shared():
     assert kept(loss="distillation", share_warmup=1) == set()
 
 
-def test_threads_of_this_process_are_what_they_were(tiny_data, tiny_checkpoint, tmp_path):
+def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoint, tmp_path):
     before = torch.get_num_threads()
     seen = []
 
@@ -154,8 +160,14 @@ def test_threads_of_this_process_are_what_they_were(tiny_data, tiny_checkpoint, 
         def step(self, progress: Progress, num_steps: int) -> None:
             seen.append(torch.get_num_threads())
 
-    fit(training_of(tiny_checkpoint, num_epochs=1, cpus_per_worker=2), tiny_data, tmp_path / "model", Looking())
-    assert set(seen) == {2}
+    training = training_of(tiny_checkpoint, num_epochs=1, cpus_per_worker=1)
+    with torch_threads(2):
+        fit(training, tiny_data, tmp_path / "alone", Looking())
+        assert set(seen) == {2}
+        seen.clear()
+        fit(training, tiny_data, tmp_path / "beside", Looking(), ThisProcess(num_cpus=1.5), "elsewhere")
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before
 
 

@@ -40,7 +40,7 @@ def margins(run: Declaring, split: str) -> Node:
             work["corpus"],
             work["folds"],
             split=split,
-            scorings=[scoring_of(model, encode, arithmetic) for model in work.group("model").values()],
+            scorings=[scoring_of(work.pool, model, encode, arithmetic) for model in work.group("model").values()],
             num_random=settings.num_random,
             num_draws=settings.num_draws,
             seed=_seed(run),

@@ -84,7 +84,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             split=split,
             seed=config.seed,
             settings=encode,
-            scoring=scoring_of(work["model"], encode, arithmetic) if arithmetic is not None else None,
+            scoring=scoring_of(work.pool, work["model"], encode, arithmetic) if arithmetic is not None else None,
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
             runs=list(work.group("run").values()),
@@ -201,7 +201,7 @@ def audit(
             split=split,
             seed=config.seed,
             settings=encode,
-            scoring=scoring_of(work["model"], encode, arithmetic),
+            scoring=scoring_of(work.pool, work["model"], encode, arithmetic),
         ),
         {
             "split": split,

@@ -165,7 +165,7 @@ def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str)
             depth=depth,
             system=system,
             settings=encode,
-            scoring=scoring_of(work["model"], encode, arithmetic),
+            scoring=scoring_of(work.pool, work["model"], encode, arithmetic),
         ),
         {"split": split, "depth": depth, **arithmetic.content},
         {"run": ranked, "model": model, "dataset": data.dataset(run), "corpus": data.corpus(run)},

@@ -218,7 +218,7 @@ def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | N
     arithmetic = run.facts.encoding(encode)
 
     def make(work: Work) -> dict[str, Any]:
-        scoring = scoring_of(work["model"], encode, arithmetic)
+        scoring = scoring_of(work.pool, work["model"], encode, arithmetic)
         return score_candidates(
             work.making,
             work.pool,

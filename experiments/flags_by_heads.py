@@ -64,6 +64,7 @@ class Way:
 ARMS = {
     "nce": Way(NCE()),
     "npc": Way(NPC(warmup_epochs=1), "flags"),
+    "npc-at-once": Way(NPC(warmup_epochs=0), "flags"),
     "npc-soft": Way(NPC(warmup_epochs=1), "posterior"),
     "soft-alone": Way(NPC(warmup_epochs=0, use_consistency=False), "posterior"),
     "drop": Way(NCE(), pairs="kept"),

@@ -23,6 +23,7 @@ from raydr.stages.arithmetic import resolve_arithmetic
 from raydr.stages.encode import encode_texts, finite_texts
 from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.ray_pool import RayPool
 from raydr.stages.runs import Run
 from raydr.stages.search import search, search_settings
 from raydr.store.artifact import Artifact, Building
@@ -126,9 +127,23 @@ def queries(tmp_path: Path) -> Artifact:
 @pytest.mark.invariant
 @pytest.mark.parametrize("factory", ["SQfp16", "IVF4,SQfp16"])
 def test_killed_and_resumed_equals_uninterrupted(
+    factory: str, passages: Artifact, queries: Artifact, tmp_path: Path
+) -> None:
+    resumed_equals_uninterrupted(factory, ThisProcess(), passages, queries, tmp_path)
+
+
+@pytest.mark.invariant
+def test_killed_and_resumed_on_ray_equals_uninterrupted(
+    ray_local: None, passages: Artifact, queries: Artifact, tmp_path: Path
+) -> None:
+    resumed_equals_uninterrupted("IVF4,SQfp16", RayPool(), passages, queries, tmp_path)
+
+
+def resumed_equals_uninterrupted(
     factory: str, pool: Pool, passages: Artifact, queries: Artifact, tmp_path: Path
 ) -> None:
-    index = made_index(tmp_path / "index", passages, factory, pool)
+    """What is made whole in this process, beside what was half made and goes on in a pool."""
+    index = made_index(tmp_path / "index", passages, factory)
     assert index.info["num_shards"] == 3
     again = made_index(tmp_path / "again", passages, factory)
     assert again.manifest.parts == index.manifest.parts
@@ -137,7 +152,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     interrupt(again, *[name for name in files if "shard-000" in name or name == "shard-001.vectors.arrow"])
     assert made_index(tmp_path / "again", passages, factory, pool).manifest.parts == index.manifest.parts
 
-    run = made_run(tmp_path / "run", index, queries, pool)
+    run = made_run(tmp_path / "run", index, queries)
     assert len(Run(run).part_names) == 4
     half = made_run(tmp_path / "half", index, queries)
     interrupt(half, *half.parts()[:2])
@@ -146,11 +161,11 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 @pytest.mark.invariant
 def test_candidates_that_cover_the_corpus_give_the_exact_run(
-    pool: Pool, passages: Artifact, queries: Artifact, tmp_path: Path
+    passages: Artifact, queries: Artifact, tmp_path: Path
 ) -> None:
     exact = made_run(tmp_path / "exact", made_index(tmp_path / "flat", passages, "SQfp16"), queries)
-    cells = made_index(tmp_path / "cells", passages, "IVF4,SQfp16", pool)
-    found = made_run(tmp_path / "found", cells, queries, pool, num_nearest=10_000)
+    cells = made_index(tmp_path / "cells", passages, "IVF4,SQfp16")
+    found = made_run(tmp_path / "found", cells, queries, num_nearest=10_000)
     assert found.manifest.parts == exact.manifest.parts
     fewer = made_run(tmp_path / "fewer", cells, queries, num_nearest=2)
     assert sum(part.num_rows for part in Run(fewer).parts()) < 20 * 20

@@ -95,10 +95,12 @@ class Frozen:
         """Of the passages, in the order of their vectors."""
         return np.array([self.pairs.content[one] for one in self.passage_ids], dtype=np.uint64).view(np.int64)
 
-    def measure(self, heads: Heads, split: str, measures: list[str]) -> dict[str, dict[str, float]]:
+    def measure(
+        self, heads: Heads, split: str, measures: list[str], normalized: bool = True
+    ) -> dict[str, dict[str, float]]:
         """Measure → query id → value."""
         asked = self.splits[split]
-        scores_QP = score_heads(heads, asked.query_QD, self.pairs.passage_PD, self.pairs.scale)
+        scores_QP = score_heads(heads, asked.query_QD, self.pairs.passage_PD, self.pairs.scale, normalized)
         best_QK = torch.topk(scores_QP, min(100, len(self.passage_ids))).indices.tolist()
         ranking = {
             query_id: [self.passage_ids[at] for at in best]

@@ -158,12 +158,13 @@ def measure_by_heads(frozen: FrozenPairs, config: RunConfig, share: float, seed:
     return MeasuredByHeads(margins, Perplexities(learnt_N21[:, 0, 0], learnt_N21[:, 1, 0]), wrong_N, fold_heads)
 
 
-def score_heads(heads: Heads, query_ND: FloatArray, passage_ND: FloatArray, scale: float) -> torch.Tensor:
-    """Of every query with every passage, shape (queries, passages)."""
+def score_heads(
+    heads: Heads, query_ND: FloatArray, passage_ND: FloatArray, scale: float, normalized: bool = True
+) -> torch.Tensor:
+    """Of every query with every passage, shape (queries, passages): cosines, or dot products of what heads make."""
     with torch.inference_mode():
-        query, passage = (
-            normalize(head(torch.from_numpy(side))) for head, side in zip(heads, (query_ND, passage_ND), strict=True)
-        )
+        sides = (head(torch.from_numpy(side)) for head, side in zip(heads, (query_ND, passage_ND), strict=True))
+        query, passage = (normalize(side) if normalized else side for side in sides)
         return scale * query @ passage.T
 
 

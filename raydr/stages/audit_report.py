@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from raydr.pages.audit import ShownOffender, ShownText, audit_page, figures_of
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.plots import distributions
 from raydr.stages.audit_parts import AuditInputs
-from raydr.stages.parts import write_contents, write_table
+from raydr.stages.parts import as_json, write_contents, write_table
 from raydr.store.artifact import Part
 from raydr.store.folder import Folder
 
@@ -71,8 +70,8 @@ def write_report(
     shown = _shown(inputs, result, offenders, detections)
     captions = {name: caption for name, (_, caption) in drawn.items()}
     contents = {
-        SUMMARY: (json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n").encode(),
-        REPORT: audit_page(result, pictures, shown, provenance).encode(),
+        SUMMARY: as_json(result.to_json()),
+        REPORT: audit_page(result, pictures, shown, provenance),
         **{name: png for name, (png, _) in drawn.items()},
     }
     parts = write_contents(output, contents) | {OFFENDERS: write_table(output, OFFENDERS, _offender_table(shown))}

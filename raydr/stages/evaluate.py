@@ -14,7 +14,6 @@ the artefact is finished, are then put together. The driver gets counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +39,7 @@ from raydr.pages.evaluation import (
     transposed,
 )
 from raydr.runtime.console import say, show_summary, show_table, warn
-from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
+from raydr.stages.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query, check_found
 from raydr.store.artifact import Artifact, Building, Part
@@ -281,10 +280,10 @@ def _finish(
         **({"groups": as_rows(groups)} if groups else {}),
     }
     contents = {
-        SUMMARY: _json(summary),
-        COMPARISONS: _json(as_rows(result.comparisons)),
+        SUMMARY: as_json(summary),
+        COMPARISONS: as_json(as_rows(result.comparisons)),
         PICTURE: picture,
-        REPORT: evaluation_page(result, picture, provenance).encode("utf-8"),
+        REPORT: evaluation_page(result, picture, provenance),
     }
     return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
 
@@ -315,7 +314,3 @@ def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str,
     """The value of each query, in their order; 0 where the run has no result."""
     found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
     return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

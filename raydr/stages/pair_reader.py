@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.stages.scoring import Scoring
 
 if TYPE_CHECKING:
-    from raydr.models.pair_scoring import FloatArray
+    from raydr.models.pair_scoring import FloatArray, PairScorer
 
 
+@dataclass(frozen=True)
 class PairReader:
     """A model with the texts that it is asked about.
 
@@ -22,15 +23,16 @@ class PairReader:
         data: has the queries.
         corpus: has the passages.
         split: of the queries.
-        scoring: which model, and how.
+        scorer: the model, loaded.
     """
 
-    def __init__(self, data: Dataset, corpus: Corpus, split: str, scoring: Scoring) -> None:
-        self.data, self.corpus, self.split = data, corpus, split
-        self.scorer = scoring.open(probabilities=False)
+    data: Dataset
+    corpus: Corpus
+    split: str
+    scorer: PairScorer
 
     def scores(self, query_ids: list[str], passage_ids: list[str]) -> FloatArray:
-        """Scores, shape (P,), of the pairs (query_ids[i], passage_ids[i]): log-odds, or similarities of a retriever.
+        """Scores, shape (P,), of the pairs (query_ids[i], passage_ids[i]).
 
         Raises:
             DataError: a query is not in the split, or a passage not in the corpus.

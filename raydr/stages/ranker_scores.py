@@ -24,7 +24,7 @@ from raydr.runtime.console import show_summary
 from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
+from raydr.stages.row_ranges import range_in, range_items, written
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -79,14 +79,13 @@ def score_candidates(
     data.require_corpus(corpus)
     scoring.tell("ranker's scores")
     source = negatives or dataset
-    ranges = {
-        f"scores/{split}/{under}/part-{one.at:05d}-{one.number:05d}.parquet": one
-        for artifact, under in ((dataset, "qrels"), (source, "negatives"))
-        for one in row_ranges(artifact.sizes(f"{under}/{split}"), scoring.num_pairs)
-    }
+    items: dict[str, dict[str, Any]] = {}
+    for artifact, under in ((dataset, "qrels"), (source, "negatives")):
+        sizes = artifact.sizes(f"{under}/{split}")
+        items |= range_items(f"scores/{split}/{under}/", sizes, scoring.num_pairs)
     job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring, scale)
-    feed_parts(making, pool, Feed(ScorePart, job, settings), items_of(ranges), "ranker's scores", "pairs")
-    num_pairs = sum(making.done[name].rows for name in ranges)
+    feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
+    num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
     return {"split": split, "num_pairs": num_pairs, "scale": scale}
 
@@ -96,7 +95,7 @@ class ScorePart:
 
     def __init__(self, job: ScoresJob) -> None:
         self.job = job
-        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring)
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
 
     def __call__(self, batch: Batch) -> Batch:
         rows, job = range_in(batch), self.job

@@ -205,9 +205,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
                 style: Any = {"linestyle": "--", "zorder": 3} if name == FULL else {}
                 axes.plot(steps, values.mean(axis=0), color=color, label=name, **style)
                 axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
-            axes.set_xlabel("step")
-            axes.set_ylabel(ylabel)
-            axes.set_ylim(bottom=0)
+            axes.set(xlabel="step", ylabel=ylabel, ylim=(0, None))
 
         return draw
 

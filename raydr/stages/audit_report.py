@@ -69,7 +69,7 @@ def write_report(
     drawn = {f"{PLOTS}/{name}": picture for of_kind in pictures.values() for name, picture in of_kind.items()}
     shown = _shown(inputs, result, offenders, detections)
     captions = {name: caption for name, (_, caption) in drawn.items()}
-    contents = {
+    contents: dict[str, bytes | str] = {
         SUMMARY: as_json(result.to_json()),
         REPORT: audit_page(result, pictures, shown, provenance),
         **{name: png for name, (png, _) in drawn.items()},

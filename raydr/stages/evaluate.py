@@ -279,7 +279,7 @@ def _finish(
         "counts": counts,
         **({"groups": as_rows(groups)} if groups else {}),
     }
-    contents = {
+    contents: dict[str, bytes | str] = {
         SUMMARY: as_json(summary),
         COMPARISONS: as_json(as_rows(result.comparisons)),
         PICTURE: picture,

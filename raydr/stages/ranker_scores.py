@@ -44,7 +44,6 @@ class ScoresJob:
     output: Folder
     split: str
     scoring: Scoring
-    scale: float
 
 
 def score_candidates(
@@ -57,7 +56,6 @@ def score_candidates(
     split: str,
     settings: EncodeConfig,
     scoring: Scoring,
-    scale: float,
 ) -> dict[str, Any]:
     """Score the judged pairs of a split and its candidate negatives.
 
@@ -69,8 +67,8 @@ def score_candidates(
         negatives: the candidates, judged or not; those that came with the data if None.
         split: the split.
         settings: of the workers.
-        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``.
-        scale: what scores are multiplied by: a retriever's τ, so that they are what its own losses see; 1 for a ranker.
+        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``: times τ, so that scores are what its own
+            losses see.
 
     Raises:
         DataError: the inputs were not made for each other.
@@ -83,11 +81,11 @@ def score_candidates(
     for artifact, under in ((dataset, "qrels"), (source, "negatives")):
         sizes = artifact.sizes(f"{under}/{split}")
         items |= range_items(f"scores/{split}/{under}/", sizes, scoring.num_pairs)
-    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring, scale)
+    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring)
     feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
     num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
-    return {"split": split, "num_pairs": num_pairs, "scale": scale}
+    return {"split": split, "num_pairs": num_pairs, "scale": scoring.scale}
 
 
 class ScorePart:
@@ -95,6 +93,7 @@ class ScorePart:
 
     def __init__(self, job: ScoresJob) -> None:
         self.job = job
+        self.scale = job.scoring.scale
         self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
 
     def __call__(self, batch: Batch) -> Batch:
@@ -106,7 +105,7 @@ class ScorePart:
         scores_P = np.zeros(0)
         if table.num_rows:
             scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
-        scores = pa.array((job.scale * scores_P).astype(np.float32))
+        scores = pa.array((self.scale * scores_P).astype(np.float32))
         return written(batch, job.output, table.append_column("score", scores))
 
 

@@ -63,17 +63,21 @@ class Manifest(Config):
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
 
 
-#: What to run when one is missing.
-_COMMANDS = {
+#: Who makes what, by its kind.
+COMMANDS = {
     "corpus": "raydr prepare",
-    "dataset": "raydr prepare, or raydr inject-noise where the config has inject_noise,",
+    "dataset": "raydr prepare (raydr inject-noise where the config has inject_noise)",
     "negatives": "raydr mine",
     "verdicts": "raydr judge",
     "model": "raydr train",
+    "cross_encoder": "raydr train --name ranker",
     "embeddings": "raydr encode",
     "index": "raydr index",
     "run": "raydr search",
+    "bm25": "raydr search --model bm25 --split SPLIT",
     "evaluation": "raydr evaluate",
+    "audit": "raydr audit",
+    "diagnosis": "raydr diagnose",
 }
 
 
@@ -97,7 +101,7 @@ class Artifact:
         folder = path if isinstance(path, Folder) else Folder(path)
         if not folder.exists(MANIFEST):
             state = "is not complete (no manifest)" if folder.exists() else "does not exist"
-            what = f"{_COMMANDS.get(kind, 'the command that it came from')} makes it"
+            what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
             raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
             manifest = Manifest.model_validate(folder.read_json(MANIFEST))

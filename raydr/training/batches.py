@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,7 +95,9 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
             return self
-        tensors = {name: move(one, device) for name, one in vars(self).items() if isinstance(one, Tensor)}
+        tensors: dict[str, Any] = {
+            name: move(one, device) for name, one in vars(self).items() if isinstance(one, Tensor)
+        }
         guide = None if self.guide is None else self.guide.to(device)
         queries, passages = self.queries.to(device), self.passages.to(device)
         return replace(self, queries=queries, passages=passages, guide=guide, **tensors)

@@ -9,7 +9,7 @@ cross-fitted heads and flagged by ``local_fdr``; then every arm trains heads, al
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -221,7 +221,7 @@ def _finding(frozen: Frozen, flagged: Flagged, seed: int) -> dict[str, str]:
 
 def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pace: Pace) -> ArmResult:
     """Train and measure the heads of one arm."""
-    way, result = ARMS[name], ArmResult(name, pace.seed)
+    way = ARMS[name]
     used_N = {
         "all": np.ones(len(flagged.clean_N), np.bool_),
         "kept": flagged.clean_N,
@@ -230,18 +230,25 @@ def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pa
     }[way.pairs]
     passage_N = np.where((flagged.new_N >= 0) & (way.pairs == "relabelled"), flagged.new_N, flagged.passage_N)
     trust_N = {"flags": flagged.clean_N.astype(np.float64), "posterior": flagged.posterior_N, None: None}[way.trust]
-    test, measures = config.data.test_splits[0], config.evaluate.measures
-    best = -1.0
-    for epoch, heads in enumerate(_epochs(frozen, Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss), pace)):
-        [values] = frozen.measure(heads, config.data.dev_split, [DEV_MEASURE]).values()
+    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss)
+    return follow(ArmResult(name, pace.seed), _epochs(frozen, lesson, pace), frozen.measure, config)
+
+
+def follow(
+    result: ArmResult,
+    epochs: Iterator[Heads],
+    measure: Callable[[Heads, str, list[str]], dict[str, dict[str, float]]],
+    config: RunConfig,
+) -> ArmResult:
+    """Measure heads on dev after each epoch, and those of the last and of the best one on test."""
+    best, test, measures = -1.0, config.data.test_splits[0], config.evaluate.measures
+    for epoch, heads in enumerate(epochs):
+        [values] = measure(heads, config.data.dev_split, [DEV_MEASURE]).values()
         mean = float(np.mean(list(values.values())))
         result.history.append({f"dev {DEV_MEASURE}": mean})
         if mean > best:
-            best, result.best_epoch = mean, epoch
-            best_heads = copy.deepcopy(heads)
-    result.values = {
-        state: frozen.measure(one, test, measures) for state, one in (("last", heads), ("best", best_heads))
-    }
+            best, result.best_epoch, best_heads = mean, epoch, copy.deepcopy(heads)
+    result.values = {state: measure(one, test, measures) for state, one in (("last", heads), ("best", best_heads))}
     return result
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
@@ -182,8 +183,7 @@ def _score_part(
         ranking = {query_id: [one for one in found if one != query_id] for query_id, found in ranking.items()}
     query_ids = pa.array(list(ranking), type=pa.string())
     values = score_queries(parse_measures(settings.scored_measures), _qrels(data, split, query_ids), ranking)
-    queries = data.queries(split)
-    queries = queries.filter(pc.is_in(queries["query_id"], value_set=query_ids))
+    queries = of_queries(data.queries(split), query_ids)
     if settings.answer_cutoffs:
         answered = _answer_values(settings, corpus, queries, ranking)
         labels = map(answer_label, settings.answer_cutoffs)
@@ -194,9 +194,8 @@ def _score_part(
 
 
 def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
-    table = data.qrels(split)
     found: dict[str, dict[str, int]] = {}
-    for row in table.filter(pc.is_in(table["query_id"], value_set=query_ids)).to_pylist():
+    for row in of_queries(data.qrels(split), query_ids).to_pylist():
         found.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
     return found
 
@@ -290,7 +289,7 @@ def _finish(
 
 def _groups(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
     """The partition and the category of each judged query, where the data set tells them."""
-    queries = queries.filter(pc.is_in(queries["query_id"], value_set=pa.array(judged, pa.string())))
+    queries = of_queries(queries, judged)
     ids = queries["query_id"].to_pylist()
     return {
         name: dict(zip(ids, queries[name].fill_null("none").to_pylist(), strict=True))

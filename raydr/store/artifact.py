@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
-from raydr.store.identity import FORMAT_VERSION, Identity, fingerprint_of
+from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
 from raydr.store.lock import only_writer
 from raydr.version import __version__
 
@@ -331,6 +331,6 @@ def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
     if there.fingerprint != asked.fingerprint:
         raise FingerprintError(
             f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
-            + "\n  ".join(asked.differences(there))
+            + "\n  ".join(differences(there.model_dump(), asked.model_dump()))
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )

@@ -17,6 +17,7 @@ from experiments.redrawn import redraw_candidates
 from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.tables import pairs_of
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -35,7 +36,7 @@ from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.run import TrainingInputs, build_setup
-from raydr.training.trainer import Trainer
+from raydr.training.trainer import Listener, Trainer
 from raydr.training.training import Training
 
 #: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
@@ -93,25 +94,25 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class ArmData:
-    """Where the artefacts are that an arm is trained on.
+    """What an arm is trained on; opened where it is used.
 
     Args:
-        dataset: a ``dataset`` artefact.
+        dataset: queries and judgments.
         corpus: the corpus it was prepared with.
         negatives: mined candidates of the training split, if the arm uses hard negatives.
         margins: cross-fitted margins of the pairs, if its detection reads them.
     """
 
-    dataset: Folder
-    corpus: Folder
-    negatives: Folder | None
-    margins: Folder | None = None
+    dataset: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    margins: Artifact | None = None
 
     @classmethod
     def of(cls, made: Sequence[Artifact]) -> ArmData:
         """Data set, corpus, and candidates if there are any."""
-        dataset, corpus, *mined = (one.folder for one in made)
-        return cls(dataset, corpus, mined[0] if mined else None)
+        dataset, corpus, *mined = made
+        return cls(Dataset(dataset), Corpus(corpus), mined[0] if mined else None)
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,7 @@ class PreparedArm:
     """An arm before its first step."""
 
     trainer: Trainer
-    data: Dataset
-    corpus: Corpus
+    data: ArmData
     tokenizers: dict[Side, TextTokenizer]
 
     @property
@@ -132,20 +132,16 @@ class PreparedArm:
         """What measures the pairs, whatever the arm trains with."""
         setup = self.trainer.setup
         examples = setup.batches.examples
-        return PairDetector(examples, self.corpus, self.tokenizers, PairDetectionConfig(), setup.config, setup.seed)
+        return PairDetector(
+            examples, self.data.corpus, self.tokenizers, PairDetectionConfig(), setup.config, setup.seed
+        )
 
 
 @dataclass(frozen=True)
-class AfterEpoch:
+class AfterEpoch(Listener):
     """A listener that is told of finished epochs alone; nothing is saved: an arm that dies is trained again."""
 
     tell: Callable[[Progress], None]
-
-    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """Nothing to do."""
-
-    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """Nothing to do: an arm's own detection is examined with those of all arms."""
 
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
         """Only the end of an epoch matters."""
@@ -166,21 +162,18 @@ def prepare_arm(
     """
     if not training.train.use_gpu:
         torch.set_num_threads(1)
-    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    mined = None if data.negatives is None else Artifact.open(data.negatives, "negatives")
-    train = opened.training_tables(training.train_split, mined)
+    train = data.dataset.training_tables(training.train_split, data.negatives)
     if clean_only:
-        false = known_false_negatives(opened, training.train_split)
+        false = known_false_negatives(data.dataset, training.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
-    margins = None if data.margins is None else load_margins(Artifact.open(data.margins, "margins"))
-    inputs = TrainingInputs(
-        corpus, train, opened.training_tables(training.dev_split), margins=margins, scope=training.scope
-    )
+    margins = None if data.margins is None else load_margins(data.margins)
+    dev = data.dataset.training_tables(training.dev_split)
+    inputs = TrainingInputs(data.corpus, train, dev, margins=margins, scope=training.scope)
     model = DualEncoder.from_config(training.model, training.seed)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)
     setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
-    return PreparedArm(Trainer(setup), opened, corpus, tokenizers)
+    return PreparedArm(Trainer(setup), data, tokenizers)
 
 
 def run_arm(
@@ -204,7 +197,7 @@ def run_arm(
 
     def redraw() -> None:
         if options.redraw_depth:
-            drawn = redraw_candidates(arm.encoder, setup.batches.examples, arm.corpus, options.redraw_depth)
+            drawn = redraw_candidates(arm.encoder, setup.batches.examples, data.corpus, options.redraw_depth)
             setup.batches.examples = drawn
 
     def after_epoch(progress: Progress) -> None:
@@ -248,9 +241,9 @@ def run_arm(
 def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tensor]) -> dict[str, dict[str, float]]:
     """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
     setup, model = arm.trainer.setup, arm.trainer.model
-    everything = DevConfig(max_queries=10**9, random_passages=len(arm.corpus))
-    tables = arm.data.training_tables(test["split"])
-    retrieval = DevRetrieval(tables, arm.corpus, arm.tokenizers, everything, setup.seed)
+    everything = DevConfig(max_queries=10**9, random_passages=len(arm.data.corpus))
+    tables = arm.data.dataset.training_tables(test["split"])
+    retrieval = DevRetrieval(tables, arm.data.corpus, arm.tokenizers, everything, setup.seed)
     arm.trainer.learners[0].optimization.put_back(state)
     ranking = retrieval.rank_passages(model, setup.dtype, test["top_k"])
     assert ranking is not None
@@ -259,8 +252,7 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
 
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
     """The same candidates, some of them with the action that keeps them from ever being a negative."""
-    ids = zip(negatives["query_id"].to_pylist(), negatives["passage_id"].to_pylist(), strict=True)
-    actions = negatives["action"].to_pylist()
-    changed = ["drop" if pair in pairs else action for pair, action in zip(ids, actions, strict=True)]
+    given = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
+    changed = ["drop" if pair in pairs else action for pair, action in given]
     at = negatives.column_names.index("action")
     return negatives.set_column(at, "action", pa.array(changed, pa.string()))

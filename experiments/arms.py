@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import cross_fitting
@@ -149,8 +151,7 @@ def train_arm(
     test: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train and measure one arm; the stage of the node."""
-    optional = (one.folder if one is not None else None for one in (negatives, margins))
-    data = ArmData(dataset.folder, corpus.folder, *optional)
+    data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins)
     gpus = float(training.train.use_gpu)
     result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, num_gpus=gpus)
     making.folder.write_json(RESULT, {key: one for key, one in asdict(result).items() if key not in ("arm", "seed")})

@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.arm_training import ArmData
-from raydr.data.annotations import known_false_negatives, positives_of, query_texts
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
+from raydr.data.annotations import known_false_negatives, positives_of
+from raydr.data.dataset import read_split
+from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError
 from raydr.models.pair_scoring import FloatArray, PairScorer
 from raydr.noise.candidates import candidates_of
 from raydr.noise.judges.base import ScoredCandidates
+from raydr.stages.pair_reader import PairReader
 from raydr.stages.scoring import Scoring
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,6 @@ class ScoredSplit:
         return self.candidates.query_M()
 
 
-def candidates_folder(data: ArmData) -> Folder:
-    """The mined candidates.
-
-    Raises:
-        ConfigError: there are none.
-    """
-    if data.negatives is None:
-        raise ConfigError("there are no candidates to score: set the sections negatives and train.num_hard_negatives")
-    return data.negatives
-
-
 def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
     """Score the candidates of a split and the positives of their queries.
 
@@ -62,24 +50,15 @@ def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
     Raises:
         ConfigError: the data have no candidates.
     """
-    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    table = read_split(Artifact.open(candidates_folder(data), "negatives"), "negatives", split)
+    if data.negatives is None:
+        raise ConfigError("there are no candidates to score: set the sections negatives and train.num_hard_negatives")
+    table = read_split(data.negatives, "negatives", split)
     found = candidates_of(table, 0, len(table))
-    known = positives_of(opened, split, found.query_ids)
-    owners = [at for at, query_id in enumerate(found.query_ids) for _ in known[query_id]]
-    ids = found.table["passage_id"].to_pylist()
-    num = len(ids)
-    wanted = ids + [one for query_id in found.query_ids for one in known[query_id]]
-    unique, passage_P = np.unique(np.asarray(wanted, dtype=object), return_inverse=True)
-    query_P = np.concatenate([found.query_M, np.asarray(owners, dtype=np.int64)])
-    texts = corpus.texts(corpus.rows_of(unique.tolist()))
-    scores_P = scorer.score(query_texts(opened, split, found.query_ids), texts, query_P, passage_P.astype(np.int64))
-    best_Q = np.full(len(found.query_ids), -np.inf)
-    np.maximum.at(best_Q, query_P[num:], scores_P[num:])
-    false = known_false_negatives(opened, split)
-    pairs = zip(found.table["query_id"].to_pylist(), ids, strict=True)
-    false_M = np.fromiter((pair in false for pair in pairs), dtype=np.bool_, count=num)
-    return ScoredSplit(ScoredCandidates(scores_P[:num], found.offsets, best_Q), false_M, found.query_ids)
+    reader = PairReader(data.dataset, data.corpus, split, scorer)
+    scores_M, best_Q = reader.candidates(found, positives_of(data.dataset, split, found.query_ids))
+    false = known_false_negatives(data.dataset, split)
+    false_M = np.fromiter((pair in false for pair in pairs_of(found.table)), dtype=np.bool_, count=len(scores_M))
+    return ScoredSplit(ScoredCandidates(scores_M, found.offsets, best_Q), false_M, found.query_ids)
 
 
 def score_by_model(at: int, data: ArmData, split: str, scoring: Scoring) -> tuple[int, ScoredSplit]:

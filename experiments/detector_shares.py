@@ -18,6 +18,7 @@ them (the section ``cross_fit``). Margins are kept in the working folder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,9 @@ from experiments.arms import States
 from experiments.noisy_pairs import BASELINE
 from experiments.perplexity_panels import measured_states
 from experiments.results import Table, write_results
-from experiments.trained_heads import FrozenPairs, measure_by_heads
+from experiments.trained_heads import FrozenPairs, clean_data, measure_by_heads
 from raydr.config.run import RunConfig
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.graph.nodes import cross_fitting, data
+from raydr.graph.nodes import cross_fitting
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.anchored import AnchoredDetector
@@ -41,6 +40,9 @@ from raydr.noise.detectors.base import Detection, Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.margins import Margins
 from raydr.stages.measure_folds import load_margins
+
+#: What margins are given to.
+MARGIN_DETECTORS: dict[str, Detector] = {"local_fdr": LocalFdrDetector(), "anchored": AnchoredDetector()}
 
 
 def main() -> None:
@@ -60,50 +62,41 @@ def main() -> None:
     if arguments.heads or arguments.cross_fitted:
         measure = heads_by_share if arguments.heads else cross_fitted_by_share
         found = list(measure(config, arguments.shares, seeds))
-        summary = table_over_seeds(found)
     else:
         with open_session(config) as session:
             [states] = measured_states(session, BASELINE)
-        found = findings(states, arguments.shares, config.seed)
-        summary = table(found)
-    write_results(out, config, [summary], {"findings": found})
+        found = list(thinned_by_share(states, arguments.shares, seeds))
+    write_results(out, config, [table(found)], {"findings": found})
 
 
 def cross_fitted_by_share(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     """What detectors make of data with each share, drawn and measured with each seed."""
     assert config.inject_noise is not None
-    for seed in seeds:
-        for share in shares:
-            noise = config.inject_noise.model_copy(update={"share": share})
-            changed = config.model_copy(update={"inject_noise": noise, "seed": seed})
-            with open_session(changed) as session:
-                [margins] = session.make(cross_fitting.margins(session.recipe.run, config.data.train_split))
-            measured = load_margins(margins)
-            wrong_N = measured.truth.fill_null(False).to_numpy()
-            of_share = {"share": share, "seed": seed, "num_pairs": len(wrong_N)}
-            for name, detector in (("local_fdr", LocalFdrDetector()), ("anchored", AnchoredDetector())):
-                detection = _detect(measured, detector)
-                yield of_share | _finding(f"{name}, cross-fitted", detection, measured.perplexity_N, wrong_N)
+    for seed, share in product(seeds, shares):
+        noise = config.inject_noise.model_copy(update={"share": share})
+        changed = config.model_copy(update={"inject_noise": noise, "seed": seed})
+        with open_session(changed) as session:
+            [margins] = session.make(cross_fitting.margins(session.recipe.run, config.data.train_split))
+        measured = load_margins(margins)
+        wrong_N = measured.truth.fill_null(False).to_numpy()
+        for name, detector in MARGIN_DETECTORS.items():
+            finding = _finding(f"{name}, cross-fitted", _detect(measured, detector), measured.perplexity_N, wrong_N)
+            yield {"share": share, "seed": seed, "num_pairs": len(wrong_N)} | finding
 
 
 def heads_by_share(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     """The same with heads on frozen vectors, cross-fitted and in sample."""
-    clean = config.model_copy(update={"inject_noise": None})
-    with open_session(clean) as session:
-        dataset, corpus = session.make(data.prepared(session.recipe.run), data.corpus(session.recipe.run))
-    model = config.cross_fit.model or config.model
-    frozen = FrozenPairs.of(config, model, Dataset(dataset), Corpus.open(corpus.folder))
-    for share in shares:
-        for seed in seeds:
-            measured = measure_by_heads(frozen, config, share, seed)
-            for name, detector in (("local_fdr", LocalFdrDetector()), ("anchored", AnchoredDetector())):
-                outside, inside = measured.cross_fitted, measured.in_sample
-                for how, values_N, detection in (
-                    ("cross-fitted", outside.perplexity_N, _detect(outside, detector)),
-                    ("in sample", inside.pairs_N, detector.detect(inside.pairs_N, inside.random_N)),
-                ):
-                    finding = _finding(f"{name}, {how}", detection, values_N, measured.wrong_N)
-                    yield {"share": share, "seed": seed, "num_pairs": len(values_N)} | finding
+    frozen = FrozenPairs.of(config, *clean_data(config))
+    for share, seed in product(shares, seeds):
+        measured = measure_by_heads(frozen, config, share, seed)
+        outside, inside = measured.cross_fitted, measured.in_sample
+        for name, detector in MARGIN_DETECTORS.items():
+            for how, values_N, detection in (
+                ("cross-fitted", outside.perplexity_N, _detect(outside, detector)),
+                ("in sample", inside.pairs_N, detector.detect(inside.pairs_N, inside.random_N)),
+            ):
+                finding = _finding(f"{name}, {how}", detection, values_N, measured.wrong_N)
+                yield {"share": share, "seed": seed, "num_pairs": len(values_N)} | finding
 
 
 def _detect(measured: Margins, detector: Detector) -> Detection:
@@ -131,13 +124,14 @@ def _finding(
     }
 
 
-def table_over_seeds(found: list[dict[str, Any]]) -> Table:
+def table(found: list[dict[str, Any]]) -> Table:
     """A row a share and detector; means over the seeds, of the flagged share also the smallest and the largest."""
     rows = []
     for share, name in dict.fromkeys((one["share"], one["detector"]) for one in found):
         mine = [one for one in found if (one["share"], one["detector"]) == (share, name)]
         flagged = [one["share_flagged"] for one in mine]
-        cells = [f"{np.mean(flagged):.1%} ({min(flagged):.0%} to {max(flagged):.0%})"]
+        keeps_all = all(one["reason"] for one in mine)
+        cells = ["keeps all" if keeps_all else f"{np.mean(flagged):.1%} ({min(flagged):.0%} to {max(flagged):.0%})"]
         for key in ("share_estimated", "precision", "recall", "calibration_error", "average_precision", "auroc"):
             values = [one[key] for one in mine if one[key] is not None]
             cells.append(f"{np.mean(values):.3f}" if values else "–")
@@ -146,29 +140,15 @@ def table_over_seeds(found: list[dict[str, Any]]) -> Table:
     return Table("Pairs flagged, by the share that is mismatched", [*columns, "average precision", "AUROC"], rows)
 
 
-def findings(states: States, shares: list[float], seed: int) -> list[dict[str, Any]]:
-    """What each detector makes of the last state's pairs at each share."""
-    found: list[dict[str, Any]] = []
+def thinned_by_share(states: States, shares: Sequence[float], seeds: Sequence[int] = (0,)) -> Iterator[dict[str, Any]]:
+    """What each detector makes of the last state's pairs, thinned out to each share with each seed."""
     perplexities_N, random_N, wrong_N = states.values_EN[-1], states.random_EN[-1], states.mismatched_N
-    for share in shares:
+    for share, seed in product(shares, seeds):
         rows = thin_out(wrong_N, share, np.random.default_rng(seed))
         for name, detector in DETECTORS.items():
             detection = detector.detect(perplexities_N[rows], random_N)
-            probability = -np.expm1(detection.log_posterior)
-            report = report_detection(wrong_N[rows], ~detection.clean, perplexities_N[rows], probability)
-            found.append(
-                {
-                    "share": share,
-                    "num_pairs": len(rows),
-                    "detector": name,
-                    "share_flagged": float((~detection.clean).mean()),
-                    "precision": report.precision,
-                    "recall": report.recall if share else None,
-                    "calibration_error": report.calibration_error if not detection.reason else None,
-                    "reason": detection.reason,
-                }
-            )
-    return found
+            finding = _finding(name, detection, perplexities_N[rows], wrong_N[rows])
+            yield {"share": share, "seed": seed, "num_pairs": len(rows)} | finding
 
 
 def thin_out(wrong_N: NDArray[np.bool_], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -182,23 +162,6 @@ def thin_out(wrong_N: NDArray[np.bool_], share: float, rng: np.random.Generator)
     wanted = {False: 1.0 - share, True: share}
     total = min(len(kinds[wrong]) / wanted[wrong] for wrong in kinds if wanted[wrong])
     return np.sort(np.concatenate([rows[: int(total * wanted[wrong])] for wrong, rows in kinds.items()]))
-
-
-def table(found: list[dict[str, Any]]) -> Table:
-    """A row a share; of each detector the share flagged, precision, recall and calibration error."""
-    rows = []
-    for share in dict.fromkeys(one["share"] for one in found):
-        mine = [one for one in found if one["share"] == share]
-        rows.append([f"{share:.0%}", f"{mine[0]['num_pairs']:,}", *(_cell(one) for one in mine)])
-    columns = [f"{name}: flagged, P / R, calibration error" for name in dict.fromkeys(one["detector"] for one in found)]
-    return Table("Pairs flagged, by the share that is mismatched", ["mismatched", "pairs", *columns], rows)
-
-
-def _cell(one: dict[str, Any]) -> str:
-    if one["reason"]:
-        return "keeps all"
-    figures = " / ".join("–" if one[key] is None else f"{one[key]:.2f}" for key in ("precision", "recall"))
-    return f"{one['share_flagged']:.0%}, {figures}, {one['calibration_error']:.2f}"
 
 
 if __name__ == "__main__":

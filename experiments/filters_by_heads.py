@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch.nn.functional import normalize
 from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.arm_report import report_arms
 from experiments.arm_training import ArmResult
-from experiments.flags_by_heads import DEV_MEASURE, Frozen, IntArray, freeze
+from experiments.flags_by_heads import DEV_MEASURE, Frozen, IntArray, follow, freeze
 from experiments.results import Table
 from experiments.trained_heads import FloatArray, Heads, identity_heads, score_heads, train_heads
 from raydr.config.run import RunConfig
@@ -275,23 +276,9 @@ def _findings(mined: dict[int, Mined]) -> tuple[list[str], list[list[str]]]:
 
 def train_way(frozen: Frozen, mined: Mined, name: str, config: RunConfig, pace: Pace) -> ArmResult:
     """Train and measure the heads of one arm."""
-    result, best = ArmResult(name, pace.seed), -1.0
-    for epoch, heads in enumerate(_epochs(frozen, mined, ARMS[name], pace)):
-        [values] = _measure(frozen, heads, ARMS[name], config.data.dev_split, [DEV_MEASURE]).values()
-        mean = float(np.mean(list(values.values())))
-        result.history.append({f"dev {DEV_MEASURE}": mean})
-        if mean > best:
-            best, result.best_epoch, best_heads = mean, epoch, copy.deepcopy(heads)
-    test, measures = config.data.test_splits[0], config.evaluate.measures
-    result.values = {
-        state: _measure(frozen, one, ARMS[name], test, measures)
-        for state, one in (("last", heads), ("best", best_heads))
-    }
-    return result
-
-
-def _measure(frozen: Frozen, heads: Heads, way: Way, split: str, measures: list[str]) -> dict[str, dict[str, float]]:
-    return frozen.measure(heads, split, measures, normalized=way.similarity == "cosine")
+    way = ARMS[name]
+    measure = partial(frozen.measure, normalized=way.similarity == "cosine")
+    return follow(ArmResult(name, pace.seed), _epochs(frozen, mined, way, pace), measure, config)
 
 
 def _epochs(frozen: Frozen, mined: Mined, way: Way, pace: Pace) -> Iterator[Heads]:

@@ -9,7 +9,7 @@ cross-fitted heads and flagged by ``local_fdr``; then every arm trains heads, al
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,20 +21,24 @@ from torch.nn.functional import normalize
 from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
 from experiments.arm_training import ArmResult
-from experiments.live_encoder import LiveEncoder
 from experiments.results import Table
-from experiments.trained_heads import FloatArray, FrozenPairs, Heads, identity_heads, measure_by_heads, score_heads
+from experiments.trained_heads import (
+    FloatArray,
+    FrozenPairs,
+    Heads,
+    clean_data,
+    identity_heads,
+    measure_by_heads,
+    score_heads,
+    starting_encoder,
+)
 from raydr.config.run import RunConfig
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.annotations import query_texts
 from raydr.data.tables import passages_by_query, relevant
 from raydr.evaluation.metrics import parse_measures, score_queries
-from raydr.graph.nodes import data
-from raydr.graph.session import open_session
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
-from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.relabel import Relabel, probably_right, stands_out
@@ -160,36 +164,20 @@ def main() -> None:
 
 def freeze(config: RunConfig, num_passages: int) -> Frozen:
     """Encode everything once."""
-    clean = config.model_copy(update={"inject_noise": None})
-    with open_session(clean) as session:
-        made, corpus_made = session.make(data.prepared(session.recipe.run), data.corpus(session.recipe.run))
-    dataset, corpus = Dataset(made), Corpus(corpus_made)
-    model = config.cross_fit.model or config.model
-    encoder = LiveEncoder(DualEncoder.from_config(model, config.seed), build_tokenizers(model), torch.float32)
+    dataset, corpus = clean_data(config)
     names = config.data.train_split, config.data.dev_split, config.data.test_splits[0]
     judged = {name: relevant(dataset.qrels(name)) for name in names}
     rows = np.unique(np.concatenate([corpus.rows_of_column(one["passage_id"]) for one in judged.values()]))
     others = np.setdiff1d(np.arange(len(corpus)), rows)
     drawn = np.random.default_rng(config.seed).permutation(others)[: max(0, num_passages - len(rows))]
-    rows = np.sort(np.concatenate([rows, drawn]))
-    texts, ids = corpus.texts(rows), corpus.ids(rows)
-    passage_PD = encoder.encode("passage", texts.titles, texts.texts)
-
-    def encoded(split: str, query_ids: list[str]) -> FloatArray:
-        queries = dataset.queries(split)
-        by_id = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
-        return encoder.encode("query", None, [by_id[one] for one in query_ids])
+    rows, encoder = np.sort(np.concatenate([rows, drawn])), starting_encoder(config)
 
     def asked(split: str) -> Asked:
         qrels = {query: dict.fromkeys(those, 1) for query, those in passages_by_query(judged[split]).items()}
-        return Asked(list(qrels), encoded(split, list(qrels)), qrels)
+        return Asked(list(qrels), encoder.encode("query", None, query_texts(dataset, split, list(qrels))), qrels)
 
-    qrels = judged[names[0]]
-    content = dict(zip(ids, corpus.content_hashes(rows).tolist(), strict=True))
-    places = {one: at for at, one in enumerate(ids)}
-    queries = encoded(names[0], qrels["query_id"].to_pylist())
-    pairs = FrozenPairs(qrels, content, places, queries, passage_PD, model.scale)
-    return Frozen(pairs, ids, {name: asked(name) for name in names[1:]})
+    pairs = FrozenPairs.of(config, dataset, corpus, rows)
+    return Frozen(pairs, corpus.ids(rows), {name: asked(name) for name in names[1:]})
 
 
 def flag(frozen: Frozen, config: RunConfig, seed: int) -> Flagged:
@@ -233,7 +221,7 @@ def _finding(frozen: Frozen, flagged: Flagged, seed: int) -> dict[str, str]:
 
 def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pace: Pace) -> ArmResult:
     """Train and measure the heads of one arm."""
-    way, result = ARMS[name], ArmResult(name, pace.seed)
+    way = ARMS[name]
     used_N = {
         "all": np.ones(len(flagged.clean_N), np.bool_),
         "kept": flagged.clean_N,
@@ -242,18 +230,25 @@ def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pa
     }[way.pairs]
     passage_N = np.where((flagged.new_N >= 0) & (way.pairs == "relabelled"), flagged.new_N, flagged.passage_N)
     trust_N = {"flags": flagged.clean_N.astype(np.float64), "posterior": flagged.posterior_N, None: None}[way.trust]
-    test, measures = config.data.test_splits[0], config.evaluate.measures
-    best = -1.0
-    for epoch, heads in enumerate(_epochs(frozen, Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss), pace)):
-        [values] = frozen.measure(heads, config.data.dev_split, [DEV_MEASURE]).values()
+    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss)
+    return follow(ArmResult(name, pace.seed), _epochs(frozen, lesson, pace), frozen.measure, config)
+
+
+def follow(
+    result: ArmResult,
+    epochs: Iterator[Heads],
+    measure: Callable[[Heads, str, list[str]], dict[str, dict[str, float]]],
+    config: RunConfig,
+) -> ArmResult:
+    """Measure heads on dev after each epoch, and those of the last and of the best one on test."""
+    best, test, measures = -1.0, config.data.test_splits[0], config.evaluate.measures
+    for epoch, heads in enumerate(epochs):
+        [values] = measure(heads, config.data.dev_split, [DEV_MEASURE]).values()
         mean = float(np.mean(list(values.values())))
         result.history.append({f"dev {DEV_MEASURE}": mean})
         if mean > best:
-            best, result.best_epoch = mean, epoch
-            best_heads = copy.deepcopy(heads)
-    result.values = {
-        state: frozen.measure(one, test, measures) for state, one in (("last", heads), ("best", best_heads))
-    }
+            best, result.best_epoch, best_heads = mean, epoch, copy.deepcopy(heads)
+    result.values = {state: measure(one, test, measures) for state, one in (("last", heads), ("best", best_heads))}
     return result
 
 

@@ -108,7 +108,9 @@ def run(seed: int, settings: Settings) -> Curves:
         curves[FULL]["loss"].append(float(full.detach()))
         curves[FULL]["bias"].append(0.0)
         for name, (sampler, loss) in KINDS.items():
-            value = expected_loss(network(), labels, weights, sampler, loss, settings, (seed, step, name))
+            value = expected_loss(
+                network(), labels, weights, sampler, loss, settings, (seed, step, f"negatives: {name}")
+            )
             curves[name]["loss"].append(float(value.detach()))
             curves[name]["bias"].append(float((gradient(network, value) - exact).norm()))
     return curves
@@ -129,10 +131,8 @@ def expected_loss(
     key: tuple[int, int, str],
 ) -> Tensor:
     """Σ_y pop(y) · ℓ(y), where ℓ(y) is the mean over draws of the loss of label y against its negatives."""
-    seed, step, name = key
     scores_LC = scores_C.expand(len(labels), -1)
-    drawn = (seed, step, f"negatives: {name}")
-    return (weights * loss_per_label(scores_LC, labels.tolist(), sampler, loss, settings, drawn)).sum()
+    return (weights * loss_per_label(scores_LC, labels.tolist(), sampler, loss, settings, key)).sum()
 
 
 def loss_per_label(
@@ -205,9 +205,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
                 style: Any = {"linestyle": "--", "zorder": 3} if name == FULL else {}
                 axes.plot(steps, values.mean(axis=0), color=color, label=name, **style)
                 axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
-            axes.set_xlabel("step")
-            axes.set_ylabel(ylabel)
-            axes.set_ylim(bottom=0)
+            axes.set(xlabel="step", ylabel=ylabel, ylim=(0, None))
 
         return draw
 

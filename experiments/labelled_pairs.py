@@ -175,8 +175,7 @@ def picture(findings: list[Finding]) -> bytes:
         for one in findings:
             if one.epoch is None:
                 axes.axhline(one.auroc, color="#333333", linestyle="--", linewidth=1, label=one.method)
-        axes.set_xlabel("epochs of training")
-        axes.set_ylabel("AUROC against the verdicts, 95 % interval")
+        axes.set(xlabel="epochs of training", ylabel="AUROC against the verdicts, 95 % interval")
         legend(axes)
 
     return png(draw, "Mismatched pairs of StaQC-SQL found by perplexity")

@@ -13,14 +13,11 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.arm_training import ArmData
 from experiments.results import Table
-from raydr.data.annotations import query_texts
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.passage_kinds import FALSE_NEGATIVE, HARD, KINDS, POSITIVE, RANDOM, draw_kinds
 from raydr.pages.figure import COLORS, Draw, grid
-from raydr.store.artifact import Artifact
+from raydr.stages.pair_reader import PairReader
 from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
@@ -34,21 +31,17 @@ NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM = 1000, 30, 10
 
 def sample_kinds(data: ArmData, split: str, seed: int) -> pa.Table:
     """Queries with their passages of each kind, the same for all models."""
-    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    mined = Artifact.open(data.negatives, "negatives") if data.negatives is not None else None
-    return draw_kinds(opened, corpus, mined, split, seed, NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM)
+    sizes = NUM_QUERIES, NUM_CANDIDATES, NUM_RANDOM
+    return draw_kinds(data.dataset, data.corpus, data.negatives, split, seed, *sizes)
 
 
 def score_kinds(
     name: str, data: ArmData, split: str, model: Folder, table: pa.Table
 ) -> tuple[str, dict[str, NDArray[np.float64]]]:
     """Similarities of the sampled passages to their queries, by kind, beside the model's name; run as a Ray task."""
-    opened, corpus = Dataset.open(data.dataset), Corpus.open(data.corpus)
-    query_ids, query_P = np.unique(table["query_id"].to_numpy(), return_inverse=True)
-    passage_ids, passage_P = np.unique(table["passage_id"].to_numpy(), return_inverse=True)
     scorer = DualEncoderScorer(model.localize_all(), "float32", "cpu", TOKEN_BUDGET["cpu"], num_threads=1)
-    texts = corpus.texts(corpus.rows_of(passage_ids.tolist()))
-    scores_P = scorer.score(query_texts(opened, split, query_ids.tolist()), texts, query_P, passage_P)
+    reader = PairReader(data.dataset, data.corpus, split, scorer)
+    scores_P = reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
     kind_P = table["kind"].to_numpy()
     return name, {kind: scores_P[kind_P == kind] for kind in KINDS if (kind_P == kind).any()}
 

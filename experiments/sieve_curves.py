@@ -247,18 +247,15 @@ def picture(filters: dict[str, Filter], rates: list[SieveOut]) -> bytes:
             axes.plot(one.curve.lost_T, one.curve.removed_T, color=styles[name], linestyle=dashed, label=name)
             if one.point is not None:
                 axes.plot(one.point.lost, one.point.removed, color=styles[name], marker="o", markersize=5)
-        axes.set_xlabel("share of true negatives lost")
-        axes.set_ylabel("share of planted ones removed")
+        axes.set(xlabel="share of true negatives lost", ylabel="share of planted ones removed")
         legend(axes)
 
     def draw_rates(axes: Axes) -> None:
         epochs = [one.epoch for one in rates]
         axes.plot(epochs, [one.share for one in rates], marker="o", color=COLORS[0], label="all candidates")
         axes.plot(epochs, [one.removed for one in rates], marker="o", color=COLORS[5], label="planted ones")
-        axes.set_ylim(0, 1)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("epochs of the retriever's training")
-        axes.set_ylabel("sieve-out rate")
+        axes.set(xlabel="epochs of the retriever's training", ylabel="sieve-out rate", ylim=(0, 1))
         legend(axes)
 
     panels: list[tuple[str, Draw]] = [("every threshold, dots: defaults", draw_curves), ("sieve-out rate", draw_rates)]

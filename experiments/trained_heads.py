@@ -16,11 +16,14 @@ from torch.nn.functional import cross_entropy, normalize
 
 from experiments.live_encoder import LiveEncoder
 from raydr.config.run import RunConfig
+from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import inject_mismatched
 from raydr.data.schema import to_table
-from raydr.models.config import ModelConfig
+from raydr.data.tables import relevant
+from raydr.graph.nodes import data
+from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.noise.folds import assign_folds, trained_on
 from raydr.noise.margins import Margins
@@ -54,22 +57,43 @@ class FrozenPairs:
     scale: float
 
     @classmethod
-    def of(cls, config: RunConfig, model: ModelConfig, dataset: Dataset, corpus: Corpus) -> FrozenPairs:
-        """Encode them."""
-        qrels, queries = dataset.qrels(config.data.train_split), dataset.queries(config.data.train_split)
-        texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
-        ids = sorted(set(qrels["passage_id"].to_pylist()))
-        rows = corpus.rows_of(ids)
-        encoder = LiveEncoder(DualEncoder.from_config(model, config.seed), build_tokenizers(model), torch.float32)
-        passages = corpus.texts(rows)
+    def of(
+        cls, config: RunConfig, dataset: Dataset, corpus: Corpus, rows: NDArray[np.int64] | None = None
+    ) -> FrozenPairs:
+        """Encode them.
+
+        Args:
+            config: whose starting checkpoint encodes.
+            dataset: without noise.
+            corpus: its passages.
+            rows: of the passages that get a vector; of those that are judged if None.
+        """
+        split, encoder = config.data.train_split, starting_encoder(config)
+        qrels = relevant(dataset.qrels(split))
+        if rows is None:
+            rows = corpus.rows_of(sorted(set(qrels["passage_id"].to_pylist())))
+        ids, passages = corpus.ids(rows), corpus.texts(rows)
         return cls(
             qrels,
             dict(zip(ids, corpus.content_hashes(rows).tolist(), strict=True)),
             {one: at for at, one in enumerate(ids)},
-            encoder.encode("query", None, [texts[one] for one in qrels["query_id"].to_pylist()]),
+            encoder.encode("query", None, query_texts(dataset, split, qrels["query_id"].to_pylist())),
             encoder.encode("passage", passages.titles, passages.texts),
-            model.scale,
+            encoder.model.config.scale,
         )
+
+
+def starting_encoder(config: RunConfig) -> LiveEncoder:
+    """The checkpoint that cross-fitted models start from."""
+    model = config.cross_fit.model or config.model
+    return LiveEncoder(DualEncoder.from_config(model, config.seed), build_tokenizers(model), torch.float32)
+
+
+def clean_data(config: RunConfig) -> tuple[Dataset, Corpus]:
+    """The data of a run as they were prepared, without noise on purpose."""
+    with open_session(config.model_copy(update={"inject_noise": None})) as session:
+        dataset, corpus = session.make(data.prepared(session.recipe.run), data.corpus(session.recipe.run))
+    return Dataset(dataset), Corpus(corpus)
 
 
 def identity_heads(width: int) -> Heads:

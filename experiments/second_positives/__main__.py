@@ -11,12 +11,12 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
+from experiments.arguments import command
 from experiments.second_positives.folder import Settings, write_with_second_positives
 from experiments.second_positives.judged import Source
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.errors import ConfigError, DataError
 from raydr.graph.nodes.data import prepared
 from raydr.graph.session import open_session
 from raydr.runtime.console import show_summary
@@ -31,25 +31,22 @@ def main() -> None:
     parser.add_argument("--recut-words", type=int, nargs=2, default=Settings.recut_words, metavar=("LEAST", "MOST"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
-    try:
-        config = RunConfig.load(arguments.config, arguments.overrides)
-        with open_session(config) as session:
-            corpus, dataset = session.make(session.recipe.corpus(), prepared(session.recipe.run))
-        settings = Settings(
-            arguments.sources,
-            config.data.train_split,
-            config.seed,
-            config.evaluate.answer_match,
-            config.evaluate.answer_query_prefixes,
-            arguments.answer_overlap,
-            tuple(arguments.recut_words),
-        )
-        counts = write_with_second_positives(Dataset(dataset), Corpus(corpus), settings, arguments.target)
-    except (ConfigError, DataError) as error:
-        parser.error(str(error))
+    config = RunConfig.load(arguments.config, arguments.overrides)
+    with open_session(config) as session:
+        corpus, dataset = session.make(session.recipe.corpus(), prepared(session.recipe.run))
+    settings = Settings(
+        arguments.sources,
+        config.data.train_split,
+        config.seed,
+        config.evaluate.answer_match,
+        config.evaluate.answer_query_prefixes,
+        arguments.answer_overlap,
+        tuple(arguments.recut_words),
+    )
+    counts = write_with_second_positives(Dataset(dataset), Corpus(corpus), settings, arguments.target)
     facts = {name: f"{count:,}" for name, count in counts.items()}
     show_summary(f"second positives: {', '.join(arguments.sources)}", facts | {"at": str(arguments.target)})
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raydr.data.opened import Opened
 from raydr.data.partitions import partition_of
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
+from raydr.data.tables import of_queries
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
 
@@ -62,8 +62,7 @@ class Dataset(Opened):
         """The partition of each of some queries; those that have none are left out."""
         if not self.partitions(split):
             return {}
-        table = self.queries(split).select(["query_id", "partition"]).drop_null()
-        table = table.filter(pc.is_in(table["query_id"], value_set=pa.array(query_ids, pa.string())))
+        table = of_queries(self.queries(split).select(["query_id", "partition"]).drop_null(), query_ids)
         return dict(zip(table["query_id"].to_pylist(), table["partition"].to_pylist(), strict=True))
 
     def qrels(self, split: str) -> pa.Table:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +38,7 @@ def count_duplicates(hashes: NDArray[np.uint64]) -> int:
     return len(hashes) - len(np.unique(hashes))
 
 
+@dataclass
 class SplitInspection:
     """Looks at one split; the corpus is only touched where the split names it.
 
@@ -45,13 +48,15 @@ class SplitInspection:
         seed: decides with the query id which queries are sampled.
     """
 
-    def __init__(self, queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, seed: int) -> None:
-        self.queries = queries
-        self.qrels = qrels
-        self.negatives = negatives
-        self.corpus = corpus
-        self.seed = seed
-        self._positives = passages_by_query(relevant(qrels))
+    queries: pa.Table
+    qrels: pa.Table
+    negatives: pa.Table
+    corpus: Corpus
+    seed: int
+
+    @cached_property
+    def _positives(self) -> dict[str, list[str]]:
+        return passages_by_query(relevant(self.qrels))
 
     def report(
         self,

@@ -71,11 +71,13 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
     return _Finisher(plan, folder, corpus).run()
 
 
+@dataclass
 class _Finisher:
-    def __init__(self, plan: SplitPlan, folder: Folder, corpus: Corpus) -> None:
-        self.plan = plan
-        self.folder = folder
-        self.corpus = corpus
+    plan: SplitPlan
+    folder: Folder
+    corpus: Corpus
+
+    def __post_init__(self) -> None:
         self.parts: dict[str, Part] = {}
         self.counts = {"merged": 0, "left_out": 0}
         self.bad = Quarantine()

@@ -68,17 +68,9 @@ def _record_name(index: int) -> str:
     return f"{STAGING}/source-{index:04d}.json"
 
 
-def stage_source(
-    reader: Reader,
-    source: Source,
-    index: int,
-    name: str,
-    folder: Folder,
-    target: Target,
-    part_rows: int,
-    hold_out: HoldOut | None = None,
-) -> Iterator[int]:
-    """Read one source and write its parts of one artefact.
+@dataclass(frozen=True)
+class StagedSource:
+    """One source on its way into one artefact; picklable.
 
     Args:
         reader: the reader that knows the format.
@@ -89,6 +81,20 @@ def stage_source(
         target: which of the two.
         part_rows: passages in one part.
         hold_out: which queries are put into splits of their own.
+    """
+
+    reader: Reader
+    source: Source
+    index: int
+    name: str
+    folder: Folder
+    target: Target
+    part_rows: int
+    hold_out: HoldOut | None = None
+
+
+def stage_source(staged: StagedSource) -> Iterator[int]:
+    """Read one source and write its parts of one artefact.
 
     Yields:
         The number of rows read since the last time, for progress.
@@ -96,15 +102,16 @@ def stage_source(
     Raises:
         DataError: the source cannot be read any further.
     """
-    bad_rows, is_corpus = BadRows(source.path), target == "corpus"
+    reader, source, index, folder = staged.reader, staged.source, staged.index, staged.folder
+    bad_rows, is_corpus = BadRows(source.path), staged.target == "corpus"
     # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
     checks = _Checks(bad_rows, reader.passages_repeat and not source.has_only_passages)
-    writer = _Writer(index, name, folder, part_rows)
+    writer = _Writer(staged)
     seen = reported = 0
     for row in reader.read(source, bad_rows):
         seen += 1
-        if hold_out is not None and row.table != "passages":
-            row = hold_out.moved(row)
+        if staged.hold_out is not None and row.table != "passages":
+            row = staged.hold_out.moved(row)
         if checks.accept(row) and (row.table == "passages") == is_corpus and writer.add(row):
             yield seen - reported
             reported = seen
@@ -186,11 +193,8 @@ class _Checks:
 class _Writer:
     """Collects rows by table and split, and writes a part when there are enough."""
 
-    def __init__(self, index: int, name: str, folder: Folder, part_rows: int) -> None:
-        self.index = index
-        self.name = name
-        self.folder = folder
-        self.part_rows = part_rows
+    def __init__(self, staged: StagedSource) -> None:
+        self.staged = staged
         self.parts: dict[str, Part] = {}
         #: By table, and by split or, of passages, by partition.
         self._rows: defaultdict[tuple[TableName, str], list[Row]] = defaultdict(list)
@@ -201,7 +205,7 @@ class _Writer:
         group = row.values.get("partition", "") if row.table == "passages" else row.split
         rows = self._rows[row.table, group]
         rows.append(row)
-        if len(rows) < (self.part_rows if row.table == "passages" else _STAGED_ROWS):
+        if len(rows) < (self.staged.part_rows if row.table == "passages" else _STAGED_ROWS):
             return False
         self._write(row.table, group)
         return True
@@ -213,18 +217,18 @@ class _Writer:
 
     def _write(self, table: TableName, group: str) -> None:
         rows = self._rows[table, group]
-        part = f"part-{self.index:04d}-{self._chunks[table, group]:05d}.arrow"
-        places = [self.name] * len(rows), [row.line for row in rows]
+        part = f"part-{self.staged.index:04d}-{self._chunks[table, group]:05d}.arrow"
+        places = [self.staged.name] * len(rows), [row.line for row in rows]
         if table == "passages":
             name = "/".join(filter(None, ("passages", group, part)))
             # A reader that reads many files in one source says itself where a passage comes from.
-            written = to_table(table, ({"source": self.name, "line": row.line, **row.values} for row in rows))
+            written = to_table(table, ({"source": self.staged.name, "line": row.line, **row.values} for row in rows))
         else:
             name = f"{STAGING}/{table}/{group}/{part}"
             written = to_table(table, (row.values for row in rows))
             for field, values in zip(_PLACE, places, strict=True):
                 written = written.append_column(field, pa.array(values, field.type))
-        self.parts[name] = write_and_record(self.folder, name, len(rows), partial(write_arrow, written))
+        self.parts[name] = write_and_record(self.staged.folder, name, len(rows), partial(write_arrow, written))
         self._rows[table, group] = []
         self._chunks[table, group] += 1
 

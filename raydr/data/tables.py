@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def of_queries(table: pa.Table, query_ids: Iterable[str]) -> pa.Table:
+def of_queries(table: pa.Table, query_ids: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.Table:
     """The rows of some queries."""
-    return table.filter(pc.is_in(table["query_id"], value_set=pa.array(query_ids, pa.string())))
+    known = query_ids if isinstance(query_ids, pa.Array | pa.ChunkedArray) else pa.array(query_ids, pa.string())
+    return table.filter(pc.is_in(table["query_id"], value_set=known))
 
 
 def relevant(qrels: pa.Table) -> pa.Table:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
+from typing import Any
 
 from raydr.config.run import RunConfig
 from raydr.graph.facts import Facts
-from raydr.graph.node import Node, Resources
+from raydr.graph.node import Node, Resources, Work, stage
+from raydr.stages.scoring import scoring_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,18 @@ class Declaring:
     def label(self, what: str, *of: str) -> str:
         """What a node is called in lists and in MLflow; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
+
+
+def asking(run: Declaring, function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
+    """As :func:`raydr.graph.node.stage`, of a stage that is given ``settings`` and ``scoring``: the model of the role
+    ``model`` scores pairs for it, as the section ``encode`` says."""
+    settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
+
+    def make(work: Work) -> dict[str, Any]:
+        scoring = scoring_of(work.pool, work["model"], settings, arithmetic)
+        return stage(partial(function, settings=settings, scoring=scoring), *roles)(work)
+
+    return make
 
 
 def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import COMMANDS, MANIFEST, Artifact
 from raydr.store.folder import Folder, require_reachable
 
 #: Names of systems that are compared, beside those a user gives.
@@ -26,23 +26,6 @@ STORE, NAMES = "store", "names"
 WARMUPS = "warmups"
 #: Digits of a key in a folder's name.
 _KEY_DIGITS = 16
-
-#: Who makes what a name points to.
-COMMANDS = {
-    "corpus": "raydr prepare",
-    "dataset": "raydr prepare",
-    "negatives": "raydr mine",
-    "verdicts": "raydr judge",
-    "model": "raydr train",
-    "cross_encoder": "raydr train --name ranker",
-    "embeddings": "raydr encode",
-    "index": "raydr index",
-    "run": "raydr search",
-    "bm25": "raydr search --model bm25 --split SPLIT",
-    "evaluation": "raydr evaluate",
-    "audit": "raydr audit",
-    "diagnosis": "raydr diagnose",
-}
 
 
 def vectors_name(system: str, split: str = "") -> str:

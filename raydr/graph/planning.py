@@ -11,7 +11,7 @@ from raydr.graph.node import Existing, Node
 from raydr.graph.places import Places
 from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Manifest
 from raydr.store.folder import Folder
-from raydr.store.identity import Identity, flatten
+from raydr.store.identity import Identity, differences
 
 #: What is at a node's place: a finished artefact, one whose inputs were made again since, a part of one, or nothing.
 State = Literal["done", "stale", "begun", "to do"]
@@ -145,13 +145,7 @@ def changes(node: Node, before: Identity) -> list[str]:
     """
     if before.kind != node.kind:
         return [f"it was a {before.kind}"]
-    old, new = flatten(before.config), flatten(dict(node.settings))
-    absent = "(not there)"
-    found = [
-        f"{key} was {old.get(key, absent)!r}, is {new.get(key, absent)!r}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key, absent) != new.get(key, absent)
-    ]
+    found = differences(before.config, node.settings)
     inputs = node.identity.inputs
     found += [
         f"{role} changes"

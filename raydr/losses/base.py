@@ -130,6 +130,15 @@ def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
     return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)
 
 
+def beside_nce(own_Q: Tensor, name: str, candidates: Candidates, nce_weight: float) -> LossOutput:
+    """A loss of each query, called ``name`` among the figures, with so much of NCE over all candidates beside it."""
+    metrics = {name: own_Q.detach().mean()}
+    if not nce_weight:
+        return LossOutput(own_Q, metrics)
+    nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
+    return LossOutput(own_Q + nce_weight * nce_Q, metrics | {"nce": nce_Q.detach().mean()})
+
+
 def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Candidates, Candidates]:
     """The candidates that a ranker has scored, all others excluded: by the student's scores, and by the ranker's.
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC, with_ranker_scores
+from raydr.losses.base import Candidates, Loss, LossOutput, beside_nce, gather_positive, with_ranker_scores
 
 
 class MarginMSE(Loss):
@@ -48,9 +48,4 @@ class MarginMSE(Loss):
         difference_QC = (student.scores_QC.float() - ranker.scores_QC).masked_fill(student.excluded_QC, 0.0)
         margin_QC = gather_positive(difference_QC, candidates.positive_Q).unsqueeze(1) - difference_QC
         squares_Q = (counts_QC * margin_QC**2).sum(dim=1) / counts_QC.sum(dim=1).clamp(min=1e-9)
-        metrics = {"margin_mse": squares_Q.detach().mean()}
-        if not self.nce_weight:
-            return LossOutput(squares_Q, metrics)
-        nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
-        metrics["nce"] = nce_Q.detach().mean()
-        return LossOutput(squares_Q + self.nce_weight * nce_Q, metrics)
+        return beside_nce(squares_Q, "margin_mse", candidates, self.nce_weight)

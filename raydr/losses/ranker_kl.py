@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC, with_ranker_scores
+from raydr.losses.base import Candidates, Loss, LossOutput, beside_nce, log_softmax_QC, with_ranker_scores
 from raydr.losses.distillation import kl_divergence
 
 
@@ -43,9 +43,4 @@ class RankerKL(Loss):
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         student, ranker = with_ranker_scores(candidates, self.temperature)
         divergence_Q = kl_divergence(log_softmax_QC(ranker.logits_QC()), log_softmax_QC(student.logits_QC()))
-        metrics = {"divergence": divergence_Q.detach().mean()}
-        if not self.nce_weight:
-            return LossOutput(divergence_Q, metrics)
-        nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
-        metrics["nce"] = nce_Q.detach().mean()
-        return LossOutput(divergence_Q + self.nce_weight * nce_Q, metrics)
+        return beside_nce(divergence_Q, "divergence", candidates, self.nce_weight)

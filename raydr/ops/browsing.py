@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries
 from raydr.graph.places import Places
 from raydr.pages.queries import BrowsedQuery, QueryBrowser
 from raydr.stages.evaluate import PER_QUERY
@@ -64,10 +64,9 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
     """The best passages of some queries; none for those that the run has not."""
-    wanted = pa.array(query_ids, pa.string())
     found: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
     for part in run.parts():
-        rows = part.filter(pc.and_(pc.is_in(part["query_id"], value_set=wanted), pc.less_equal(part["rank"], TOP)))
+        rows = of_queries(part.filter(pc.less_equal(part["rank"], TOP)), query_ids)
         if len(rows):
             found |= {query_id: one["passage_id"].to_pylist() for query_id, one in by_query(rows).items()}
     return found

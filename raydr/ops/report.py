@@ -13,7 +13,7 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.graph.forecast import FORECAST_FILE, Forecast
-from raydr.graph.places import COMMANDS, Places
+from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
 from raydr.ops.plan.tables import compare
@@ -22,7 +22,7 @@ from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import COMMANDS, MANIFEST, Artifact
 from raydr.store.folder import Folder
 
 #: The page, in the working folder.

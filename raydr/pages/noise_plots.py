@@ -101,8 +101,7 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
 
     def draw(axes: Axes) -> None:
         pairs.draw(axes)
-        axes.set_xlabel(AXIS_LABELS[pairs.axis])
-        axes.set_ylabel("density")
+        axes.set(xlabel=AXIS_LABELS[pairs.axis], ylabel="density")
         legend(axes)
 
     return png(draw, title)
@@ -143,8 +142,7 @@ def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xl
 
     def draw(heights: Sequence[float], axes: Axes) -> None:
         axes.bar(range(first, first + len(heights)), heights, width=0.9, color=COLORS[0])
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel(ylabel)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return grid([(name, partial(draw, heights)) for name, heights in series.items()], title, shared_legend=False)
@@ -169,10 +167,8 @@ def reliability_diagram(series: Mapping[str, Sequence[Mapping[str, Any]]], title
             axes.plot(x, y, color=COLORS[at % len(COLORS)], linewidth=1, label=name)
             sizes = [12 + 300 * one["count"] / total for one in filled]
             axes.scatter(x, y, s=sizes, color=COLORS[at % len(COLORS)], alpha=0.6)
-        axes.set_xlim(-0.03, 1.03)
-        axes.set_ylim(-0.03, 1.03)
-        axes.set_xlabel("predicted probability of noise (mean of the bin)")
-        axes.set_ylabel("share that is noise")
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="predicted probability of noise (mean of the bin)")
+        axes.set(ylabel="share that is noise")
         legend(axes)
 
     return png(draw, title, width=6.0)

@@ -30,9 +30,7 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
             axes.bar(x, means, width * 0.92, color=COLORS[at % len(COLORS)], label=name)
             axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
         axes.set_xticks(range(len(groups)), [group.replace(" (", "\n(") for group in groups])
-        axes.set_ylim(0, 1)
-        axes.set_ylabel(f"mean over queries, {confidence:.0%} interval")
-        axes.set_xlim(-0.6, len(groups) - 0.4)
+        axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
         axes.grid(axis="x", visible=False)
         legend(axes)
 
@@ -64,8 +62,7 @@ def curves(
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel(ylabel)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
         legend(axes)
 
     return png(draw, title)
@@ -87,8 +84,7 @@ def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_
                 axes.hist(values, bins=list(edges), density=True, histtype="step", linewidth=1.6, **looks)
             else:
                 axes.plot([], [], **looks)
-        axes.set_xlabel(xlabel)
-        axes.set_ylabel("density")
+        axes.set(xlabel=xlabel, ylabel="density")
         legend(axes)
 
     return png(draw, title)

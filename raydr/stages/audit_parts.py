@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.dataset import Dataset
 from raydr.data.schema import VERDICTS, read_arrow, read_parquet
+from raydr.data.tables import of_queries
 from raydr.noise.agreement import Agreement, AlignedVerdicts, align
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 from raydr.noise.offenders import Offender, merge_offenders, worst_offenders
@@ -159,8 +160,7 @@ def _aligned(inputs: AuditInputs, judges: list[str], judged: str) -> AlignedVerd
 
 def _ranks(aligned: AlignedVerdicts, mined: pa.Table) -> NDArray[np.int64]:
     """The best rank of each candidate."""
-    wanted = pa.array(sorted(set(aligned.query_ids)), pa.string())
-    mined = mined.filter(pc.is_in(mined["query_id"], value_set=wanted))
+    mined = of_queries(mined, sorted(set(aligned.query_ids)))
     ranks: dict[tuple[str, str], int] = {}
     columns = (mined[name].to_pylist() for name in ("query_id", "passage_id", "rank"))
     for query_id, passage_id, rank in zip(*columns, strict=True):

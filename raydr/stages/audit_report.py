@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.dataset import read_split
 from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries
 from raydr.noise.audit_result import AuditResult
 from raydr.noise.detectors.base import MixtureFit
 from raydr.noise.judges.base import judge_class
@@ -24,7 +23,7 @@ from raydr.pages.audit import ShownOffender, ShownText, audit_page, figures_of
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.plots import distributions
 from raydr.stages.audit_parts import AuditInputs
-from raydr.stages.parts import write_contents, write_table
+from raydr.stages.parts import as_json, write_contents, write_table
 from raydr.store.artifact import Part
 from raydr.store.folder import Folder
 
@@ -70,9 +69,9 @@ def write_report(
     drawn = {f"{PLOTS}/{name}": picture for of_kind in pictures.values() for name, picture in of_kind.items()}
     shown = _shown(inputs, result, offenders, detections)
     captions = {name: caption for name, (_, caption) in drawn.items()}
-    contents = {
-        SUMMARY: (json.dumps(result.to_json(), indent=1, allow_nan=False) + "\n").encode(),
-        REPORT: audit_page(result, pictures, shown, provenance).encode(),
+    contents: dict[str, bytes | str] = {
+        SUMMARY: as_json(result.to_json()),
+        REPORT: audit_page(result, pictures, shown, provenance),
         **{name: png for name, (png, _) in drawn.items()},
     }
     parts = write_contents(output, contents) | {OFFENDERS: write_table(output, OFFENDERS, _offender_table(shown))}
@@ -157,18 +156,15 @@ class _Texts:
         data, self.corpus = inputs.data, inputs.corpus
         self.queries = dict(zip(query_ids, query_texts(data, inputs.split, query_ids), strict=True))
         self.positives = positives_of(data, inputs.split, query_ids)
-        wanted = pa.array(query_ids, pa.string())
-        qrels = data.qrels(inputs.split)
-        qrels = qrels.filter(pc.is_in(qrels["query_id"], value_set=wanted))
         self.replaced = {
             (row["query_id"], row["passage_id"]): row["original_passage_id"]
-            for row in qrels.to_pylist()
+            for row in of_queries(data.qrels(inputs.split), query_ids).to_pylist()
             if row["original_passage_id"] is not None
         }
         self.mined: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id in query_ids}
         if inputs.negatives is not None:
             table = read_split(inputs.negatives, "negatives", inputs.split)
-            for row in table.filter(pc.is_in(table["query_id"], value_set=wanted)).to_pylist():
+            for row in of_queries(table, query_ids).to_pylist():
                 self.mined[row["query_id"]].append(row)
 
     def of_pair(self, one: Offender, detection: _Detection | None) -> ShownOffender:

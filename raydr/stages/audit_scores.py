@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from raydr.data.annotations import query_texts
 from raydr.data.schema import read_parquet
 from raydr.noise.passage_kinds import draw_kinds
 from raydr.stages.audit_parts import AuditInputs
+from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
 from raydr.stages.row_ranges import range_in, written
@@ -43,14 +42,11 @@ class ScorePairs:
 
     def __init__(self, job: ScoresJob) -> None:
         self.job = job
-        self.scorer = job.scoring.open()
+        inputs = job.inputs
+        self.reader = PairReader(inputs.data, inputs.corpus, inputs.split, job.scoring.open())
 
     def __call__(self, batch: Batch) -> Batch:
-        rows, inputs = range_in(batch), self.job.inputs
+        rows = range_in(batch)
         table = rows.of(read_parquet(self.job.output.localize(rows.part)))
-        query_ids, query_P = np.unique(table["query_id"].to_numpy(), return_inverse=True)
-        passage_ids, passage_P = np.unique(table["passage_id"].to_numpy(), return_inverse=True)
-        texts = inputs.corpus.texts(inputs.corpus.rows_of(passage_ids.tolist()))
-        queries = query_texts(inputs.data, inputs.split, query_ids.tolist())
-        scores_P = self.scorer.score(queries, texts, query_P.astype(np.int64), passage_P.astype(np.int64))
+        scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
         return written(batch, self.job.output, table.append_column("score", pa.array(scores_P)))

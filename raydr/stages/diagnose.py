@@ -8,7 +8,6 @@ Artefact ``diagnosis``::
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from raydr.diagnosis.diagnosis import Diagnosis
@@ -18,7 +17,7 @@ from raydr.pages.diagnosis import cells, diagnosis_page, outcome, reader_rows
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.stages.evidence import gather
 from raydr.stages.evidence_samples import DiagnosisJob
-from raydr.stages.parts import feed_parts, part_batch, write_contents
+from raydr.stages.parts import as_json, feed_parts, part_batch, write_contents
 from raydr.stages.pool import Batch, Feed, Pool
 from raydr.store.artifact import Artifact, Building
 
@@ -35,9 +34,8 @@ class Examine:
         self.job = job
 
     def __call__(self, batch: Batch) -> Batch:
-        found = examine_all(gather(self.job)).to_json()
-        content = (json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-        [(name, part)] = write_contents(self.job.output, {FINDINGS: content}).items()
+        found = as_json(examine_all(gather(self.job)).to_json())
+        [(name, part)] = write_contents(self.job.output, {FINDINGS: found}).items()
         return part_batch(name, part)
 
 
@@ -57,7 +55,7 @@ def diagnose(making: Building, pool: Pool, job: DiagnosisJob, *, settings: Encod
     feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")
     found = Diagnosis.from_json(making.folder.read_json(FINDINGS))
     page = diagnosis_page(found, list(making.identity.inputs.items()))
-    making.done.update(write_contents(making.folder, {REPORT: page.encode()}))
+    making.done.update(write_contents(making.folder, {REPORT: page}))
     return {"split": found.split, "faults": [one.check for one in found.faults]}
 
 

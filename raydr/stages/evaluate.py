@@ -14,7 +14,6 @@ the artefact is finished, are then put together. The driver gets counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
@@ -40,7 +40,7 @@ from raydr.pages.evaluation import (
     transposed,
 )
 from raydr.runtime.console import say, show_summary, show_table, warn
-from raydr.stages.parts import make_parts, scratch_parts, total_counts, write_contents, write_table
+from raydr.stages.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query, check_found
 from raydr.store.artifact import Artifact, Building, Part
@@ -183,8 +183,7 @@ def _score_part(
         ranking = {query_id: [one for one in found if one != query_id] for query_id, found in ranking.items()}
     query_ids = pa.array(list(ranking), type=pa.string())
     values = score_queries(parse_measures(settings.scored_measures), _qrels(data, split, query_ids), ranking)
-    queries = data.queries(split)
-    queries = queries.filter(pc.is_in(queries["query_id"], value_set=query_ids))
+    queries = of_queries(data.queries(split), query_ids)
     if settings.answer_cutoffs:
         answered = _answer_values(settings, corpus, queries, ranking)
         labels = map(answer_label, settings.answer_cutoffs)
@@ -195,9 +194,8 @@ def _score_part(
 
 
 def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
-    table = data.qrels(split)
     found: dict[str, dict[str, int]] = {}
-    for row in table.filter(pc.is_in(table["query_id"], value_set=query_ids)).to_pylist():
+    for row in of_queries(data.qrels(split), query_ids).to_pylist():
         found.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
     return found
 
@@ -280,18 +278,18 @@ def _finish(
         "counts": counts,
         **({"groups": as_rows(groups)} if groups else {}),
     }
-    contents = {
-        SUMMARY: _json(summary),
-        COMPARISONS: _json(as_rows(result.comparisons)),
+    contents: dict[str, bytes | str] = {
+        SUMMARY: as_json(summary),
+        COMPARISONS: as_json(as_rows(result.comparisons)),
         PICTURE: picture,
-        REPORT: evaluation_page(result, picture, provenance).encode("utf-8"),
+        REPORT: evaluation_page(result, picture, provenance),
     }
     return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
 
 
 def _groups(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
     """The partition and the category of each judged query, where the data set tells them."""
-    queries = queries.filter(pc.is_in(queries["query_id"], value_set=pa.array(judged, pa.string())))
+    queries = of_queries(queries, judged)
     ids = queries["query_id"].to_pylist()
     return {
         name: dict(zip(ids, queries[name].fill_null("none").to_pylist(), strict=True))
@@ -315,7 +313,3 @@ def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str,
     """The value of each query, in their order; 0 where the run has no result."""
     found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
     return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
-
-
-def _json(value: object) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet, write_arrow, write_parquet
+from raydr.data.tables import of_queries
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.runtime.console import show_summary
 from raydr.seeding import stable_hash64
@@ -130,8 +131,8 @@ def _leave_fold_out(
     pairs = SplitPairs.of(data, corpus, split)
     fold_N = fold_of_queries(folds, split, pairs.qrels["query_id"].to_pylist())
     used_N = trained_on(fold, fold_N, pairs.content_N.view(np.int64))
-    qrels, queries = pairs.qrels.filter(pa.array(used_N)), data.queries(split)
-    queries = queries.filter(pc.is_in(queries["query_id"], value_set=pc.unique(qrels["query_id"])))
+    qrels = pairs.qrels.filter(pa.array(used_N))
+    queries = of_queries(data.queries(split), pc.unique(qrels["query_id"]))
     counts = {"left_out": int((~used_N).sum())}
     return {
         names[0]: write_and_record(output, names[0], len(queries), partial(write_arrow, queries)),

@@ -9,7 +9,6 @@ Its manifest has the weights that were chosen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.parts import make_parts, total_counts, write_contents, write_table
+from raydr.stages.parts import as_json, make_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
 from raydr.stages.runs import Run, by_query, check_found, part_name, rank_rows
@@ -158,8 +157,7 @@ def _choose(
     tried = [{"weights": one, "mean": mean} for one, mean in zip(grid_NS.tolist(), means, strict=True)]
     alone = {system: next(one["mean"] for one in tried if one["weights"][at] == 1.0) for at, system in enumerate(runs)}
     chosen = {"split": split, "systems": list(runs), "weights": best_S.tolist(), "value": max(means), "alone": alone}
-    content = json.dumps({"measure": settings.measure, "tried": tried}, indent=1) + "\n"
-    return write_contents(folder, {_TRIED: content.encode("utf-8")}), chosen
+    return write_contents(folder, {_TRIED: as_json({"measure": settings.measure, "tried": tried})}), chosen
 
 
 def _fuse_part(

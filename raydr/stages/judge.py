@@ -45,7 +45,7 @@ from raydr.stages.parts import feed_parts
 from raydr.stages.people import DecideNegatives, DecidePairs
 from raydr.stages.pool import Feed, Pool
 from raydr.stages.relabel import relabel_pairs
-from raydr.stages.row_ranges import items_of, row_ranges
+from raydr.stages.row_ranges import range_items
 from raydr.stages.runs import Run
 from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, Scoring
 from raydr.store.artifact import Artifact, Building
@@ -134,14 +134,11 @@ def _score(making: Building, pool: Pool, job: JudgeJob, settings: EncodeConfig) 
     worker, range_rows = _worker(judge)
     judged, under = (job.data.artifact, "qrels") if job.negatives is None else (job.negatives, "negatives")
     folder = MEASURES if isinstance(judge, SplitJudge) else VERDICTS
-    ranges = {
-        f"{folder}/{split}/part-{one.at:05d}-{one.number:05d}.parquet": one
-        for one in row_ranges(judged.sizes(f"{under}/{split}"), range_rows)
-    }
-    feed_parts(making, pool, Feed(worker, job, settings), items_of(ranges), f"judge: {judge.name}", "rows")
+    items = range_items(f"{folder}/{split}/", judged.sizes(f"{under}/{split}"), range_rows)
+    feed_parts(making, pool, Feed(worker, job, settings), items, f"judge: {judge.name}", "rows")
     if not isinstance(judge, SplitJudge):
         return {}
-    parts, facts = pool.run(decide_pairs, judge, making.folder, None, sorted(ranges))
+    parts, facts = pool.run(decide_pairs, judge, making.folder, None, sorted(items))
     making.done.update(parts)
     return {"detector": facts}
 

@@ -22,6 +22,7 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
+from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
 from raydr.stages.row_ranges import range_in, written
@@ -113,24 +114,12 @@ class JudgeNegatives(JudgeWorker):
         """The model's scores of the candidates and, for dual encoders, of each query's best scored positive."""
         assert self.job.scoring is not None
         assert self.scorer is not None
-        positives: dict[str, list[str]] = {}
-        if not self.job.scoring.is_cross_encoder:
-            judged = positives_of(self.data, self.job.split, found.query_ids)
-            positives = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
-        owners = [at for at, query_id in enumerate(found.query_ids) for _ in positives.get(query_id, [])]
-        positive_ids = [one for query_id in found.query_ids for one in positives.get(query_id, [])]
-        passage_ids = found.table["passage_id"].to_pylist() + positive_ids
-        unique, passage_P = np.unique(np.asarray(passage_ids, dtype=object), return_inverse=True)
-        texts = self.corpus.texts(self.corpus.rows_of(unique.tolist()))
-        query_P = np.concatenate([found.query_M, np.array(owners, dtype=np.int64)])
-        queries = query_texts(self.data, self.job.split, found.query_ids)
-        scores_P = self.scorer.score(queries, texts, query_P, passage_P.astype(np.int64))
+        reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
         if self.job.scoring.is_cross_encoder:
-            return scores_P, None
-        num = len(found.table)
-        best_Q = np.full(len(found.query_ids), -np.inf)
-        np.maximum.at(best_Q, query_P[num:], scores_P[num:])
-        return scores_P[:num], best_Q
+            return reader.candidates(found, {})[0], None
+        judged = positives_of(self.data, self.job.split, found.query_ids)
+        known = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
+        return reader.candidates(found, known)
 
     @cached_property
     def _false_negatives(self) -> set[tuple[str, str]]:

@@ -31,7 +31,7 @@ from raydr.seeding import query_rng, stable_hash64
 from raydr.stages.folds import SplitPairs, fold_of_queries
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
+from raydr.stages.row_ranges import range_in, range_items, written
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -110,12 +110,7 @@ def measure_folds(
     job = FoldsJob(
         split, Dataset(dataset), Corpus(corpus), folds, making.folder, tuple(scorings), num_random, num_draws, seed
     )
-    items = items_of(
-        {
-            f"measures/{split}/part-{one.at:05d}-{one.number:05d}.parquet": one
-            for one in row_ranges(dataset.sizes(f"qrels/{split}"), _RANGE_PAIRS)
-        }
-    )
+    items = range_items(f"measures/{split}/", dataset.sizes(f"qrels/{split}"), _RANGE_PAIRS)
     feed_parts(making, pool, Feed(MeasureFolds, job, settings), items, "cross-fit: margins", "rows")
     return {"split": split, "num_folds": len(scorings), "pairs": sum(making.done[name].rows for name in items)}
 

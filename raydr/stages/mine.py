@@ -24,6 +24,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.partitions import Scope, within
 from raydr.data.schema import RANDOM_MINER, read_arrow, to_table
+from raydr.data.tables import of_queries
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import MiningCounts, keep_negatives
@@ -172,8 +173,7 @@ def _query_ids(data: Dataset, part: str) -> list[str]:
 
 def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
     """The data set's own negatives of the queries of one part, in order of query and rank; random ones come last."""
-    table = data.negatives(split)
-    mine = table.filter(pc.is_in(table["query_id"], value_set=pa.array(_query_ids(data, part), type=pa.string())))
+    mine = of_queries(data.negatives(split), _query_ids(data, part))
     mine = mine.append_column("random", pc.equal(mine["miner"], RANDOM_MINER))
     order = [("query_id", "ascending"), ("random", "ascending"), ("rank", "ascending")]
     return mine.sort_by(order).drop_columns(["random"])

@@ -17,6 +17,7 @@ from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
+from raydr.data.tables import of_queries
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
 from raydr.runtime.console import show_summary
@@ -96,8 +97,7 @@ def _count_part(
     query_ids, ids = table["query_id"].to_pylist(), table["passage_id"].to_pylist()
     false_negatives = known_false_negatives(data, split)
     planted = [pair in false_negatives for pair in zip(query_ids, ids, strict=True)]
-    queries = data.queries(split)
-    mine = queries.filter(pc.is_in(queries["query_id"], value_set=pc.unique(table["query_id"])))
+    mine = of_queries(data.queries(split), pc.unique(table["query_id"]))
     matchers = {
         query_id: AnswerMatcher(query_id, answers, settings.answer_match)
         for query_id, answers in zip(mine["query_id"].to_pylist(), mine["answers"].to_pylist(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -94,17 +95,20 @@ def write_table(folder: Folder, name: str, table: pa.Table, counts: Mapping[str,
     return write_and_record(folder, name, table.num_rows, partial(write, table), counts)
 
 
-def write_contents(folder: Folder, contents: Mapping[str, bytes]) -> dict[str, Part]:
+def write_contents(folder: Folder, contents: Mapping[str, bytes | str]) -> dict[str, Part]:
     """Write and record parts that are no tables: pages, pictures."""
-
-    def written(name: str, content: bytes) -> Part:
-        return write_and_record(folder, name, 0, lambda path: _write_bytes(path, content))
-
-    return {name: written(name, content) for name, content in contents.items()}
+    return {
+        name: write_and_record(folder, name, 0, partial(_write_bytes, content)) for name, content in contents.items()
+    }
 
 
-def _write_bytes(path: str, content: bytes) -> None:
-    Path(path).write_bytes(content)
+def _write_bytes(content: bytes | str, path: str) -> None:
+    Path(path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def as_json(value: object) -> str:
+    """What a part that is JSON holds."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:

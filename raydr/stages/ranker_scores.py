@@ -24,7 +24,7 @@ from raydr.runtime.console import show_summary
 from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
+from raydr.stages.row_ranges import range_in, range_items, written
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -44,7 +44,6 @@ class ScoresJob:
     output: Folder
     split: str
     scoring: Scoring
-    scale: float
 
 
 def score_candidates(
@@ -57,7 +56,6 @@ def score_candidates(
     split: str,
     settings: EncodeConfig,
     scoring: Scoring,
-    scale: float,
 ) -> dict[str, Any]:
     """Score the judged pairs of a split and its candidate negatives.
 
@@ -69,8 +67,8 @@ def score_candidates(
         negatives: the candidates, judged or not; those that came with the data if None.
         split: the split.
         settings: of the workers.
-        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``.
-        scale: what scores are multiplied by: a retriever's τ, so that they are what its own losses see; 1 for a ranker.
+        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``: times τ, so that scores are what its own
+            losses see.
 
     Raises:
         DataError: the inputs were not made for each other.
@@ -79,16 +77,15 @@ def score_candidates(
     data.require_corpus(corpus)
     scoring.tell("ranker's scores")
     source = negatives or dataset
-    ranges = {
-        f"scores/{split}/{under}/part-{one.at:05d}-{one.number:05d}.parquet": one
-        for artifact, under in ((dataset, "qrels"), (source, "negatives"))
-        for one in row_ranges(artifact.sizes(f"{under}/{split}"), scoring.num_pairs)
-    }
-    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring, scale)
-    feed_parts(making, pool, Feed(ScorePart, job, settings), items_of(ranges), "ranker's scores", "pairs")
-    num_pairs = sum(making.done[name].rows for name in ranges)
+    items: dict[str, dict[str, Any]] = {}
+    for artifact, under in ((dataset, "qrels"), (source, "negatives")):
+        sizes = artifact.sizes(f"{under}/{split}")
+        items |= range_items(f"scores/{split}/{under}/", sizes, scoring.num_pairs)
+    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring)
+    feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
+    num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
-    return {"split": split, "num_pairs": num_pairs, "scale": scale}
+    return {"split": split, "num_pairs": num_pairs, "scale": scoring.scale}
 
 
 class ScorePart:
@@ -96,7 +93,8 @@ class ScorePart:
 
     def __init__(self, job: ScoresJob) -> None:
         self.job = job
-        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring)
+        self.scale = job.scoring.scale
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
 
     def __call__(self, batch: Batch) -> Batch:
         rows, job = range_in(batch), self.job
@@ -107,7 +105,7 @@ class ScorePart:
         scores_P = np.zeros(0)
         if table.num_rows:
             scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
-        scores = pa.array((job.scale * scores_P).astype(np.float32))
+        scores = pa.array((self.scale * scores_P).astype(np.float32))
         return written(batch, job.output, table.append_column("score", scores))
 
 

@@ -17,7 +17,7 @@ from raydr.runtime.console import show_summary
 from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.stages.row_ranges import items_of, range_in, row_ranges, written
+from raydr.stages.row_ranges import range_in, range_items, written
 from raydr.stages.runs import Run, rank_rows
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Building
@@ -78,14 +78,10 @@ def rerank(
     scoring.tell("rerank")
     # Of a run that is deeper than what is read, a range of rows holds fewer pairs.
     top_k = int(run.info.get("top_k") or depth)
-    spared = max(1, top_k // depth)
-    ranges = {
-        f"part-{one.at:05d}-{one.number:05d}.parquet": one
-        for one in row_ranges(run.sizes(), scoring.num_pairs * spared)
-    }
+    items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
     job = RerankJob(Run(run), data, Corpus(corpus), making.folder, split, depth, scoring)
-    feed_parts(making, pool, Feed(RerankPart, job, settings), items_of(ranges), "rerank", "rows")
-    num_pairs = sum(making.done[name].rows for name in ranges)
+    feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
+    num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
     return {"system": system, "split": split, "top_k": min(depth, top_k), "num_pairs": num_pairs}
 
@@ -95,7 +91,7 @@ class RerankPart:
 
     def __init__(self, job: RerankJob) -> None:
         self.job = job
-        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring)
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
         # Consecutive ranges are of the same part.
         self.part = lru_cache(maxsize=1)(job.run.part)
 

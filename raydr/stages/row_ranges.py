@@ -61,6 +61,16 @@ def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
     return {name: {"name": name, **vars(one), "rows": one.rows} for name, one in ranges.items()}
 
 
+def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, dict[str, Any]]:
+    """What workers are told of the ranges of an input's parts, each of which becomes a Parquet part.
+
+    >>> list(range_items("scores/train/", {"a": 3}, 2))
+    ['scores/train/part-00000-00000.parquet', 'scores/train/part-00000-00001.parquet']
+    """
+    ranges = row_ranges(sizes, rows)
+    return items_of({f"{under}part-{one.at:05d}-{one.number:05d}.parquet": one for one in ranges})
+
+
 def range_in(batch: Batch) -> RowRange:
     """The range that a worker is told of."""
     place = {column: int(batch[column][0]) for column in ("at", "number", "start", "stop")}

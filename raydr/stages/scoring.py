@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raydr.models.encode_config import EncodeConfig
+from raydr.models.saved_config import read_config
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.stages.pool import Pool
@@ -36,6 +37,11 @@ class Scoring:
     def num_pairs(self) -> int:
         """Pairs that are scored together, about."""
         return PAIRS_READ if self.is_cross_encoder else PAIRS_ENCODED
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by, so that they are what losses see: a retriever's τ; 1 for a cross-encoder."""
+        return 1.0 if self.is_cross_encoder else read_config(self.model.folder.localize_all()).scale
 
     def tell(self, what: str) -> None:
         """Say in which arithmetic something is scored, and why."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from raydr.data.hold_out import HoldOut
 from raydr.data.inputs import checksum, short_names
 from raydr.data.readers.base import Reader, Source, Target
-from raydr.data.staging import SourceRecord, read_record, stage_source
+from raydr.data.staging import SourceRecord, StagedSource, read_record, stage_source
 from raydr.errors import DataError, RaydrError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Pool
@@ -124,13 +124,14 @@ def read_sources(
     todo = [at for at in wanted if not _is_read(making, at)]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
-    calls = [
-        (reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out) for at in todo
+    staged = [
+        StagedSource(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out)
+        for at in todo
     ]
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
-        for report in pool.stream(_read_source, calls):
+        for report in pool.stream(_read_source, [(one,) for one in staged]):
             if isinstance(report, str):
                 errors.append(report)
                 say(f"{report} The other sources are read to their end.")
@@ -150,19 +151,10 @@ def _is_read(making: Building, at: int) -> bool:
     return record is not None and record.is_complete(making.done)
 
 
-def _read_source(
-    reader: Reader,
-    source: Source,
-    at: int,
-    name: str,
-    folder: Folder,
-    target: Target,
-    part_rows: int,
-    hold_out: HoldOut | None,
-) -> Iterator[int | str | None]:
+def _read_source(staged: StagedSource) -> Iterator[int | str | None]:
     """Yields numbers of rows, then None at the end of the source, or what is wrong with it."""
     try:
-        yield from stage_source(reader, source, at, name, folder, target, part_rows, hold_out)
+        yield from stage_source(staged)
     except RaydrError as error:
         # A result and not an exception: the other sources go on.
         yield str(error)

@@ -17,9 +17,9 @@ from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, DataError
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
-from raydr.runtime.console import say, show_table, warn
+from raydr.runtime.console import say, warn
 from raydr.stages.pool import Pool
-from raydr.stages.train_progress import Watcher, training_here, training_on_ray
+from raydr.stages.train_progress import Watcher, show_history, training_here, training_on_ray
 from raydr.stages.train_worker import TrainingJob, train_worker
 from raydr.stages.worker_group import run_workers, trains_here
 from raydr.store.artifact import Artifact, Building
@@ -145,18 +145,9 @@ def warmup_folder(warmups: Folder, identity: Identity) -> Folder:
 
 
 def _show(info: dict[str, Any], folder: Folder) -> None:
-    history = info["history"]
-    names = sorted({name for row in history for name in row["metrics"]} - {"filled", "grad_norm", "seconds"})
-    show_table(
-        f"Training: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch"
-        + (f", best epoch {info['best_epoch'] + 1}" if info["best_epoch"] is not None else ""),
-        ["epoch", *names],
-        (
-            # A metric that a loss has only after its warm-up is left blank before.
-            [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
-            for row in history
-        ),
-    )
+    best = f", best epoch {info['best_epoch'] + 1}" if info["best_epoch"] is not None else ""
+    title = f"Training: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch{best}"
+    show_history(title, info["history"], hidden=("filled", "grad_norm", "seconds"))
     say(f"model: {folder}")
 
 

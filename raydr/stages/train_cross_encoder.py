@@ -17,9 +17,10 @@ from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.runtime.console import say, show_table
+from raydr.runtime.console import say
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool
+from raydr.stages.train_progress import show_history
 from raydr.stages.worker_group import run_workers
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
@@ -99,15 +100,8 @@ def train_cross_encoder(
         )
     job = CrossEncoderJob(settings, split, seed, scope, data, Corpus(corpus), negatives, start, making.folder)
     outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
-    names = sorted({name for row in outcome["history"] for name in row["metrics"]})
-    show_table(
-        f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch",
-        ["epoch", *names],
-        (
-            [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
-            for row in outcome["history"]
-        ),
-    )
+    title = f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch"
+    show_history(title, outcome["history"])
     making.record_files()
     say(f"cross-encoder: {making.folder}")
     return {"trained": True, "dtype": settings.dtype, **outcome}

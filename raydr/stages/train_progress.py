@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raydr.runtime.cluster import start_ray
-from raydr.runtime.console import ProgressBar, progress_bar, say
+from raydr.runtime.console import ProgressBar, progress_bar, say, show_table
 
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
+
+
+def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> None:
+    """Print the metrics of each epoch; one that a loss has only after its warm-up is left blank before."""
+    names = sorted({name for row in history for name in row["metrics"]} - set(hidden))
+    rows = (
+        [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
+        for row in history
+    )
+    show_table(title, ["epoch", *names], rows)
 
 
 class Watcher(Protocol):

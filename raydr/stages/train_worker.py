@@ -170,15 +170,17 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: S
         listener.tell(f"plain NCE up to epoch {epochs} is there from another training: going on from there")
 
 
+@dataclass
 class WorkerListener:
     """Keeps the state, sends metrics to MLflow and progress to whoever watches. Rank 0 speaks."""
 
-    def __init__(self, tracker: Tracker, watcher: Watcher, member: Member, output: Folder) -> None:
-        self.tracker = tracker
-        self.watcher = watcher
-        self.member = member
-        self.rank = member.rank
-        self.output = output
+    tracker: Tracker
+    watcher: Watcher
+    member: Member
+    output: Folder
+
+    def __post_init__(self) -> None:
+        self.rank = self.member.rank
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
         self.warmup: SharedWarmup | None = None

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.folder import FileDetails, Folder, write_part
-from raydr.store.identity import FORMAT_VERSION, Identity, fingerprint_of
+from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
 from raydr.store.lock import only_writer
 from raydr.version import __version__
 
@@ -63,17 +63,21 @@ class Manifest(Config):
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
 
 
-#: What to run when one is missing.
-_COMMANDS = {
+#: Who makes what, by its kind.
+COMMANDS = {
     "corpus": "raydr prepare",
-    "dataset": "raydr prepare, or raydr inject-noise where the config has inject_noise,",
+    "dataset": "raydr prepare (raydr inject-noise where the config has inject_noise)",
     "negatives": "raydr mine",
     "verdicts": "raydr judge",
     "model": "raydr train",
+    "cross_encoder": "raydr train --name ranker",
     "embeddings": "raydr encode",
     "index": "raydr index",
     "run": "raydr search",
+    "bm25": "raydr search --model bm25 --split SPLIT",
     "evaluation": "raydr evaluate",
+    "audit": "raydr audit",
+    "diagnosis": "raydr diagnose",
 }
 
 
@@ -97,7 +101,7 @@ class Artifact:
         folder = path if isinstance(path, Folder) else Folder(path)
         if not folder.exists(MANIFEST):
             state = "is not complete (no manifest)" if folder.exists() else "does not exist"
-            what = f"{_COMMANDS.get(kind, 'the command that it came from')} makes it"
+            what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
             raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
             manifest = Manifest.model_validate(folder.read_json(MANIFEST))
@@ -327,6 +331,6 @@ def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
     if there.fingerprint != asked.fingerprint:
         raise FingerprintError(
             f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
-            + "\n  ".join(asked.differences(there))
+            + "\n  ".join(differences(there.model_dump(), asked.model_dump()))
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )

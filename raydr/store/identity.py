@@ -37,21 +37,22 @@ class Identity(Config):
         """
         return fingerprint_of(self.model_dump())
 
-    def differences(self, other: Identity) -> list[str]:
-        """The fields that differ, one line each."""
-        mine, theirs = flatten(self.model_dump()), flatten(other.model_dump())
-        absent = "(absent)"
-        return [
-            f"{key}: there {theirs.get(key, absent)!r}, asked {mine.get(key, absent)!r}"
-            for key in sorted(mine.keys() | theirs.keys())
-            if mine.get(key, absent) != theirs.get(key, absent)
-        ]
-
 
 def fingerprint_of(value: Any) -> str:
     """BLAKE2b over canonical JSON, 32 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, one line each, by their dotted keys."""
+    old, new = flatten(before), flatten(now)
+    absent = "(not there)"
+    return [
+        f"{key} was {old.get(key, absent)!r}, is {new.get(key, absent)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key, absent) != new.get(key, absent)
+    ]
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

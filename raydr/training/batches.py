@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class GuideView:
     rule: GuideConfig
 
     def to(self, device: torch.device) -> GuideView:
-        return GuideView(move(self.query_QD, device), move(self.passage_PD, device), self.rule)
+        return replace(self, query_QD=move(self.query_QD, device), passage_PD=move(self.passage_PD, device))
 
 
 @dataclass(frozen=True)
@@ -94,22 +95,12 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
             return self
-        return Batch(
-            self.query_rows,
-            self.queries.to(device),
-            self.passages.to(device),
-            move(self.passage_hash_P, device),
-            move(self.forbidden_QF, device),
-            None if self.log_draw_prob_P is None else move(self.log_draw_prob_P, device),
-            self.num_filled,
-            None if self.weighted_hash_QW is None else move(self.weighted_hash_QW, device),
-            None if self.weighted_log_QW is None else move(self.weighted_log_QW, device),
-            None if self.ranker_score_P is None else move(self.ranker_score_P, device),
-            None if self.guide is None else self.guide.to(device),
-            self.num_fillers,
-            self.weight,
-            self.num_positives,
-        )
+        tensors: dict[str, Any] = {
+            name: move(one, device) for name, one in vars(self).items() if isinstance(one, Tensor)
+        }
+        guide = None if self.guide is None else self.guide.to(device)
+        queries, passages = self.queries.to(device), self.passages.to(device)
+        return replace(self, queries=queries, passages=passages, guide=guide, **tensors)
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -135,33 +126,23 @@ def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") 
     return num_examples // batch_size
 
 
+@dataclass
 class BatchMaker:
     """Builds the batches of one rank."""
 
-    def __init__(
-        self,
-        examples: Examples,
-        corpus: Corpus,
-        tokenizers: dict[Side, TextTokenizer],
-        config: TrainConfig,
-        seed: int,
-        rank: int,
-        num_ranks: int,
-        group_overhead: int = GROUP_OVERHEAD["cpu"],
-        ranker_scores: RankerScores | None = None,
-        guide: GuideOfExamples | None = None,
-    ) -> None:
-        self.examples = examples
-        self.corpus = corpus
-        self.tokenizers = tokenizers
-        self.config = config
-        self.seed = seed
-        self.rank = rank
-        self.num_ranks = num_ranks
-        self.group_overhead = group_overhead
-        self.ranker_scores = ranker_scores
-        self.guide = guide
-        self.num_steps = steps_per_epoch(len(examples), config.batch_size)
+    examples: Examples
+    corpus: Corpus
+    tokenizers: dict[Side, TextTokenizer]
+    config: TrainConfig
+    seed: int
+    rank: int
+    num_ranks: int
+    group_overhead: int = GROUP_OVERHEAD["cpu"]
+    ranker_scores: RankerScores | None = None
+    guide: GuideOfExamples | None = None
+
+    def __post_init__(self) -> None:
+        self.num_steps = steps_per_epoch(len(self.examples), self.config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
         """The micro-batches of each step of an epoch, made one step ahead in a thread."""

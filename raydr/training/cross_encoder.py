@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from raydr.training.optimization import Optimization, seed_step
 from raydr.training.ranker_detection import RankerPairDetector
 
 
+@dataclass
 class CrossEncoderTrainer:
     """A loss over each query's list; the result depends on the global batch, not on how many ranks share it.
 
@@ -48,36 +50,26 @@ class CrossEncoderTrainer:
         trusted: query id and corpus row of pairs that people have called right: they are not flagged.
     """
 
-    def __init__(
-        self,
-        config: CrossEncoderTraining,
-        seed: int,
-        model: CrossEncoder,
-        tokenizer: PairTokenizer,
-        examples: Examples,
-        corpus: Corpus,
-        dtype: torch.dtype,
-        on_epoch: Callable[[Progress, Callable[[Path], None]], None],
-        wrap: Callable[[nn.Module], nn.Module] | None = None,
-        detector: RankerPairDetector | None = None,
-        trusted: frozenset[tuple[str, int]] = frozenset(),
-    ) -> None:
-        self.config = config
-        self.seed = seed
-        choose_attention(model, next(model.parameters()).device.type, dtype)
-        choose_what_learns(model, config.optimizer, seed, f"{config.section}.optimizer")
-        self.model = model
-        self.wrapped = wrap(model) if wrap is not None else model
-        self.tokenizer = tokenizer
-        self.examples = examples
-        self.corpus = corpus
-        self.dtype = dtype
-        self.on_epoch = on_epoch
-        self.detector = detector
-        self.trusted = trusted
+    config: CrossEncoderTraining
+    seed: int
+    model: CrossEncoder
+    tokenizer: PairTokenizer
+    examples: Examples
+    corpus: Corpus
+    dtype: torch.dtype
+    on_epoch: Callable[[Progress, Callable[[Path], None]], None]
+    wrap: Callable[[nn.Module], nn.Module] | None = None
+    detector: RankerPairDetector | None = None
+    trusted: frozenset[tuple[str, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        config, model = self.config, self.model
         self.device = next(model.parameters()).device
-        self.num_steps = steps_per_epoch(len(examples), config.batch_size, config.section)
-        self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, dtype)
+        choose_attention(model, self.device.type, self.dtype)
+        choose_what_learns(model, config.optimizer, self.seed, f"{config.section}.optimizer")
+        self.wrapped = self.wrap(model) if self.wrap is not None else model
+        self.num_steps = steps_per_epoch(len(self.examples), config.batch_size, config.section)
+        self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, self.dtype)
         self.progress = Progress()
         self._clean: NDArray[np.bool_] | None = None
 

@@ -98,6 +98,7 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     return found
 
 
+@dataclass
 class PairDetector:
     """Measures the perplexity of all training pairs and flags the mismatched ones.
 
@@ -107,27 +108,20 @@ class PairDetector:
     Source: Zhang et al. (EMNLP Findings 2023).
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        corpus: Corpus,
-        tokenizers: dict[Side, TextTokenizer],
-        config: PairDetectionConfig,
-        train: TrainConfig,
-        seed: int,
-    ) -> None:
-        several = int((np.diff(examples.positives.offsets) > 1).sum())
-        if config.repeat == "once" and train.positive != "first" and several:
+    examples: Examples
+    corpus: Corpus
+    tokenizers: dict[Side, TextTokenizer]
+    config: PairDetectionConfig
+    train: TrainConfig
+    seed: int
+
+    def __post_init__(self) -> None:
+        several = int((np.diff(self.examples.positives.offsets) > 1).sum())
+        if self.once and self.train.positive != "first" and several:
             raise ConfigError(
                 f"train.pair_detection.repeat is once, and {several} training queries have several positives: what was "
                 "measured on one would be applied to the others; set train.positive to first, or repeat to each_epoch"
             )
-        self.examples = examples
-        self.corpus = corpus
-        self.tokenizers = tokenizers
-        self.config = config
-        self.positive_rule = train.positive
-        self.seed = seed
 
     @property
     def once(self) -> bool:
@@ -147,7 +141,7 @@ class PairDetector:
         """
         examples = self.examples
         rows = np.array(
-            [positive_row(examples, at, epoch, self.seed, self.positive_rule) for at in range(len(examples))]
+            [positive_row(examples, at, epoch, self.seed, self.train.positive) for at in range(len(examples))]
         )
         if self.config.against == "hard":
             pool, column = np.unique(np.concatenate([rows, np.asarray(examples.negatives.values)]), return_inverse=True)

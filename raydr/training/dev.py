@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -15,6 +14,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.partitions import within
 from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
+from raydr.data.tables import of_queries
 from raydr.errors import DataError
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.models.config import SIDES, Side
@@ -59,9 +59,8 @@ def build_dev_set(
             "data.dev_split to a split with judgments, or to '' to train without"
         )
     chosen = set(choose_queries(judged_queries, config.max_queries, seed))
-    queries = queries.filter(pc.is_in(queries["query_id"], pa.array(sorted(chosen), pa.string()))).sort_by("query_id")
-    qrels = qrels.filter(pc.is_in(qrels["query_id"], queries["query_id"]))
-    negatives = negatives.filter(pc.is_in(negatives["query_id"], queries["query_id"]))
+    queries = of_queries(queries, sorted(chosen)).sort_by("query_id")
+    qrels, negatives = (of_queries(table, queries["query_id"]) for table in (qrels, negatives))
     own = queries["partition"].fill_null("").to_pylist()
     confined = [within(config.scope, one, own) for one in own]
     judged = sorted(set(qrels["passage_id"].to_pylist()) | set(negatives["passage_id"].to_pylist()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,34 +22,29 @@ from raydr.training.step_clock import StepClock
 from raydr.training.teacher import Teacher
 
 
+@dataclass
 class Learner:
-    """A dual encoder that learns, its optimisation, and its teacher if it has one."""
+    """A dual encoder that learns, its optimisation, and its teacher if it has one.
 
-    def __init__(
-        self,
-        model: DualEncoder,
-        wrapped: nn.Module,
-        config: TrainConfig,
-        dtype: torch.dtype,
-        num_steps: int,
-        clock: StepClock,
-    ) -> None:
-        """
-        Args:
-            model: the network, on its device.
-            wrapped: the network as a step calls it, in DDP if there are several ranks.
-            config: loss, optimiser, teacher.
-            dtype: arithmetic of the forward pass.
-            num_steps: optimiser steps of the whole training.
-            clock: told where the time of a step goes.
-        """
-        self.model = model
-        self.wrapped = wrapped
-        self.config = config
-        self.dtype = dtype
-        self.clock = clock
-        self.device = next(model.parameters()).device
-        self.optimization = Optimization(model, config.optimizer, num_steps, dtype)
+    Args:
+        model: the network, on its device.
+        wrapped: the network as a step calls it, in DDP if there are several ranks.
+        config: loss, optimiser, teacher.
+        dtype: arithmetic of the forward pass.
+        num_steps: optimiser steps of the whole training.
+        clock: told where the time of a step goes.
+    """
+
+    model: DualEncoder
+    wrapped: nn.Module
+    config: TrainConfig
+    dtype: torch.dtype
+    num_steps: int
+    clock: StepClock
+
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.optimization = Optimization(self.model, self.config.optimizer, self.num_steps, self.dtype)
         self.teacher: Teacher | None = None
         #: What gradient caching has to encode again, between a forward and its backward pass.
         self.cached: CachedEncoding | None = None

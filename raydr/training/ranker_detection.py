@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from raydr.training.ranker_config import RankerDetectionConfig
 _QUERIES = 64
 
 
+@dataclass
 class RankerPairDetector:
     """Measures the perplexity of all training pairs by reading them, and flags the mismatched ones.
 
@@ -37,14 +40,11 @@ class RankerPairDetector:
         seed: the run's.
     """
 
-    def __init__(
-        self, examples: Examples, corpus: Corpus, tokenizer: PairTokenizer, config: RankerDetectionConfig, seed: int
-    ) -> None:
-        self.examples = examples
-        self.corpus = corpus
-        self.tokenizer = tokenizer
-        self.config = config
-        self.seed = seed
+    examples: Examples
+    corpus: Corpus
+    tokenizer: PairTokenizer
+    config: RankerDetectionConfig
+    seed: int
 
     def detect(self, model: CrossEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Flags for the coming epoch; the same on every rank."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from raydr.errors import TuningError
@@ -25,6 +26,7 @@ from raydr.tuning.trials import Row, Status, Trial, best_trial, place_of
 TRIALS = "trials"
 
 
+@dataclass
 class Book:
     """All trials of a search.
 
@@ -36,22 +38,21 @@ class Book:
         bar: progress in trials.
     """
 
-    def __init__(
-        self, folder: Folder, tracker: Tracker, plan: TunePlan, objective: Objective, bar: ProgressBar
-    ) -> None:
-        self.folder = folder
-        self.tracker = tracker
-        self.plan = plan
-        self.objective = objective
-        self.bar = bar
-        self.unit = plan.schedule.unit
-        found = [Trial.model_validate(folder.read_json(name)) for name in folder.files(TRIALS)]
+    folder: Folder
+    tracker: Tracker
+    plan: TunePlan
+    objective: Objective
+    bar: ProgressBar
+
+    def __post_init__(self) -> None:
+        self.unit = self.plan.schedule.unit
+        found = [Trial.model_validate(self.folder.read_json(name)) for name in self.folder.files(TRIALS)]
         self.trials = {trial.number: trial for trial in found}
         self._trackers: dict[int, Tracker] = {}
         self._forgotten: set[int] = set()
         #: When the running trials began or finished their last epoch.
         self._since: dict[int, float] = {}
-        bar.advance(sum(trial.over for trial in found))
+        self.bar.advance(sum(trial.over for trial in found))
 
     def listed(self) -> list[Trial]:
         """All trials by number."""

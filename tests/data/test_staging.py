@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.schema import read_arrow
 from raydr.data.splits import SplitPlan, finish_split
-from raydr.data.staging import STAGING, Finished, read_record, stage_source
+from raydr.data.staging import STAGING, Finished, StagedSource, read_record, stage_source
 from raydr.store.artifact import PLAN, Artifact, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
@@ -65,8 +66,9 @@ class Prepared:
         self.corpus.write_json(PLAN, Identity(kind="corpus").model_dump(mode="json"))
         self.read = 0
         for at, source in enumerate(reader.sources()):
-            self.read += sum(stage_source(reader, source, at, f"s{at}", self.corpus, "corpus", part_rows))
-            list(stage_source(reader, source, at, f"s{at}", self.dataset, "dataset", part_rows))
+            passages = StagedSource(reader, source, at, f"s{at}", self.corpus, "corpus", part_rows)
+            self.read += sum(stage_source(passages))
+            list(stage_source(replace(passages, folder=self.dataset, target="dataset")))
         self.records = [read_record(self.dataset, at) for at in range(len(reader.sources()))]
 
     def finish(self) -> Finished:

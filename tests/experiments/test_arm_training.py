@@ -15,7 +15,7 @@ from experiments.candidate_scores import score_split
 from experiments.redrawn import redraw_candidates
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.store.artifact import Building, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.training import Training
@@ -23,7 +23,7 @@ from raydr.training.training import Training
 NUM = 16
 
 
-def make_negatives(path: Path, dataset: str) -> Folder:
+def make_negatives(path: Path, dataset: str) -> Artifact:
     """Three passages of other queries for each query, its second positive among them."""
     rows = [
         {"query_id": f"q{at:02d}", "passage_id": passage_id, "miner": "bm25", "rank": rank, "score": 9.0 - rank}
@@ -35,7 +35,7 @@ def make_negatives(path: Path, dataset: str) -> Folder:
         table = to_table("negatives", rows)
         name = "negatives/train/part-00000.arrow"
         making.record(name, write_part(making.folder, name, len(table), lambda file: write_arrow(table, file)))
-        return making.finish().folder
+        return making.finish()
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def data(tmp_path: Path) -> ArmData:
     }
     dataset = make_dataset(tmp_path / "dataset", corpus, tables)
     negatives = make_negatives(tmp_path / "negatives", dataset.fingerprint)
-    return ArmData(dataset.artifact.folder, corpus.artifact.folder, negatives)
+    return ArmData(dataset, corpus, negatives)
 
 
 def training_with(checkpoint: str, **train: Any) -> Training:
@@ -113,11 +113,11 @@ def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint:
     for clean in (False, True):
         arm = begin_arm(training, data, clean)
         examples = arm.trainer.setup.batches.examples
-        planted = arm.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
+        planted = arm.data.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
         has_it = [int(planted[at]) in examples.negatives[at] for at in range(NUM)]
         assert has_it == [not (clean and at % 2 == 0) for at in range(NUM)]
         # Dropped, and so never an in-batch negative of its query either.
-        hashes = arm.corpus.content_hashes(planted).view(np.int64)
+        hashes = arm.data.corpus.content_hashes(planted).view(np.int64)
         forbidden = [hashes[at] in examples.forbidden[at] for at in range(NUM)]
         assert forbidden == [clean and at % 2 == 0 for at in range(NUM)]
 
@@ -125,11 +125,11 @@ def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint:
 def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny_checkpoint: str) -> None:
     arm = begin_arm(training_with(tiny_checkpoint), data)
     before = arm.trainer.setup.batches.examples
-    redrawn = redraw_candidates(arm.encoder, before, arm.corpus, depth=5)
-    every = np.arange(len(arm.corpus))
+    redrawn = redraw_candidates(arm.encoder, before, arm.data.corpus, depth=5)
+    every = np.arange(len(arm.data.corpus))
     for at in (0, 7):
         query, row = np.full(len(every), 0), before.positives[at][0]
-        scores_P = 5 * arm.encoder.score([before.texts[at]], arm.corpus.texts(every), query, every)
+        scores_P = 5 * arm.encoder.score([before.texts[at]], arm.data.corpus.texts(every), query, every)
         allowed = [int(one) for one in every if one != row]
         best = sorted(allowed, key=lambda one: -scores_P[one])[:5]
         assert redrawn.negatives[at].tolist() == best
@@ -144,7 +144,7 @@ def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> No
     scored = score_split(data, "train", arm.encoder)
     assert scored.query_ids == [f"q{at:02d}" for at in range(NUM)]
     assert scored.false_M.tolist() == [rank == 1 and at % 2 == 0 for at in range(NUM) for rank in range(3)]
-    texts = arm.corpus.texts(arm.corpus.rows_of(["p00", "s00"]))
+    texts = arm.data.corpus.texts(arm.data.corpus.rows_of(["p00", "s00"]))
     each = np.zeros(2, dtype=np.int64)
     positive, second = arm.encoder.score([make_sentence(0, 10)], texts, each, np.arange(2))
     assert scored.candidates.positives("test")[0] == pytest.approx(positive, abs=1e-5)

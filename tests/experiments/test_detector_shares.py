@@ -7,7 +7,7 @@ import pytest
 
 from experiments.arm_training import DETECTORS
 from experiments.arms import States
-from experiments.detector_shares import findings, table, thin_out
+from experiments.detector_shares import table, thin_out, thinned_by_share
 
 SHARES = [0.0, 0.2, 0.5, 0.8, 1.0]
 
@@ -31,7 +31,7 @@ def test_every_detector_is_asked_for_the_last_state_at_every_share() -> None:
     states = States(
         np.stack([rng.permutation(last), last]), np.logaddexp(0.0, rng.normal(4.0, 1.0, (2, 1000))), wrong_N
     )
-    found = findings(states, [0.0, 0.5], 0)
+    found = list(thinned_by_share(states, [0.0, 0.5]))
     assert [(one["share"], one["detector"]) for one in found] == [(at, name) for at in (0.0, 0.5) for name in DETECTORS]
     half = {one["detector"]: one for one in found if one["share"]}
     for name in ("calibrated", "anchored"):
@@ -41,5 +41,6 @@ def test_every_detector_is_asked_for_the_last_state_at_every_share() -> None:
     assert clean["anchored"]["share_flagged"] == 0.0
     assert clean["anchored"]["recall"] is None
     rows = table(found).rows
-    assert [row[:2] for row in rows] == [["0%", "500"], ["50%", "1,000"]]
-    assert rows[0][2 + list(DETECTORS).index("anchored")] == "keeps all"
+    assert [row[:3] for row in rows] == [[share, name, "1"] for share in ("0%", "50%") for name in DETECTORS]
+    assert [one["num_pairs"] for one in found] == [500] * len(DETECTORS) + [1000] * len(DETECTORS)
+    assert rows[list(DETECTORS).index("anchored")][3] == "keeps all"

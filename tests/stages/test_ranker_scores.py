@@ -28,7 +28,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 
 def scored(inputs: JudgeInputs, output: Path, negatives: Artifact | None, pool: Pool | None = None) -> Artifact:
-    settings: dict[str, Any] = {"split": "train", "settings": EncodeConfig(), "scoring": inputs.scoring, "scale": 20.0}
+    settings: dict[str, Any] = {"split": "train", "settings": EncodeConfig(), "scoring": inputs.scoring}
     return make(output, KIND, score_candidates, inputs.dataset, inputs.corpus, negatives, pool=pool, **settings)
 
 

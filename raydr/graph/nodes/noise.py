@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from raydr.graph.declaring import Declaring, encoders
+from raydr.graph.declaring import Declaring, asking, encoders
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import cross_fitting, data
 from raydr.graph.nodes.cross_fitting import MARGINS
@@ -184,34 +184,15 @@ def audit(
     """
     from raydr.stages.audit import SAMPLE_SIZE, VERSION
 
-    config, encode = run.config, run.config.encode
-    arithmetic = run.facts.encoding(encode)
+    seed, arithmetic = run.config.seed, run.facts.encoding(run.config.encode)
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run), "model": model, **_by_judge(given)}
+    make = partial(report, model_name=name, split=split, seed=seed)
     return Node(
         "audit",
         f"{run.place}audit-{name}-{split}",
-        lambda work: report(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work.group("verdicts"),
-            work.get("negatives"),
-            model_name=name,
-            split=split,
-            seed=config.seed,
-            settings=encode,
-            scoring=scoring_of(work.pool, work["model"], encode, arithmetic),
-        ),
-        {
-            "split": split,
-            "model": name,
-            "judges": list(given),
-            "seed": config.seed,
-            "offenders": NUM_OFFENDERS,
-            "sample": SAMPLE_SIZE,
-            **arithmetic.content,
-        },
+        asking(run, make, "dataset", "corpus", "verdicts/", "negatives"),
+        {"split": split, "model": name, "judges": list(given), "seed": seed}
+        | {"offenders": NUM_OFFENDERS, "sample": SAMPLE_SIZE, **arithmetic.content},
         inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from raydr.data.partitions import Scope
 from raydr.evaluation.config import FUSED, FuseConfig
-from raydr.graph.declaring import Declaring, encoders
+from raydr.graph.declaring import Declaring, asking, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
 from raydr.models.saved_config import read_config
@@ -20,7 +20,6 @@ from raydr.stages.import_vectors import file_checksum, import_vectors
 from raydr.stages.index import build_index
 from raydr.stages.rerank import VERSION, rerank
 from raydr.stages.runs import import_trec_run, trec_checksum
-from raydr.stages.scoring import scoring_of
 from raydr.stages.search import search as find
 from raydr.stages.search import search_settings
 
@@ -150,23 +149,11 @@ def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str)
         split: the split.
         system: what the new run is called.
     """
-    depth, encode = run.config.rerank.depth, run.config.encode
-    arithmetic = run.facts.encoding(encode)
+    depth, arithmetic = run.config.rerank.depth, run.facts.encoding(run.config.encode)
     return Node(
         "run",
         run.label("rerank", system, split),
-        lambda work: rerank(
-            work.making,
-            work.pool,
-            work["run"],
-            work["dataset"],
-            work["corpus"],
-            split=split,
-            depth=depth,
-            system=system,
-            settings=encode,
-            scoring=scoring_of(work.pool, work["model"], encode, arithmetic),
-        ),
+        asking(run, partial(rerank, split=split, depth=depth, system=system), "run", "dataset", "corpus"),
         {"split": split, "depth": depth, **arithmetic.content},
         {"run": ranked, "model": model, "dataset": data.dataset(run), "corpus": data.corpus(run)},
         VERSION,

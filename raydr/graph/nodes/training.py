@@ -7,14 +7,12 @@ from functools import partial
 from typing import Any
 
 from raydr.errors import ConfigError
-from raydr.graph.declaring import Declaring, encoders, trainers
-from raydr.graph.node import Node, Work, stage
+from raydr.graph.declaring import Declaring, asking, encoders, trainers
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data, retrieval
 from raydr.graph.places import WARMUPS
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.models.saved_config import read_config
-from raydr.stages.scoring import scoring_of
 from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import NEUTRAL
@@ -214,28 +212,12 @@ def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | N
     """
     from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
 
-    split, encode = run.config.data.train_split, run.config.encode
-    arithmetic = run.facts.encoding(encode)
-
-    def make(work: Work) -> dict[str, Any]:
-        scoring = scoring_of(work.pool, work["model"], encode, arithmetic)
-        return score_candidates(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work.get("negatives"),
-            split=split,
-            settings=encode,
-            scoring=scoring,
-            scale=1.0 if scoring.is_cross_encoder else read_config(work["model"].folder.localize_all()).scale,
-        )
-
+    split, arithmetic = run.config.data.train_split, run.facts.encoding(run.config.encode)
     inputs = {"model": ranker, "dataset": pairs, "corpus": data.corpus(run)}
     return Node(
         KIND,
         run.label("ranker-scores"),
-        make,
+        asking(run, partial(score_candidates, split=split), "dataset", "corpus", "negatives"),
         {"split": split, **arithmetic.content},
         inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,

@@ -91,23 +91,19 @@ def _fits(allowed: SpecifierSet, there: str) -> bool:
 
 def check_reader(reader: Reader) -> list[Finding]:
     """The package that a reader needs beside raydr's own."""
-    name = reader.package_needed
-    if not name:
-        return []
-    if find_spec(name) is None:
-        return [Finding.broken(name, f"not installed, and data.reader {reader.name} needs it", f"pip install {name}")]
-    return [Finding.ok(name, f"is there, as data.reader {reader.name} needs it")]
+    return [_needed(reader.package_needed, f"data.reader {reader.name}")] if reader.package_needed else []
 
 
 def check_adapters(config: RunConfig) -> list[Finding]:
     """The package that adapters need, where one of the run's trainings has them."""
     wanting = [key for key in flatten(config.model_dump()) if key.endswith("optimizer.lora.rank")]
-    if not wanting:
-        return []
-    setting = wanting[0].removesuffix(".rank")
-    if find_spec("peft") is None:
-        return [Finding.broken("peft", f"not installed, and {setting} needs it", "pip install peft")]
-    return [Finding.ok("peft", f"is there, as {setting} needs it")]
+    return [_needed("peft", wanting[0].removesuffix(".rank"))] if wanting else []
+
+
+def _needed(package: str, by: str) -> Finding:
+    if find_spec(package) is None:
+        return Finding.broken(package, f"not installed, and {by} needs it", f"pip install {package}")
+    return Finding.ok(package, f"is there, as {by} needs it")
 
 
 def check_faiss(installed: Mapping[str, str], num_gpus: int) -> Finding:

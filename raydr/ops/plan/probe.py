@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from raydr.config.run import RunConfig, merged
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.tables import of_queries
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import write_index
 from raydr.indexing.factory import make_index
@@ -201,8 +201,8 @@ def probe_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int)
     model = DualEncoder.from_config(config.model, config.seed).to(device)
     clock = _Clock(config.plan.probe_seconds, lambda: _wait(device))
     dtype, split = torch_dtype(resolve_dtype(train.dtype, device)[0]), config.data.train_split
-    queries, qrels = data.queries(split).slice(0, _STEPS * share), data.qrels(split)
-    qrels = qrels.filter(pc.is_in(qrels["query_id"], value_set=queries["query_id"].combine_chunks()))
+    queries = data.queries(split).slice(0, _STEPS * share)
+    qrels = of_queries(data.qrels(split), queries["query_id"])
     inputs = TrainingInputs(corpus, (queries, qrels, data.negatives(split).slice(0, 0)), None)
     setup = build_setup(train, config.seed, model, build_tokenizers(config.model), inputs, dtype, clock)
     with contextlib.suppress(_Stop):

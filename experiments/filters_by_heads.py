@@ -1,7 +1,7 @@
 """Hard negatives of which a known part is false: with them, without them, sieved, and with RCL; by linear heads.
 
-Texts are encoded once by the starting checkpoint. Training queries are those of the config's data with two right
-passages: one, drawn with the seed, is the positive, the other one is judged by nobody and stays among what is mined.
+Texts are encoded once by the starting checkpoint. Training queries are those of the config's data with several right
+passages: one, drawn with the seed, is the positive, the others stay among what is mined, as if nobody had judged them.
 Heads are warmed up by NCE with in-batch negatives, mine the best passages of each query, and go on in one of the ways;
 the rate of each is the one that is best on dev with the first seed.
 
@@ -109,15 +109,16 @@ class Mined:
 
     Args:
         query_QD: their vectors.
-        positive_Q, second_Q: rows of the passage that is judged right, and of the one that is right too.
+        positive_Q: the row of the passage that is judged right.
         mined_QK: rows of the best passages of the warmed-up heads, without the positive.
+        false_QK: which of these are right too.
         kept: the mined ones that each filter keeps.
     """
 
     query_QD: FloatArray
     positive_Q: IntArray
-    second_Q: IntArray
     mined_QK: IntArray
+    false_QK: BoolArray
     kept: dict[str, BoolArray]
 
 
@@ -166,7 +167,8 @@ def main() -> None:
 def mine(frozen: Frozen, config: RunConfig, depth: int, seed: int) -> Mined:
     """Warm up, mine, and filter what was mined."""
     rng = np.random.default_rng(seed)
-    query_QD, positive_Q, second_Q = _second_positives(frozen, rng)
+    query_QD, right_QR = _right_passages(frozen, rng)
+    positive_Q = right_QR[:, 0]
     passage_PD, scale, batch_size = frozen.pairs.passage_PD, frozen.pairs.scale, config.train.batch_size
     heads = train_heads(query_QD, passage_PD[positive_Q], scale, batch_size, WARMUP_EPOCHS, seed)
     scores_QP = score_heads(heads, query_QD, passage_PD, 1.0)
@@ -178,15 +180,16 @@ def mine(frozen: Frozen, config: RunConfig, depth: int, seed: int) -> Mined:
     untrained = identity_heads(query_QD.shape[1])
     plain_QK = _candidate_scores(untrained, query_QD, passage_PD, mined_QK)
     num_Q = sieved_QK.sum(axis=1, keepdims=True)
+    false_QK = (mined_QK[:, :, None] == right_QR[:, None, 1:]).any(axis=2)
     return Mined(
         query_QD,
         positive_Q,
-        second_Q,
         mined_QK,
+        false_QK,
         {
             "all": np.ones_like(sieved_QK),
             "none": np.zeros_like(sieved_QK),
-            "clean": mined_QK != second_Q[:, None],
+            "clean": ~false_QK,
             "sieve": sieved_QK,
             "margin": (margin.action == "keep").reshape(mined_QK.shape),
             "random": _ranks(rng.random(mined_QK.shape)) < num_Q,
@@ -195,15 +198,16 @@ def mine(frozen: Frozen, config: RunConfig, depth: int, seed: int) -> Mined:
     )
 
 
-def _second_positives(frozen: Frozen, rng: np.random.Generator) -> tuple[FloatArray, IntArray, IntArray]:
-    """Vectors of the queries with two right passages, the row of the one that is the positive, and of the other."""
+def _right_passages(frozen: Frozen, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Vectors of the queries with several right passages, and the rows of these, the positive first, then -1."""
     rows: dict[str, list[int]] = {}
     for at, query_id in enumerate(frozen.pairs.qrels["query_id"].to_pylist()):
         rows.setdefault(query_id, []).append(at)
-    pairs_Q2 = np.array([rng.permutation(those) for those in rows.values() if len(those) == 2])
-    passage_N = np.array([frozen.pairs.row_of[one] for one in frozen.pairs.qrels["passage_id"].to_pylist()])
-    passages_Q2 = passage_N[pairs_Q2]
-    return frozen.pairs.query_ND[pairs_Q2[:, 0]], passages_Q2[:, 0], passages_Q2[:, 1]
+    several = [rng.permutation(those) for those in rows.values() if len(those) > 1]
+    right_QR = np.full((len(several), max(map(len, several))), -1)
+    for right_R, those in zip(right_QR, several, strict=True):
+        right_R[: len(those)] = [frozen.pairs.row_of[frozen.pairs.qrels["passage_id"][int(at)].as_py()] for at in those]
+    return frozen.pairs.query_ND[[those[0] for those in several]], right_QR
 
 
 def _sieve(
@@ -264,12 +268,11 @@ def _findings(mined: dict[int, Mined]) -> tuple[list[str], list[list[str]]]:
     """What each filter keeps of the mined passages, false and other ones, by seed."""
     rows = []
     for seed, one in mined.items():
-        false_QK = one.mined_QK == one.second_Q[:, None]
         kept = [
-            f"{one.kept[name][false_QK].mean():.2f} / {one.kept[name][~false_QK].mean():.2f}"
+            f"{one.kept[name][one.false_QK].mean():.2f} / {one.kept[name][~one.false_QK].mean():.2f}"
             for name in ("sieve", "random", "lower", "margin")
         ]
-        rows.append([str(seed), f"{len(one.mined_QK):,}", f"{false_QK.mean():.1%}", *kept])
+        rows.append([str(seed), f"{len(one.mined_QK):,}", f"{one.false_QK.mean():.1%}", *kept])
     filters = ("sieve", "random half", "lower half", "margin")
     return ["seed", "queries", "false", *(f"{name}: kept of false / of others" for name in filters)], rows
 

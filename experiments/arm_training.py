@@ -36,7 +36,7 @@ from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.run import TrainingInputs, build_setup
-from raydr.training.trainer import Listener, Trainer
+from raydr.training.trainer import Trainer
 from raydr.training.training import Training
 
 #: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
@@ -138,10 +138,16 @@ class PreparedArm:
 
 
 @dataclass(frozen=True)
-class AfterEpoch(Listener):
+class AfterEpoch:
     """A listener that is told of finished epochs alone; nothing is saved: an arm that dies is trained again."""
 
     tell: Callable[[Progress], None]
+
+    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
+        """Nothing to do."""
+
+    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
+        """Nothing to do: an arm's own detection is examined with those of all arms."""
 
     def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
         """Only the end of an epoch matters."""

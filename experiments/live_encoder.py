@@ -14,6 +14,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
 from raydr.models.pair_scoring import FloatArray, IntArray, pair_similarities
+from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer
 
 #: Passages whose texts are held at once.
@@ -30,15 +31,10 @@ class LiveEncoder:
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (N, D)."""
-        device = next(self.model.parameters()).device
         tokenizer = self.tokenizers[side]
-        was_training = self.model.training
-        self.model.eval()
-        with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            tokens = tokenizer(titles, texts)
-            vectors = encode_tokens(self.model.tower(side), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, side)
-        self.model.train(was_training)
-        return vectors
+        tokens = tokenizer(titles, texts)
+        with evaluating(self.model, self.dtype) as device:
+            return encode_tokens(self.model.tower(side), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, side)
 
     def encode_corpus(self, corpus: Corpus) -> NDArray[np.float32]:
         """Vectors of all passages, in the order of the corpus, shape (P, D)."""

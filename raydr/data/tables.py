@@ -35,3 +35,11 @@ def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
     for query_id, passage_id in pairs_of(table):
         found[query_id].append(passage_id)
     return dict(found)
+
+
+def relevance_by_query(qrels: pa.Table) -> dict[str, dict[str, int]]:
+    """The relevance of each query's judged passages, by id."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for (query_id, passage_id), relevance in zip(pairs_of(qrels), qrels["relevance"].to_pylist(), strict=True):
+        found[query_id][passage_id] = relevance
+    return dict(found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from raydr.component import Config
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.evaluation.metrics import check_measures, parse_measures
+from raydr.evaluation.metrics import MeasureName, parse_measures
 
 
 class KnownAnswer(Config):
@@ -21,7 +21,7 @@ class KnownAnswer(Config):
     split: str = "test"
     """The split that it was measured on."""
 
-    measure: str
+    measure: MeasureName
     """The measure, in ir-measures' notation."""
 
     value: float
@@ -32,12 +32,6 @@ class KnownAnswer(Config):
 
     source: str
     """Who reported it, and where."""
-
-    @field_validator("measure")
-    @classmethod
-    def _is_measure(cls, measure: str) -> str:
-        check_measures([measure])
-        return measure
 
 
 class BenchmarkConfig(Config):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from raydr.component import Config
 from raydr.evaluation.linking import linking_measures
-from raydr.evaluation.metrics import check_measures
+from raydr.evaluation.metrics import MeasureName
 
 
 class EvaluateConfig(Config):
     """Which measures, and how their uncertainty is shown."""
 
-    measures: list[str] = ["R@1", "R@5", "R@20", "R@100", "RR@10", "nDCG@10", "AP"]
+    measures: list[MeasureName] = ["R@1", "R@5", "R@20", "R@100", "RR@10", "nDCG@10", "AP"]
     """Measures in ir-measures' notation, against the qrels."""
 
     answer_cutoffs: list[Annotated[int, Field(ge=1)]] = [1, 5, 20, 100]
@@ -48,12 +48,6 @@ class EvaluateConfig(Config):
         """The measures, and those that accuracies are made of."""
         return [*self.measures, *(linking_measures(self.linking_depth) if self.linking_depth else [])]
 
-    @field_validator("measures")
-    @classmethod
-    def _are_measures(cls, measures: list[str]) -> list[str]:
-        check_measures(measures)
-        return measures
-
 
 #: What the fused system is called, and the most systems that mixtures are tried of.
 FUSED = "fused"
@@ -77,14 +71,8 @@ class FuseConfig(Config):
     """What each system's word counts for: ``equal``; ``dev``: the mixture, in steps of 0.1, that is best on the split
     ``data.dev_split``, which no test split takes part in; or a number a system."""
 
-    measure: str = "RR@10"
+    measure: MeasureName = "RR@10"
     """The measure by which ``dev`` chooses, in ir-measures' notation; higher is better."""
-
-    @field_validator("measure")
-    @classmethod
-    def _is_measure(cls, measure: str) -> str:
-        check_measures([measure])
-        return measure
 
     @model_validator(mode="after")
     def _fit_together(self) -> FuseConfig:

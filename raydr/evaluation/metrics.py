@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import ir_measures
+from pydantic import AfterValidator
 
 from raydr.errors import ConfigError, DataError
 
@@ -50,15 +51,19 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
     return parsed
 
 
-def check_measures(names: Sequence[str]) -> None:
+def check_measure(name: str) -> str:
     """Refuse what is no measure, when a config is read.
 
     Raises:
-        ValueError: names the first.
+        ValueError: it is none.
     """
-    for name in names:
-        if not _COMMON.fullmatch(name):
-            _parse(name)
+    if not _COMMON.fullmatch(name):
+        _parse(name)
+    return name
+
+
+#: A setting that names a measure.
+MeasureName = Annotated[str, AfterValidator(check_measure)]
 
 
 def _parse(name: str) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from raydr.errors import ModelError
 from raydr.models.config import Dtype
@@ -14,6 +17,21 @@ _TORCH = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 def torch_dtype(name: str) -> torch.dtype:
     return _TORCH[name]
+
+
+@contextmanager
+def evaluating(model: nn.Module, dtype: torch.dtype) -> Iterator[torch.device]:
+    """Inside, a model that is in training is asked and not trained, in an arithmetic; gives the device it is on."""
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    with autocast(device, dtype):
+        yield device
+    model.train(was_training)
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    """Inside, products are computed in an arithmetic."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:

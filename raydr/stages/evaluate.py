@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, relevance_by_query
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
@@ -182,7 +182,8 @@ def _score_part(
     if settings.skip_own_id:
         ranking = {query_id: [one for one in found if one != query_id] for query_id, found in ranking.items()}
     query_ids = pa.array(list(ranking), type=pa.string())
-    values = score_queries(parse_measures(settings.scored_measures), _qrels(data, split, query_ids), ranking)
+    qrels = relevance_by_query(of_queries(data.qrels(split), query_ids))
+    values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)
     queries = of_queries(data.queries(split), query_ids)
     if settings.answer_cutoffs:
         answered = _answer_values(settings, corpus, queries, ranking)
@@ -191,13 +192,6 @@ def _score_part(
     columns = {label: pa.array(map(found.get, ranking), type=pa.float64()) for label, found in values.items()}
     counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
     return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
-
-
-def _qrels(data: Dataset, split: str, query_ids: pa.Array) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in of_queries(data.qrels(split), query_ids).to_pylist():
-        found.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
-    return found
 
 
 def _answer_values(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
+from raydr.data.tables import relevance_by_query
 from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
@@ -141,9 +142,7 @@ def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
 def _choose(
     folder: Folder, data: Dataset, runs: Mapping[str, Run], settings: FuseConfig, split: str
 ) -> tuple[dict[str, Part], dict[str, Any]]:
-    qrels: dict[str, dict[str, int]] = {}
-    for row in data.qrels(split).to_pylist():
-        qrels.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
+    qrels = relevance_by_query(data.qrels(split))
     if not qrels:
         raise DataError(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments: nothing chooses the weights; "

@@ -6,11 +6,13 @@ slices see the same matrix.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from raydr.models.padding import widen
 
@@ -109,3 +111,10 @@ def broadcast_object(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def without_sync(module: nn.Module, quiet: bool) -> AbstractContextManager[None]:
+    """Inside, if ``quiet``, a module's gradients are added up and not exchanged between ranks."""
+    if quiet and isinstance(module, DistributedDataParallel):
+        return module.no_sync()
+    return nullcontext()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from raydr.component import Config, Pluggable
 from raydr.data.partitions import Scope
-from raydr.evaluation.metrics import check_measures
+from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
@@ -36,17 +36,11 @@ class DevConfig(Config):
     scope: Scope = "own"
     """Where passages have partitions: those that a dev query is searched in, and random passages are of."""
 
-    measure: str = "RR@10"
+    measure: MeasureName = "RR@10"
     """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
 
     patience: int | None = Field(default=None, ge=1)
     """Epochs without a better dev measure after which training ends; never if null."""
-
-    @field_validator("measure")
-    @classmethod
-    def _is_measure(cls, measure: str) -> str:
-        check_measures([measure])
-        return measure
 
 
 class TeacherConfig(Config):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
@@ -23,9 +21,10 @@ from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.learning import choose_what_learns, merge_adapters
+from raydr.models.precision import autocast
 from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
-from raydr.training.collectives import mean_over_ranks, num_ranks, rank
+from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
 from raydr.training.detection import describe_detection, keep_trusted
 from raydr.training.lists import draw_lists
 from raydr.training.optimization import Optimization, seed_step
@@ -122,7 +121,7 @@ class CrossEncoderTrainer:
         pieces = np.split(query_rows, self.config.accumulation_steps)
         sums: dict[str, Tensor] = {}
         for number, piece in enumerate(pieces, start=1):
-            with self._without_sync(number < len(pieces)):
+            with without_sync(self.wrapped, number < len(pieces)):
                 output = self._forward(piece, epoch)
                 loss = output.per_query_Q.mean()
                 self.optimization.backward(loss / len(pieces))
@@ -146,16 +145,10 @@ class CrossEncoderTrainer:
         queries = [self.examples.texts[at] for at in np.repeat(query_rows, width)]
         tokens = self.tokenizer(queries, texts.titles, texts.texts)
         batch = pad(tokens, np.arange(tokens.num_rows), self.tokenizer.pad_id)
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+        with autocast(self.device, self.dtype):
             scores_P = self.wrapped(**{key: value.to(self.device) for key, value in batch.items()})
         clean_Q = None if self._clean is None else self._clean[query_rows]
         return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width), clean_Q), epoch)
-
-    def _without_sync(self, quiet: bool) -> AbstractContextManager[None]:
-        """Inside, if ``quiet``, gradients are added up and not exchanged between ranks."""
-        if quiet and isinstance(self.wrapped, DistributedDataParallel):
-            return self.wrapped.no_sync()
-        return nullcontext()
 
     def _save(self, folder: Path) -> None:
         self.optimization.save(folder)

@@ -19,6 +19,7 @@ from raydr.models.config import ModelConfig, Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
+from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.base import Detection
@@ -98,6 +99,12 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     return found
 
 
+def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexities:
+    """What all ranks have measured: of pairs and of random ones, each rank every ``num_ranks()``-th query."""
+    merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
+    return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
+
+
 @dataclass
 class PairDetector:
     """Measures the perplexity of all training pairs and flags the mismatched ones.
@@ -147,30 +154,18 @@ class PairDetector:
             pool, column = np.unique(np.concatenate([rows, np.asarray(examples.negatives.values)]), return_inverse=True)
         else:
             pool, column = np.unique(rows, return_inverse=True)
-        was_training = model.training
-        model.eval()
-        device = next(model.parameters()).device
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-            passages = self._encode_passages(model, pool, device)
-            mine = np.arange(rank(), len(examples), num_ranks())
-            queries = self._encode_queries(model, mine, device)
-        model.train(was_training)
-        values_N2 = self._perplexities(model.config, queries, passages, mine, column, pool, epoch)
-        merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
-        return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
+        mine, texts = np.arange(rank(), len(examples), num_ranks()), self.corpus.texts(pool[rank() :: num_ranks()])
+        with evaluating(model, dtype) as device:
+            passages = gather_interleaved(self._encode(model, "passage", texts.titles, texts.texts, device))
+            queries = self._encode(model, "query", None, [examples.texts[at] for at in mine], device)
+        return gathered(self._perplexities(model.config, queries, passages, mine, column, pool, epoch), device)
 
-    def _encode_passages(self, model: DualEncoder, pool: NDArray[np.int64], device: torch.device) -> Tensor:
-        mine = pool[rank() :: num_ranks()]
-        texts = self.corpus.texts(mine)
-        tokenizer = self.tokenizers["passage"]
-        tokens = tokenizer(texts.titles, texts.texts)
-        vectors = encode_tokens(model.tower("passage"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, "passage")
-        return gather_interleaved(torch.from_numpy(vectors).to(device))
-
-    def _encode_queries(self, model: DualEncoder, mine: NDArray[np.int64], device: torch.device) -> Tensor:
-        tokenizer = self.tokenizers["query"]
-        tokens = tokenizer(None, [self.examples.texts[at] for at in mine])
-        vectors = encode_tokens(model.tower("query"), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, "query")
+    def _encode(
+        self, model: DualEncoder, side: Side, titles: list[str] | None, texts: list[str], device: torch.device
+    ) -> Tensor:
+        tokenizer = self.tokenizers[side]
+        tokens, budget = tokenizer(titles, texts), TOKEN_BUDGET[device.type]
+        vectors = encode_tokens(model.tower(side), tokens, budget, tokenizer.pad_id, side)
         return torch.from_numpy(vectors).to(device)
 
     def _perplexities(

@@ -14,13 +14,14 @@ from raydr.data.corpus import Corpus
 from raydr.data.partitions import within
 from raydr.data.schema import SplitTables
 from raydr.data.subset import choose_queries
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, relevance_by_query
 from raydr.errors import DataError
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.models.config import SIDES, Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import encode_tokens
+from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
@@ -68,15 +69,12 @@ def build_dev_set(
     pool = corpus.pool(None if None in confined else frozenset[str]().union(*filter(None, confined)))
     places = rng.choice(len(pool), size=min(config.random_passages, len(pool)), replace=False)
     rows = np.unique(np.concatenate([corpus.rows_of(judged), pool.rows(places.astype(np.int64))]))
-    by_query: dict[str, dict[str, int]] = {}
-    for row in qrels.to_pylist():
-        by_query.setdefault(row["query_id"], {})[row["passage_id"]] = row["relevance"]
     elsewhere = None
     if any(one is not None for one in confined):
         of_passages = corpus.partitions(rows)
         elsewhere = np.stack([~np.isin(of_passages, list(one or of_passages)) for one in confined])
     ids = queries["query_id"].to_pylist()
-    return DevSet(ids, queries["text"].to_pylist(), by_query, corpus.ids(rows), rows, elsewhere)
+    return DevSet(ids, queries["text"].to_pylist(), relevance_by_query(qrels), corpus.ids(rows), rows, elsewhere)
 
 
 class DevRetrieval:
@@ -134,12 +132,8 @@ class DevRetrieval:
 
         Those of passages that a query is not searched in are −inf.
         """
-        device = next(model.parameters()).device
-        was_training = model.training
-        model.eval()
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        with evaluating(model, dtype) as device:
             vectors = {side: self._encode(model, side, device) for side in SIDES}
-        model.train(was_training)
         if rank():
             return None
         scores_QP = model.config.score.all_pairs(vectors["query"], vectors["passage"])

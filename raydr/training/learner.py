@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raydr.models.dual_encoder import DualEncoder
+from raydr.models.precision import autocast
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import TEACHER, learnt_state, put_back
+from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.optimization import Optimization
@@ -55,13 +56,11 @@ class Learner:
 
     def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
         """Inside, if ``quiet``, gradients are added up and not exchanged between ranks."""
-        if quiet and isinstance(self.wrapped, DistributedDataParallel):
-            return self.wrapped.no_sync()
-        return nullcontext()
+        return without_sync(self.wrapped, quiet)
 
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
         """This rank's queries and all candidates, encoded by the network, and by its teacher if there is one to ask."""
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+        with autocast(self.device, self.dtype):
             with self.clock.part("forward"):
                 if self.config.cache_tokens is None:
                     query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
@@ -86,10 +85,7 @@ class Learner:
             return
         pieces = self.cached.pieces()
         for at, piece in enumerate(pieces):
-            with (
-                self.without_sync(quiet or at < len(pieces) - 1),
-                torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32),
-            ):
+            with self.without_sync(quiet or at < len(pieces) - 1), autocast(self.device, self.dtype):
                 vectors, gradients = piece.encode(self.wrapped)
                 torch.autograd.backward(vectors, gradients)
         self.cached = None

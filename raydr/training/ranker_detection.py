@@ -12,11 +12,12 @@ from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
 from raydr.models.encode_config import TOKEN_BUDGET
+from raydr.models.precision import evaluating
 from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
-from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
-from raydr.training.detection import PairFlags
+from raydr.training.collectives import broadcast_object, num_ranks, rank
+from raydr.training.detection import PairFlags, gathered
 from raydr.training.ranker_config import RankerDetectionConfig
 
 #: Queries whose pairs are read at once.
@@ -48,10 +49,7 @@ class RankerPairDetector:
 
     def detect(self, model: CrossEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Flags for the coming epoch; the same on every rank."""
-        was_training = model.training
-        model.eval()
         measured = self._measure(model, epoch, dtype)
-        model.train(was_training)
         detection = self.config.detector.detect(measured.pairs_N, measured.random_N) if rank() == 0 else None
         return PairFlags(measured, broadcast_object(detection))
 
@@ -59,8 +57,7 @@ class RankerPairDetector:
         positives = np.array([positive_row(self.examples, at, epoch, self.seed, "drawn") for at in range(len(self))])
         mine = np.arange(rank(), len(self), num_ranks())
         values_N2 = np.empty((len(mine), 2), dtype=np.float64)
-        device = next(model.parameters()).device
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+        with evaluating(model, dtype) as device:
             for start in range(0, len(mine), _QUERIES):
                 share = mine[start : start + _QUERIES]
                 scores_NC, counts_NC = self._read(model, share, positives, epoch)
@@ -69,8 +66,7 @@ class RankerPairDetector:
                 values_N2[start : start + len(share)] = np.stack(
                     [perplexities(scores_NC[:, 0], random_NM), random_pair_perplexities(random_NM, first_N)], axis=1
                 )
-        merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
-        return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
+        return gathered(values_N2, device)
 
     def __len__(self) -> int:
         return len(self.examples)

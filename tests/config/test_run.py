@@ -52,7 +52,7 @@ def test_overrides(file):
         ("encode.dtype=int8", r"encode\.dtype"),
         (
             "evaluate.measures=[R@5, nDGC@10]",
-            r"evaluate\.measures: 'nDGC@10' is not a measure",
+            r"evaluate\.measures\.1: 'nDGC@10' is not a measure",
         ),
         ("evaluate.answer_cutoffs=[0]", r"evaluate\.answer_cutoffs\.0: Input should be greater than or equal to 1"),
         ("train.dev.measure=accuracy", r"train\.dev\.measure: 'accuracy' is not a measure"),

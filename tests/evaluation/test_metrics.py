@@ -10,7 +10,7 @@ import pytest
 import pytrec_eval
 
 from raydr.errors import ConfigError, DataError
-from raydr.evaluation.metrics import check_measures, label, parse_measures, score_queries
+from raydr.evaluation.metrics import check_measure, label, parse_measures, score_queries
 from raydr.stages.runs import by_query, rank_rows
 
 NAMES = ["R@1", "R@5", "R@20", "RR@10", "RR", "nDCG@10", "AP", "Success@5"]
@@ -129,9 +129,9 @@ def test_labels_say_what_a_recall_is_of() -> None:
 
 def test_what_is_taken_for_a_measure_without_asking_is_one() -> None:
     names = ["R@1", "R@100", "P@5", "RR", "RR@10", "nDCG", "nDCG@20", "Success@5", "AP"]
-    check_measures(names)
     parse_measures(names)
-    check_measures(["R(rel=2)@20"])
+    for name in (*names, "R(rel=2)@20"):
+        assert check_measure(name) == name
     for wrong in ("R@0", "R@", "ndgc@10", "nDCG@-1", ""):
         with pytest.raises(ValueError, match="is not a measure"):
-            check_measures([wrong])
+            check_measure(wrong)

@@ -51,8 +51,8 @@ def test_a_different_config_is_refused_with_the_fields_that_differ(folder):
     other = Identity(kind="run", config={"top_k": 20, "model": {"scale": 20}}, inputs={"index": "xyz"})
     with pytest.raises(FingerprintError) as raised:
         make(folder, other)
-    assert "config.top_k: there 10, asked 20" in str(raised.value)
-    assert "inputs.index: there 'abc', asked 'xyz'" in str(raised.value)
+    assert "config.top_k was 10, is 20" in str(raised.value)
+    assert "inputs.index was 'abc', is 'xyz'" in str(raised.value)
     assert "scale" not in str(raised.value)
     assert make(folder, other, overwrite=True).fingerprint == other.fingerprint
 
@@ -102,7 +102,7 @@ def test_an_unfinished_artefact_of_another_config_is_refused_once_it_has_parts(f
         pass
     with begin(folder, other) as making:
         write(making.folder, "a.txt", "a.txt")
-    with pytest.raises(FingerprintError, match="top_k: there 99, asked 10"):
+    with pytest.raises(FingerprintError, match="top_k was 99, is 10"):
         make(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import socket
@@ -23,6 +24,8 @@ from raydr.errors import ClusterError
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
+#: In Ray's core: the least level that is logged.
+_LEVEL_OF_RAYS_CORE, _FATAL = "_ZN3ray6RayLog19severity_threshold_E", 3
 #: How the names of threads begin that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
 #: Lives as long as the process; its thread begins when it is first needed.
@@ -200,7 +203,13 @@ def quiet_ray_logs() -> None:
     """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray Data makes the core worker log an error about its own actors; real errors reach raydr as exceptions.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal") == "fatal":
+        # The core would print that it has found this variable, on the terminal and before it obeys it.
+        import ray._raylet
+
+        core = ctypes.CDLL(ray._raylet.__file__)
+        if hasattr(core, _LEVEL_OF_RAYS_CORE):
+            ctypes.c_int8.in_dll(core, _LEVEL_OF_RAYS_CORE).value = _FATAL
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for name in ("ray.data", "ray.train", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -54,7 +54,9 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
     with pytest.raises(ArtifactError, match="expected a model at .*, found a cross_encoder"):
         places.open("models/ranker", "model")
     retriever = ModelConfig(checkpoint=ranker.folder.path("."))
-    with pytest.raises(ModelError, match=r"is a cross-encoder \(Bert.*\), and a retriever is expected here: give an enc"):
+    with pytest.raises(
+        ModelError, match=r"is a cross-encoder \(Bert.*\), and a retriever is expected here: give an enc"
+    ):
         DualEncoder.from_config(retriever)
 
 

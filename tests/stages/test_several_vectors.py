@@ -176,7 +176,9 @@ def test_queries_of_another_model_are_refused(passages: Artifact, tmp_path: Path
         "of one vector each": make_embeddings(tmp_path / "o", integer_vectors(9, 8, seed=7), 9, "query", "other"),
     }
     for what, queries in others.items():
-        message = r"the passages at .* have 8 dimensions and are of model-0, the queries at .*: search with vectors of one"
+        message = (
+            r"the passages at .* have 8 dimensions and are of model-0, the queries at .*: search with vectors of one"
+        )
         with pytest.raises(DataError, match=message):
             made_run(tmp_path / what, index, queries)
 

@@ -56,6 +56,19 @@ def is_ranker(name: str) -> bool:
     return name == RANKER or name.startswith(f"{RANKER}-")
 
 
+def check_retriever(name: str) -> None:
+    """Refuse a cross-encoder where texts are to be encoded one by one.
+
+    Raises:
+        ConfigError: the name is that of one.
+    """
+    if is_ranker(name):
+        raise ConfigError(
+            f"{name} is a cross-encoder, and a retriever is expected here: trained, untrained, a variant, or another "
+            "model's name"
+        )
+
+
 def check_name(name: str, what: str) -> None:
     """Refuse what could lead out of a folder, or is no file's name everywhere.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raydr.config.run import RANKER, RunConfig, check_name, is_ranker
+from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
 from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
@@ -136,11 +136,7 @@ class Recipe:
 
     def model(self, name: str = TRAINED) -> Node:
         """A model of the run: ``trained``, ``untrained``, a variant, or another one that is there by its name."""
-        if is_ranker(name):
-            raise ConfigError(
-                f"{name} is a cross-encoder, and a retriever is expected here: {TRAINED}, {UNTRAINED}, a variant, or "
-                "another model's name"
-            )
+        check_retriever(name)
         self.dataset()
         if name == UNTRAINED:
             return self.named(f"models/{name}", training.untrained(self.run, self.config.model, name))

@@ -57,7 +57,7 @@ class Tower(nn.Module):
         """Load the backbone, cut it to ``num_layers``, set its dropout.
 
         Raises:
-            ModelError: the checkpoint cannot be loaded.
+            ModelError: the checkpoint cannot be loaded, or is a cross-encoder.
             ConfigError: it has fewer layers than asked for.
         """
         from transformers import AutoModel
@@ -71,6 +71,11 @@ class Tower(nn.Module):
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             # Also weights that are cut off, or of another size than the config says.
             raise ModelError(f"cannot load model.checkpoint {name!r}: {first_line(error)}") from None
+        if any("SequenceClassification" in one for one in backbone.config.architectures or []):
+            raise ModelError(
+                f"model.checkpoint {name!r} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
+                "retriever is expected here: give an encoder, or set ranker.model.checkpoint to it"
+            )
         # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.
         for wrapper in ("question_encoder", "ctx_encoder"):
             backbone = getattr(backbone, wrapper, backbone)

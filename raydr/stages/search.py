@@ -108,6 +108,7 @@ def search(
 
     Raises:
         ConfigError: the cluster cannot hold one search actor, or has no GPU that is asked for.
+        DataError: the queries were encoded by another model.
     """
     shards, encoded = IndexShards(index), Embeddings(queries)
     if shards.dim != encoded.dim or shards.model_fingerprint != encoded.model_fingerprint:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydr.config.run import RunConfig, is_ranker
+from raydr.config.run import RunConfig, check_retriever, is_ranker
 from raydr.data.corpus import Corpus
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
@@ -92,7 +92,7 @@ def search_text(
         partition: where they are looked for; everywhere if empty.
 
     Raises:
-        ConfigError: the text is none, or is empty, or there is no such partition.
+        ConfigError: the text is none, or is empty, there is no such partition, or the model is a cross-encoder.
         ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
     """
     if not isinstance(text, str):
@@ -123,6 +123,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         index = places.open(BM25, "bm25")
         opened = open_bm25(index.folder, index.fingerprint)
         return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
+    check_retriever(model)
     if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
         raise ConfigError(f"{model} is there as vectors, and nothing encodes a text as it does: give --split")
     saved = places.open(f"models/{model}", "model")

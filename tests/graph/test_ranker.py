@@ -14,6 +14,8 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, ModelError
 from raydr.graph.places import Places
+from raydr.models.config import ModelConfig
+from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 from raydr.verbs import app
@@ -47,8 +49,15 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
     assert places.pointer("models/trained") is None
     with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
         raydr.encode(config, model="ranker")
+    with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
+        raydr.search_text(config, "a river", "ranker")
     with pytest.raises(ArtifactError, match="expected a model at .*, found a cross_encoder"):
         places.open("models/ranker", "model")
+    retriever = ModelConfig(checkpoint=ranker.folder.path("."))
+    with pytest.raises(
+        ModelError, match=r"is a cross-encoder \(Bert.*\), and a retriever is expected here: give an enc"
+    ):
+        DualEncoder.from_config(retriever)
 
 
 @pytest.mark.usefixtures("here")

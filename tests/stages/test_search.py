@@ -23,7 +23,7 @@ from raydr.stages.runs import Run
 from raydr.stages.search import search, search_settings
 from raydr.stages.search_layout import GpuNode, Layout, plan_layout
 from raydr.store.artifact import DONE, MANIFEST, Artifact
-from tests.made import integer_vectors, make_corpus, make_embeddings
+from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make
 
 DIM = 8
@@ -319,6 +319,8 @@ def test_interactive_search_finds_the_same(
     index = IndexShards(flat)
     with pytest.raises(FingerprintError, match="corpus-0"):
         Searcher(index, corpus, lambda texts: QUERIES[: len(texts)], SearchConfig())
+    with pytest.raises(FingerprintError, match=r"encoded by model model-0, .* use the index's own model, or encode"):
+        Searcher.open(flat, corpus.artifact, make_model(tmp_path / "model"), SearchConfig())
     made_of_it = index.artifact.manifest.model_copy(update={"info": {**flat.info, "corpus": corpus.fingerprint}})
     searcher = Searcher(
         IndexShards(Artifact(flat.folder, made_of_it)), corpus, lambda texts: QUERIES[: len(texts)], SearchConfig()

@@ -12,6 +12,7 @@ import torch
 from raydr.component import build
 from raydr.data.embeddings import Embeddings
 from raydr.data.vector_sets import VectorSets
+from raydr.errors import DataError
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.shards import IndexShards
 from raydr.models.config import ModelConfig, SideConfig
@@ -29,7 +30,7 @@ from raydr.stages.search import search, search_settings
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import publish_files
 from tests.conftest import make_sentence
-from tests.made import integer_sets, make_corpus, make_dataset, make_embeddings
+from tests.made import integer_sets, integer_vectors, make_corpus, make_dataset, make_embeddings
 from tests.made_stage import interrupt, make
 
 PASSAGES = [make_sentence(at, 3 + at * 5 % 13) for at in range(47)]
@@ -180,6 +181,21 @@ def test_an_index_of_codes_holds_no_other_vectors(passages: Artifact, queries: A
     # Eight bits of small integers.
     np.testing.assert_allclose(scores[0], scores[1], atol=0.3)
     assert np.abs(scores[0]).max() > 5
+
+
+def test_queries_of_another_model_are_refused(passages: Artifact, tmp_path: Path) -> None:
+    index = made_index(tmp_path / "index", passages, "SQfp16")
+    others = {
+        "of another model": make_embeddings(tmp_path / "q", integer_sets(9, 8, seed=7), 9, side="query", model="other"),
+        "of another width": make_embeddings(tmp_path / "w", integer_sets(9, 4, seed=7), 9, side="query"),
+        "of one vector each": make_embeddings(tmp_path / "o", integer_vectors(9, 8, seed=7), 9, "query", "other"),
+    }
+    for what, queries in others.items():
+        message = (
+            r"the passages at .* have 8 dimensions and are of model-0, the queries at .*: search with vectors of one"
+        )
+        with pytest.raises(DataError, match=message):
+            made_run(tmp_path / what, index, queries)
 
 
 def test_the_index_holds_the_vectors_of_each_passage(passages: Artifact, tmp_path: Path) -> None:

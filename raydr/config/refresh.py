@@ -59,9 +59,10 @@ class RefreshConfig(Config):
     patience: int | None = Field(default=None, ge=1)
     """Rounds without a better dev measure after which no further one is begun; all are done if null."""
 
-    check: Literal["sizes", "checksums"] = "sizes"
-    """What is compared of finished artefacts on an object store before a refresh goes on: ``sizes`` takes a listing,
-    ``checksums`` reads all bytes (64 GB a round at 21 million passages). Local files are read in any case."""
+    check: Literal["versions", "checksums"] = "versions"
+    """What is compared of finished artefacts on an object store before a refresh goes on: ``versions`` takes a listing
+    each (sizes, and ETags or times), and reads what was written again since; ``checksums`` has workers read all bytes
+    (64 GB a round at 21 million passages). Local files are read in any case."""
 
     keep_vectors: int | None = Field(default=None, ge=1)
     """Rounds, counted from the last, whose passage vectors and indexes are kept; all if null. Models, runs, negatives

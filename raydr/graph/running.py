@@ -26,6 +26,8 @@ from raydr.store.artifact import Artifact, Building, begin
 _here = threading.Lock()
 #: Seconds between two looks at a node that another process is making.
 _LOOK_S = 0.5
+#: Parts that one call reads for their checksums: each task of Ray costs memory in this process.
+_READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -183,19 +185,38 @@ def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) 
     Args:
         inventory: where they lie.
         nodes: finished ones.
-        checksums: read those of object stores; without it their parts' sizes are compared.
+        checksums: read all parts; without it those of object stores that have another version than they had.
 
     Returns:
         The nodes that have to be made again.
     """
-    damaged = []
+    damaged: dict[str, str] = {}
+    calls: list[tuple[Artifact, list[str], str]] = []
+    num_rows = 0
     for node in nodes:
         try:
             artifact = inventory.open(node)
-            artifact.verify(checksums or artifact.folder.is_local)
+            names = artifact.doubtful(checksums)
         except ArtifactError as error:
-            warn(f"{error}; {node.label} is made again")
+            damaged[node.key] = str(error)
+            continue
+        num_rows += sum(artifact.manifest.parts[name].rows for name in names)
+        for at in range(0, len(names), _READ_AT_ONCE):
+            calls.append((artifact, names[at : at + _READ_AT_ONCE], node.key))
+    if calls:
+        damaged |= dict(found for found in choose_pool(num_rows).map(_damage, calls, "checksums") if found is not None)
+    for node in nodes:
+        if node.key in damaged:
+            warn(f"{damaged[node.key]}; {node.label} is made again")
             inventory.folder(node).set_aside()
             inventory.forget(node)
-            damaged.append(node)
-    return damaged
+    return [node for node in nodes if node.key in damaged]
+
+
+def _damage(artifact: Artifact, names: list[str], key: str) -> tuple[str, str] | None:
+    """The key, and what is wrong with the first of some parts that is damaged."""
+    try:
+        artifact.verify(names)
+    except ArtifactError as error:
+        return key, str(error)
+    return None

@@ -8,26 +8,22 @@ last, so an artefact without a manifest is never taken for a complete one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
-from raydr.store.folder import FileDetails, Folder, write_part
+from raydr.store.folder import FileDetails, Folder, side_by_side, write_part
 from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
 from raydr.store.lock import only_writer
 from raydr.version import __version__
 
-T = TypeVar("T")
-
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
 DONE = ".done"
-#: Files that are read, or asked for, at a time.
-_REQUESTS = 32
 
 
 class Part(Config):
@@ -50,6 +46,10 @@ class Manifest(Config):
     parts: dict[str, Part]
     made_from: dict[str, str] = {}
     """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
+
+    versions: dict[str, str] = {}
+    """What an object store said of each part when the manifest was written (an ETag, or a time): a part of which it
+    says something else was written since. Empty on a file system."""
 
     info: dict[str, Any] = {}
     """Counters and resolved settings, for people and for later stages."""
@@ -144,46 +144,60 @@ class Artifact:
         return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
-        """A local path of one part, checked to have the size that the manifest says.
+        """A local path of one part, checked to have the size that the manifest says; and the checksum, if an object
+        store does not call it the file that was written.
 
         Raises:
-            ArtifactError: the part is missing or has another size.
+            ArtifactError: the part is missing, or another one.
         """
-        return self.folder.localize(name, self._check_size(name))
+        found = self._check_size(name, self.folder.details(name))
+        path = self.folder.localize(name, found)
+        if self._may_differ(name, found):
+            folder, file = os.path.split(path)
+            self._check_bytes(name, Folder(folder).checksum(file))
+        return path
 
-    def _check_size(self, name: str) -> FileDetails:
-        found = self.folder.details(name)
-        self._compare_size(name, None if found is None else found.size)
-        assert found is not None
-        return found
-
-    def _compare_size(self, name: str, found: int | None) -> None:
+    def _check_size(self, name: str, found: FileDetails | None) -> FileDetails:
         expected = self.manifest.parts[name].bytes
-        if found != expected:
+        if found is None or found.size != expected:
             raise ArtifactError(
-                f"{self.folder.path(name)} has {'gone' if found is None else f'{found} bytes'}, the manifest says "
+                f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
                 f"{expected} bytes: the artefact is damaged; make it again with --again"
             )
+        return found
 
-    def verify(self, checksums: bool = True) -> None:
-        """Compare every part with its size and its checksum; those of an object store are read and not kept.
+    def _may_differ(self, name: str, found: FileDetails) -> bool:
+        return not self.folder.is_local and self.manifest.versions.get(name) != found.version
+
+    def _check_bytes(self, name: str, checksum: str) -> None:
+        if checksum != self.manifest.parts[name].checksum:
+            raise ArtifactError(
+                f"{self.folder.path(name)} does not have the checksum in the manifest: it was changed or damaged after "
+                "it was written; make it again with --again"
+            )
+
+    def doubtful(self, checksums: bool = True) -> list[str]:
+        """The parts that must be read to know that they are whole; found out by one listing, which has all sizes.
 
         Args:
-            checksums: read all bytes; the sizes alone take one listing.
+            checksums: all; else those of a file system, and those that an object store does not call what was written,
+                as after a copy.
+
+        Raises:
+            ArtifactError: names a part that is missing or has another size.
+        """
+        listing, everything = self.folder.listing(), checksums or self.folder.is_local
+        found = {name: self._check_size(name, listing.get(name)) for name in self.parts()}
+        return [name for name, details in found.items() if everything or self._may_differ(name, details)]
+
+    def verify(self, names: Sequence[str] | None = None) -> None:
+        """Read parts, all if None, and compare their checksums; those of an object store are not kept.
 
         Raises:
             ArtifactError: names a part that differs.
         """
-        sizes = self.folder.sizes()
-        for name in self.manifest.parts:
-            self._compare_size(name, sizes.get(name))
-
-        def compare(name: str) -> None:
-            if self.folder.checksum(name) != self.manifest.parts[name].checksum:
-                raise ArtifactError(f"{self.folder.path(name)} does not have the checksum in the manifest")
-
-        if checksums:
-            _side_by_side(compare, list(self.manifest.parts))
+        wanted = self.doubtful() if names is None else names
+        side_by_side(lambda name: self._check_bytes(name, self.folder.checksum(name)), wanted)
 
 
 class Building:
@@ -221,6 +235,7 @@ class Building:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             parts=dict(sorted(self.done.items())),
             made_from=made_from or {},
+            versions=self._versions(),
             info=info or {},
             run_config=run_config or {},
         )
@@ -230,6 +245,12 @@ class Building:
         for folder in self.scratch:
             folder.remove()
         return Artifact(self.folder, manifest)
+
+    def _versions(self) -> dict[str, str]:
+        """What the object store says of the parts; a part that was just written has its file's version."""
+        if self.folder.is_local:
+            return {}
+        return {name: found.version for name, found in self.folder.listing().items() if name in self.done}
 
 
 def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:
@@ -253,26 +274,20 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
     Of an object store's files only the size is looked at: it shows an upload once it is complete, and would have to
     send all of them back.
     """
-    sizes = folder.sizes()
+    listing = folder.listing()
 
     def finished(record: str) -> tuple[str, Part | None]:
         name = record.removeprefix(f"{DONE}/").removesuffix(".json").replace("%", "/")
         part = Part.model_validate(folder.read_json(record))
-        whole = sizes.get(name) == part.bytes
+        whole = name in listing and listing[name].size == part.bytes
         if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
             return name, part
         folder.remove(record)
         folder.remove(name)
         return name, None
 
-    records = [name for name in sizes if name.startswith(f"{DONE}/") and ".tmp-" not in name]
-    return {name: part for name, part in _side_by_side(finished, sorted(records)) if part is not None}
-
-
-def _side_by_side(do: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """Reading and requests of many files: an object store takes 30 ms for each, whether others are asked or not."""
-    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="raydr-store") as threads:
-        return list(threads.map(do, names))
+    records = [name for name in listing if name.startswith(f"{DONE}/") and ".tmp-" not in name]
+    return {name: part for name, part in side_by_side(finished, sorted(records)) if part is not None}
 
 
 @contextmanager

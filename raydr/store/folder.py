@@ -14,11 +14,13 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -26,7 +28,11 @@ from fsspec.implementations.local import LocalFileSystem
 from raydr.errors import ArtifactError
 from raydr.store.node_cache import fetched
 
+T = TypeVar("T")
+
 _CHUNK = 1 << 20
+#: Files that are read, or asked for, at a time.
+_REQUESTS = 32
 #: Between the name of a folder that was set aside and what tells it from others.
 ASIDE = ".aside-"
 
@@ -82,6 +88,8 @@ class FileDetails:
     def of(cls, info: Mapping[str, Any]) -> FileDetails:
         """From what fsspec tells."""
         version = info.get("ETag") or info.get("mtime") or info.get("updated") or info.get("created")
+        # A time may come in another form with a listing than with a question about one file.
+        version = version.timestamp() if isinstance(version, datetime) else version
         return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")
 
 
@@ -141,11 +149,11 @@ class Folder:
     def size(self, name: str) -> int:
         return int(self.filesystem.size(self.path(name)))
 
-    def sizes(self) -> dict[str, int]:
-        """Bytes of all files by name: one listing, where asking for each would take a request a file."""
+    def listing(self) -> dict[str, FileDetails]:
+        """Size and version of all files by name: one listing, where asking for each would take a request a file."""
         prefix = self.root.rstrip("/") + "/"
         found = self.filesystem.find(self.root, detail=True)
-        return {str(name).removeprefix(prefix): int(info.get("size") or 0) for name, info in found.items()}
+        return {str(name).removeprefix(prefix): FileDetails.of(info) for name, info in found.items()}
 
     def open(self, name: str, mode: str = "rb") -> IO[Any]:
         return cast(IO[Any], self.filesystem.open(self.path(name), mode))
@@ -276,6 +284,12 @@ def _checksum(file: IO[bytes]) -> str:
     for chunk in iter(lambda: file.read(_CHUNK), b""):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def side_by_side(do: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """Reading and requests of many files: an object store takes 30 ms for each, whether others are asked or not."""
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="raydr-store") as threads:
+        return list(threads.map(do, names))
 
 
 def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:

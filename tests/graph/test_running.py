@@ -20,6 +20,7 @@ from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.running import Runner, read_by, repair
 from raydr.graph.scheduling import run_nodes
+from raydr.runtime.cluster import RayConfig, ray_session
 from raydr.runtime.tracking import NullTracker, Tracker
 from raydr.store.artifact import DONE, begin
 from raydr.store.folder import Folder
@@ -89,10 +90,30 @@ def test_what_is_damaged_is_set_aside_before_it_is_read(tmp_path: Path) -> None:
     a, b = thing("a", text="xyz"), thing("b", text="ok")
     inventory = make_all(tmp_path, a, b)
     Path(inventory.folder(a).path("part")).write_text("xyZ")
-    assert repair(inventory, read_by([thing("c", b)])) == []
-    assert repair(inventory, read_by([thing("c", a, b)])) == [a]
+    with ray_session(RayConfig()):
+        assert repair(inventory, read_by([thing("c", b)])) == []
+        assert repair(inventory, read_by([thing("c", a, b)])) == [a]
     assert inventory.state(a) == "to do"
     assert inventory.state(b) == "done"
+
+
+def test_of_an_object_store_only_what_was_written_again_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = thing("a", text="xyz"), thing("b", text="ok"), thing("c", text="gone")
+    inventory = make_all(f"memory://repair{tmp_path}", a, b, c)
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    with inventory.folder(a).publish("part") as path:
+        Path(path).write_text("xyZ")
+    inventory.folder(c).remove("part")
+    read: list[str] = []
+    checksum = Folder.checksum
+    monkeypatch.setattr(Folder, "checksum", lambda self, name: (read.append(self.url), checksum(self, name))[1])
+    with ray_session(RayConfig()):
+        assert repair(inventory, [a, b, c], checksums=False) == [a, c]
+        assert read == [inventory.folder(a).url]
+        assert repair(inventory, [b]) == []
+    assert read[1:] == [inventory.folder(b).url]
 
 
 def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def _write(content: str, path: str) -> None:
     Path(path).write_text(content)
 
 
-def make_all(root: Path, *nodes: Node, names: dict[str, Node] | None = None) -> Inventory:
+def make_all(root: Path | str, *nodes: Node, names: dict[str, Node] | None = None) -> Inventory:
     """Make nodes in the order given, in this process."""
     inventory = Inventory(Places(Folder(str(root))))
     with ray_session(RayConfig()):

@@ -14,6 +14,7 @@ import torch
 
 from experiments.live_encoder import LiveEncoder
 from experiments.redrawn import redraw_candidates
+from experiments.token_states import TokenStates
 from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -61,12 +62,14 @@ class ArmOptions:
         keep_model: save the last state as a model.
         keep_perplexities: measure the pairs before training too, always against the same random passages, and keep
             what was measured.
+        examined: measure the pairs after every epoch, and say what each detector makes of them.
     """
 
     clean_only: bool = False
     redraw_depth: int = 0
     keep_model: bool = False
     keep_perplexities: bool = False
+    examined: bool = True
 
 
 @dataclass
@@ -101,12 +104,14 @@ class ArmData:
         corpus: the corpus it was prepared with.
         negatives: mined candidates of the training split, if the arm uses hard negatives.
         margins: cross-fitted margins of the pairs, if its detection reads them.
+        states: token states, if these stand for an encoder.
     """
 
     dataset: Dataset
     corpus: Corpus
     negatives: Artifact | None
     margins: Artifact | None = None
+    states: Artifact | None = None
 
     @classmethod
     def of(cls, made: Sequence[Artifact]) -> ArmData:
@@ -175,9 +180,13 @@ def prepare_arm(
     margins = None if data.margins is None else load_margins(data.margins)
     dev = data.dataset.training_tables(training.dev_split)
     inputs = TrainingInputs(data.corpus, train, dev, margins=margins, scope=training.scope)
-    model = DualEncoder.from_config(training.model, training.seed)
+    if data.states is None:
+        model, tokenizers = DualEncoder.from_config(training.model, training.seed), build_tokenizers(training.model)
+    else:
+        states = TokenStates.of(data.states)
+        model, tokenizers = states.model(training.model, training.seed), states.tokenizers()
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
-    tokenizers, dtype = build_tokenizers(training.model), torch_dtype(training.train.dtype)
+    dtype = torch_dtype(training.train.dtype)
     setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
     return PreparedArm(Trainer(setup), data, tokenizers)
 
@@ -206,16 +215,20 @@ def run_arm(
             drawn = redraw_candidates(arm.encoder, setup.batches.examples, data.corpus, options.redraw_depth)
             setup.batches.examples = drawn
 
-    def after_epoch(progress: Progress) -> None:
-        found = measure(progress.epoch)
+    def examine(epoch: int) -> None:
+        found = measure(epoch)
         result.detections.append(
             {
                 name: describe_detection(
-                    PairFlags(found, detector.detect(found.pairs_N, found.random_N)), progress.epoch, is_noise
+                    PairFlags(found, detector.detect(found.pairs_N, found.random_N)), epoch, is_noise
                 )
                 for name, detector in DETECTORS.items()
             }
         )
+
+    def after_epoch(progress: Progress) -> None:
+        if options.examined:
+            examine(progress.epoch)
         if progress.finished:
             state = arm.trainer.learners[progress.better_network].model.state_dict()
             last.update({key: value.detach().cpu().clone() for key, value in state.items()})
@@ -230,9 +243,10 @@ def run_arm(
     redraw()
     progress = trainer.run()
     result.values["last"] = _test(arm, test, last)
-    result.values["best"] = result.values["last"] if trainer.best is None else _test(arm, test, trainer.best)
     result.history = [row.metrics for row in progress.history]
     result.best_epoch = progress.best_epoch
+    is_last = trainer.best is None or progress.best_epoch == len(result.history) - 1
+    result.values["best"] = result.values["last"] if is_last else _test(arm, test, trainer.best)
     result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
     if options.keep_model and output is not None:
         trainer.model.load_state_dict(last)

@@ -47,6 +47,7 @@ class Arm:
         pairs: the data set that it trains on.
         negatives: candidates of the training split, if it uses hard negatives.
         options: what it does besides.
+        states: token states that stand for an encoder; what is trained is then done in this process.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Arm:
     pairs: Node
     negatives: Node | None
     options: ArmOptions = field(default_factory=ArmOptions)
+    states: Node | None = None
 
     def node(self, seed: int) -> Node:
         """The arm with one seed; the data are the same for all seeds."""
@@ -68,20 +70,21 @@ class Arm:
         }
         inputs = {"dataset": self.pairs, "corpus": data_nodes.corpus(run)}
         margins = cross_fitting.margins_of(run, training)
-        given = {"negatives": self.negatives, cross_fitting.MARGINS: margins}
+        given = {"negatives": self.negatives, cross_fitting.MARGINS: margins, "states": self.states}
+        # On Ray several run side by side, whatever their size.
+        num_rows = 10**9 if self.states is None else 0
         return Node(
             "arm",
             f"arm-{self.name}-{seed}",
             stage(
                 partial(train_arm, training=training, options=self.options, test=test),
-                *("dataset", "corpus", "negatives", cross_fitting.MARGINS),
+                *("dataset", "corpus", "negatives", cross_fitting.MARGINS, "states"),
             ),
             training_settings(training)
             | {"checkpoint": run.facts.checkpoint(config.model), "options": asdict(self.options), "test": test},
             inputs | {role: node for role, node in given.items() if node is not None},
             VERSION,
-            # On Ray, whatever its size: several run side by side.
-            num_rows=lambda inputs: 10**9,
+            num_rows=lambda inputs: num_rows,
             demand={"CPU": 1.0, "GPU": float(config.train.use_gpu)},
             moves=True,
         )
@@ -145,13 +148,14 @@ def train_arm(
     corpus: Artifact,
     negatives: Artifact | None,
     margins: Artifact | None,
+    states: Artifact | None,
     *,
     training: Training,
     options: ArmOptions,
     test: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train and measure one arm; the stage of the node."""
-    data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins)
+    data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins, states)
     gpus = float(training.train.use_gpu)
     result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, num_gpus=gpus)
     making.folder.write_json(RESULT, {key: one for key, one in asdict(result).items() if key not in ("arm", "seed")})

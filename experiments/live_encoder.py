@@ -17,9 +17,6 @@ from raydr.models.pair_scoring import FloatArray, IntArray, pair_similarities
 from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer
 
-#: Passages whose texts are held at once.
-_CHUNK = 4096
-
 
 @dataclass(frozen=True)
 class LiveEncoder:
@@ -36,13 +33,10 @@ class LiveEncoder:
         with evaluating(self.model, self.dtype) as device:
             return encode_tokens(self.model.tower(side), tokens, TOKEN_BUDGET[device.type], tokenizer.pad_id, side)
 
-    def encode_corpus(self, corpus: Corpus) -> NDArray[np.float32]:
-        """Vectors of all passages, in the order of the corpus, shape (P, D)."""
-        found = []
-        for start in range(0, len(corpus), _CHUNK):
-            texts = corpus.texts(np.arange(start, min(start + _CHUNK, len(corpus))))
-            found.append(self.encode("passage", texts.titles, texts.texts))
-        return np.concatenate(found)
+    def encode_rows(self, corpus: Corpus, rows: IntArray) -> NDArray[np.float32]:
+        """Vectors of some passages, in their order: (P, D), or (P, M, D) padded with zeros."""
+        texts = corpus.texts(rows)
+        return self.encode("passage", texts.titles, texts.texts)
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         """As :meth:`raydr.models.pair_scoring.PairScorer.score`; similarities without the scale."""

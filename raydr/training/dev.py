@@ -136,10 +136,19 @@ class DevRetrieval:
             vectors = {side: self._encode(model, side, device) for side in SIDES}
         if rank():
             return None
-        scores_QP = model.config.score.all_pairs(vectors["query"], vectors["passage"])
-        if self.dev.elsewhere_QP is None:
-            return scores_QP
-        return scores_QP.masked_fill(torch.from_numpy(self.dev.elsewhere_QP).to(device), -torch.inf)
+        elsewhere_QP, all_pairs = self.dev.elsewhere_QP, model.config.score.all_pairs
+        with torch.no_grad():
+            if elsewhere_QP is None:
+                return all_pairs(vectors["query"], vectors["passage"])
+            scores_QP = torch.full(elsewhere_QP.shape, -torch.inf, device=device)
+            scopes, scope_Q = np.unique(elsewhere_QP, axis=0, return_inverse=True)
+            for at, elsewhere_P in enumerate(scopes):
+                rows_Q, rows_P = (
+                    torch.from_numpy(np.flatnonzero(one)).to(device) for one in (scope_Q.ravel() == at, ~elsewhere_P)
+                )
+                found = all_pairs(vectors["query"][rows_Q], vectors["passage"][rows_P])
+                scores_QP[rows_Q.unsqueeze(1), rows_P] = found
+        return scores_QP
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:
         budget, pad_id = TOKEN_BUDGET[device.type], self.pad_ids[side]

@@ -20,6 +20,8 @@ from raydr.data.partitions import Scope
 from raydr.data.readers.zeshel import ZeshelReader
 from raydr.errors import DataError
 from raydr.indexing.config import IndexConfig, SearchConfig
+from raydr.models.config import ModelConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.scores.base import ScoreFunction
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.stages.bm25 import build_bm25, search_bm25
@@ -33,7 +35,7 @@ from raydr.stages.search import search
 from raydr.stages.sources import find_sources
 from raydr.store.artifact import Artifact
 from raydr.training.config import DevConfig
-from raydr.training.dev import build_dev_set
+from raydr.training.dev import DevRetrieval, build_dev_set
 from raydr.training.random_passages import random_rows
 from tests.made import integer_sets, integer_vectors, make_embeddings
 from tests.made_linking import make_worlds
@@ -200,6 +202,28 @@ def test_dev_queries_are_searched_in_scope(folder: Path) -> None:
     everywhere = build_dev_set(*tables, corpus, DevConfig(scope="all", **config.model_dump(exclude={"scope"})), 0)
     assert everywhere.elsewhere_QP is None
     assert len(everywhere.passage_ids) == 90
+
+
+def test_dev_scores_in_scope_are_those_of_all_and_nothing_elsewhere(folder: Path, tiny_checkpoint: str) -> None:
+    made, data = prepare(folder)
+    corpus, tables = Corpus(made), Dataset(data).training_tables("train")
+    score = {"score": "sum_of_max", "projection": 8, "passage": {"max_length": 24}}
+    config = ModelConfig.model_validate({"checkpoint": tiny_checkpoint, **score})
+    model, tokenizers = DualEncoder.from_config(config), build_tokenizers(config)
+    dev, everywhere = (
+        DevRetrieval(tables, corpus, tokenizers, DevConfig(scope=scope, max_queries=6, random_passages=1000), 0)
+        for scope in ("split", "all")
+    )
+    own = DevRetrieval(tables, corpus, tokenizers, DevConfig(max_queries=6, random_passages=1000), 0)
+    in_own, in_split, in_all = (one.scores(model, torch.float32) for one in (own, dev, everywhere))
+    assert in_own is not None
+    assert in_split is not None
+    assert in_all is not None
+    places = [everywhere.dev.passage_ids.index(one) for one in own.dev.passage_ids]
+    torch.testing.assert_close(in_split, in_all[:, places])
+    elsewhere_QP = torch.from_numpy(own.dev.elsewhere_QP)
+    assert 0 < int(elsewhere_QP.sum()) < elsewhere_QP.numel()
+    torch.testing.assert_close(in_own, in_split.masked_fill(elsewhere_QP, -torch.inf))
 
 
 def test_a_partition_of_positives_alone_is_told(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Keys = Literal["query", "passage"]
+#: Texts that are padded together where no gradients are wanted.
+_SIMILAR = 128
 
 
 class Attended(ScoreFunction):
@@ -55,10 +58,24 @@ class Attended(ScoreFunction):
 
     def all_pairs(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
         import torch
-        from torch.utils.checkpoint import checkpoint
 
         query_QMD, query_mask_QM = _several(query_QD, self.query_vectors)
         passage_PND, passage_mask_PN = _several(passage_PD, self.passage_vectors)
+        if torch.is_grad_enabled() or not len(query_QMD) or not len(passage_PND):
+            return self._blocks(query_QMD, query_mask_QM, passage_PND, passage_mask_PN)
+        # One long text among short ones would make padding of most products.
+        scores_QP = query_QMD.new_empty((len(query_QMD), len(passage_PND)), dtype=torch.float32)
+        for rows_Q, *queries in _by_length(query_QMD, query_mask_QM):
+            for rows_P, *passages in _by_length(passage_PND, passage_mask_PN):
+                scores_QP[rows_Q.unsqueeze(1), rows_P] = self._blocks(*queries, *passages)
+        return scores_QP
+
+    def _blocks(
+        self, query_QMD: Tensor, query_mask_QM: Tensor | None, passage_PND: Tensor, passage_mask_PN: Tensor | None
+    ) -> Tensor:
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
         num_products = query_QMD.shape[0] * query_QMD.shape[1] * passage_PND.shape[1]
         step = max(1, base.BLOCK_FLOATS // max(1, num_products))
         block = self._block
@@ -113,6 +130,20 @@ def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]
     if not vectors.several:
         return encoding.unsqueeze(-2), None
     return encoding, (encoding != 0).any(-1) if vectors.varies else None
+
+
+def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Rows of texts of similar length, these texts without the padding that none of them needs, and their masks."""
+    import torch
+
+    if mask_NM is None:
+        yield torch.arange(len(texts_NMD), device=texts_NMD.device), texts_NMD, None
+        return
+    # Behind the last vector that is there.
+    lengths_N = (mask_NM * torch.arange(1, mask_NM.shape[1] + 1, device=mask_NM.device)).amax(1)
+    for rows in torch.argsort(lengths_N).split(_SIMILAR):
+        longest = max(1, int(lengths_N[rows[-1]]))
+        yield rows, texts_NMD[rows, :longest], mask_NM[rows, :longest]
 
 
 def _rows(mask_PN: Tensor | None, start: int, num: int) -> Tensor | None:

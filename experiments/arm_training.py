@@ -245,8 +245,10 @@ def run_arm(
     result.values["last"] = _test(arm, test, last)
     result.history = [row.metrics for row in progress.history]
     result.best_epoch = progress.best_epoch
-    is_last = trainer.best is None or progress.best_epoch == len(result.history) - 1
-    result.values["best"] = result.values["last"] if is_last else _test(arm, test, trainer.best)
+    if trainer.best is None or progress.best_epoch == len(result.history) - 1:
+        result.values["best"] = result.values["last"]
+    else:
+        result.values["best"] = _test(arm, test, trainer.best)
     result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
     if options.keep_model and output is not None:
         trainer.model.load_state_dict(last)

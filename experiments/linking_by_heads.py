@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: What each score function changes of the section model: cosines of codes want a sharper softmax, sums a smaller scale.
 SCORES: dict[str, dict[str, Any]] = {
     "dual": {"score": "dual", "scale": 20},
+    # One code: a dual encoder that learns where to look in the sentence, as the mean of frozen states cannot.
+    "poly-1": {"score": {"name": "poly", "num_vectors": 1}, "scale": 20},
     "poly-16": {"score": {"name": "poly", "num_vectors": 16, "sharpness": 10}, "scale": 20},
     "multi-8": {"score": {"name": "multi", "num_vectors": 8, "vectors": "codes"}, "scale": 20},
     "sum-of-max": {"score": "sum_of_max", "scale": 2},

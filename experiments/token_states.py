@@ -58,8 +58,12 @@ def make_states(
     opened, passages = Dataset(dataset), Corpus(corpus)
     texts = passages.texts(np.arange(len(passages)))
     queries = [text for split in splits for text in opened.queries(split)["text"].to_pylist()]
+    sides: dict[Side, tuple[list[str], list[str]]] = {
+        "passage": (texts.titles, texts.texts),
+        "query": ([""] * len(queries), queries),
+    }
     sets, hashes = [], []
-    for side, titles, those in (("passage", texts.titles, texts.texts), ("query", [""] * len(queries), queries)):
+    for side, (titles, those) in sides.items():
         hashes.append(_hashes(side, titles, those))
         for start in range(0, len(those), _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -140,13 +144,13 @@ class TokenStates:
         directions_HH = torch.linalg.eigh(sample_SH.T @ sample_SH).eigenvectors.flip(1)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            towers = {side: Tower(_Lookup(self.states_TH), config, [side]) for side in SIDES}
+            towers: dict[str, Tower] = {side: Tower(_Lookup(self.states_TH), config, [side]) for side in SIDES}
         for tower in towers.values():
             assert tower.projection is not None
             nn.init.zeros_(tower.projection.bias)
             with torch.no_grad():
                 tower.projection.weight.copy_(directions_HH[:, :dim].T)
-        return DualEncoder(config, dict(towers))
+        return DualEncoder(config, towers)
 
 
 class _StateTokenizer(TextTokenizer):

@@ -65,9 +65,10 @@ class Attended(ScoreFunction):
             return self._blocks(query_QMD, query_mask_QM, passage_PND, passage_mask_PN)
         # One long text among short ones would make padding of most products.
         scores_QP = query_QMD.new_empty((len(query_QMD), len(passage_PND)), dtype=torch.float32)
-        for rows_Q, *queries in _by_length(query_QMD, query_mask_QM):
-            for rows_P, *passages in _by_length(passage_PND, passage_mask_PN):
-                scores_QP[rows_Q.unsqueeze(1), rows_P] = self._blocks(*queries, *passages)
+        for rows_Q, queries, query_mask in _by_length(query_QMD, query_mask_QM):
+            for rows_P, passages, passage_mask in _by_length(passage_PND, passage_mask_PN):
+                found = self._blocks(queries, query_mask, passages, passage_mask)
+                scores_QP[rows_Q.unsqueeze(1), rows_P] = found
         return scores_QP
 
     def _blocks(
@@ -141,7 +142,7 @@ def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tens
         return
     # Behind the last vector that is there.
     lengths_N = (mask_NM * torch.arange(1, mask_NM.shape[1] + 1, device=mask_NM.device)).amax(1)
-    for rows in torch.argsort(lengths_N).split(_SIMILAR):
+    for rows in torch.split(torch.argsort(lengths_N), _SIMILAR):
         longest = max(1, int(lengths_N[rows[-1]]))
         yield rows, texts_NMD[rows, :longest], mask_NM[rows, :longest]
 

@@ -16,6 +16,8 @@ from experiments.linking_by_heads import states_of as states_node
 from experiments.redrawn import redraw_candidates
 from experiments.token_states import make_states
 from raydr.config.run import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.graph.declaring import Declaring
 from raydr.graph.facts import Facts
 from raydr.graph.places import Places
@@ -72,13 +74,13 @@ def test_hard_negatives_are_drawn_from_all_others_of_the_mentions_world(
     assert options.redraw_depth == DEPTH
     arm = prepare_arm(told, data, lambda progress: None)
     examples = arm.trainer.setup.batches.examples
-    drawn = redraw_candidates(arm.encoder, examples, arm.corpus, DEPTH)
+    drawn = redraw_candidates(arm.encoder, examples, arm.data.corpus, DEPTH)
     for at in (0, NUM_MENTIONS):
-        own = arm.corpus.pool({examples.partitions[at]}).rows(np.arange(NUM_PAGES))
+        own = arm.data.corpus.pool({examples.partitions[at]}).rows(np.arange(NUM_PAGES))
         others = own[own != examples.positives[at][0]]
         assert sorted(drawn.negatives[at].tolist()) == others.tolist()
         query = np.zeros(len(others), dtype=np.int64)
-        texts = arm.corpus.texts(drawn.negatives[at])
+        texts = arm.data.corpus.texts(drawn.negatives[at])
         scores = told.model.scale * arm.encoder.score([examples.texts[at]], texts, query, np.arange(len(others)))
         np.testing.assert_allclose(drawn.scores[at], scores, rtol=1e-4, atol=1e-4)
         assert (np.diff(drawn.scores[at]) <= 0).all()

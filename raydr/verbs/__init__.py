@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from raydr.verbs.command import command
+from raydr.verbs.command import command, own_command
 from raydr.verbs.endings import exit_status
 from raydr.version import __version__
 
@@ -100,7 +100,8 @@ def load_command(verb: str) -> Any:
     """The command of a verb, with its options."""
     name = verb.replace("-", "_")
     module = importlib.import_module(f"raydr.verbs.{name}")
-    run = getattr(module, "run", None) or command(getattr(module, name), getattr(module, "show", None))
+    own = getattr(module, "run", None)
+    run = own_command(own) if own else command(getattr(module, name), getattr(module, "show", None))
     alone = typer.Typer(add_completion=False)
     alone.command(verb)(_ending(run))
     return typer.main.get_command(alone)

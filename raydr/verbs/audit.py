@@ -23,27 +23,18 @@ JUDGES = ("npc", "consistency", "margin")
 
 def audit(
     config: RunConfig,
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", help="Model of the working folder; judge.model if it is there, else the untrained encoder."
-        ),
-    ] = "",
-    judges: Annotated[
-        str,
-        typer.Option(
-            "--judges",
-            metavar="A,B",
-            help="Judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide, "
-            "language_model, language_model_negatives, people); "
-            "those of the config, or npc, consistency and margin.",
-        ),
-    ] = "",
+    model: str = "",
+    judges: Annotated[str, typer.Option(metavar="A,B")] = "",
     split: TrainSplit = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Estimate mismatched pairs and false negatives, and show the worst of them, on one page.
+
+    Args:
+        model: model of the working folder; judge.model if it is there, else the untrained encoder.
+        judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
+            language_model, language_model_negatives, people); those of the config, or npc, consistency and margin.
 
     Raises:
         ConfigError: a judge is unknown, or judges nothing.

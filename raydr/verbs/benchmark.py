@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from raydr.config.run import RunConfig
@@ -17,14 +15,14 @@ from raydr.verbs.evaluate import evaluate_in
 
 def benchmark(
     config: RunConfig,
-    system: Annotated[
-        list[str] | None,
-        typer.Option("--system", help="A system to measure, repeatable; those of benchmark.systems if left out."),
-    ] = None,
+    system: list[str] | None = None,
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Checked] | None:
     """Measure systems on a benchmark (scifact, vaswani, cosqa, beir, or your own) beside what is known of it.
+
+    Args:
+        system: a system to measure, repeatable; those of benchmark.systems if left out.
 
     Returns:
         The known answers (section benchmark), each with the figure that was measured; none of a dry run.

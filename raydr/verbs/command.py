@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_type_hints
+from inspect import Parameter
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -40,42 +43,80 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
     """The command of a verb.
 
     Args:
-        function: of the Python API; its first parameter is the config, its others are annotated as options.
+        function: of the Python API; its first parameter is the config, its others become options.
         show: prints what the function returns, where that is what was asked for.
     """
-    options = dict(list(inspect.signature(function).parameters.items())[1:])
-    annotations = _resolved(function, options)
+    [_, *options] = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def run(config: str, set_: list[str] | None = None, yes: bool = False, **options: Any) -> None:
         from raydr.config.run import RunConfig
 
-        overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
-        result = function(RunConfig.load(config, overrides), **options)
+        result = function(RunConfig.load(config, overrides(set_, yes)), **options)
         if show is not None:
             show(result)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    signature = inspect.Signature(
-        [
-            inspect.Parameter("config", keyword, annotation=ConfigFile),
-            *(one.replace(kind=keyword, annotation=annotations[name]) for name, one in options.items()),
-            inspect.Parameter("set_", keyword, default=None, annotation=Overrides),
-            # Only what makes something asks.
-            *([inspect.Parameter("yes", keyword, default=False, annotation=Yes)] if "dry_run" in options else []),
-        ]
-    )
-    # Typer reads both.
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-    del run.__wrapped__
+    keyword = Parameter.KEYWORD_ONLY
+    parameters = [
+        Parameter("config", keyword, annotation=ConfigFile),
+        *_described(function, options),
+        Parameter("set_", keyword, default=None, annotation=Overrides),
+        # Only what makes something asks.
+        *([Parameter("yes", keyword, default=False, annotation=Yes)] if "dry_run" in options else []),
+    ]
     # What comes after the first paragraph is for readers of the Python API.
-    run.__doc__ = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    return _read_by_typer(run, parameters, (inspect.getdoc(function) or "").partition("\n\n")[0])
+
+
+def own_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The command of a verb that takes something else than the function of the Python API does."""
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        function(**given)
+
+    parameters = _described(function, inspect.signature(function).parameters)
+    return _read_by_typer(run, parameters, (inspect.getdoc(function) or "").partition("\n\nArgs:\n")[0])
+
+
+def overrides(set_: list[str] | None, yes: bool) -> list[str]:
+    """The settings that a command line changes."""
+    return [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
+
+
+def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: str) -> Callable[..., None]:
+    # Typer reads both.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    del run.__wrapped__  # type: ignore[attr-defined]
+    run.__doc__ = text
     return run
 
 
-def _resolved(function: Callable[..., Any], options: Iterable[str]) -> dict[str, Any]:
-    """The annotations of some parameters as objects; the others need modules that take long to import."""
-    wanted = {name: function.__annotations__[name] for name in options}
+def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Parameter]:
+    """Parameters as Typer reads them: an option is called as its parameter, and its docstring says what it is for.
+
+    Where there is more to say, such as the least value of a number, the annotation says it.
+    """
+    # Only these: the annotations of the others may need modules that take long to import.
+    wanted = {name: function.__annotations__[name] for name in names}
     holder = type("Options", (), {"__annotations__": wanted, "__module__": function.__module__})
-    return get_type_hints(holder, include_extras=True)
+    hints = get_type_hints(holder, include_extras=True)
+    section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    said = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, re.MULTILINE))
+
+    def described(name: str) -> Any:
+        if get_origin(hints[name]) is not Annotated:
+            # Typer's own name of a flag would have a --no- beside it.
+            return Annotated[hints[name], typer.Option(f"--{name.replace('_', '-')}", help=sentence(name))]
+        type_, info = get_args(hints[name])
+        info = copy.copy(info)
+        info.help = info.help or sentence(name)
+        return Annotated[type_, info]
+
+    def sentence(name: str) -> str:
+        text = " ".join(said[name].split())
+        return text[0].upper() + text[1:]
+
+    given = inspect.signature(function).parameters
+    return [given[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in wanted]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.nodes import cross_fitting
@@ -19,15 +15,16 @@ from raydr.verbs.command import Again, DryRun
 
 def diagnose(
     config: RunConfig,
-    model: Annotated[str, typer.Option("--model", help="The run's training, or one of its variants.")] = "trained",
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Train no models of folds to look for mismatched pairs, unless they are there."),
-    ] = False,
+    model: str = "trained",
+    quick: bool = False,
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Look for what spoils a training, the likeliest cause first, with numbers and a remedy each.
+
+    Args:
+        model: the run's training, or one of its variants.
+        quick: train no models of folds to look for mismatched pairs, unless they are there.
 
     Raises:
         ConfigError: the model is none that the config trains.

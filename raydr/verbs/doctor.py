@@ -20,14 +20,15 @@ def doctor(config: RunConfig | None = None) -> list[Finding]:
 
 
 def run(
-    config: Annotated[
-        str, typer.Argument(metavar="[CONFIG]", help="YAML file of a run: its storage, Ray, MLflow and data are tried.")
-    ] = "",
+    config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
     set_: Overrides = None,
 ) -> None:
     """Check versions, FAISS, GPUs, memory, disks, Ray, storage and MLflow, and say what to do.
 
     Ends with 1 if something is broken.
+
+    Args:
+        config: YAML file of a run: its storage, Ray, MLflow and data are tried.
     """
     if any_broken(doctor(RunConfig.load(config, set_) if config else None)):
         raise typer.Exit(1)

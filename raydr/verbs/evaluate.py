@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
@@ -39,11 +37,8 @@ class Evaluations(list["Artifact"]):
 
 def evaluate(
     config: RunConfig,
-    system: Annotated[
-        list[str] | None,
-        typer.Option("--system", help="A system to evaluate, repeatable; every two are compared."),
-    ] = None,
-    split: Annotated[str, typer.Option("--split", help="Split of the data set; all test splits if left out.")] = "",
+    system: list[str] | None = None,
+    split: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> Evaluations:
@@ -51,6 +46,10 @@ def evaluate(
 
     Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
     SYSTEM@own, SYSTEM@split and SYSTEM@all are searched in other partitions than partition.search says.
+
+    Args:
+        system: a system to evaluate, repeatable; every two are compared.
+        split: split of the data set; all test splits if left out.
     """
     with open_session(config, again, dry_run) as session:
         return evaluate_in(session, [split] if split else config.data.test_splits, system)

@@ -23,33 +23,29 @@ from raydr.store.identity import Identity
 
 def export(
     config: RunConfig,
-    output: Annotated[str, typer.Argument(help="Folder or file to write.")],
-    format: Annotated[
-        Literal["dpr", "beir", "triples", "sentence-transformers"], typer.Option("--format", help="Format to write.")
-    ] = "beir",
-    negatives: Annotated[
-        str, typer.Option("--negatives", help="Folder of a negatives artefact; the data set's own if left out.")
-    ] = "",
-    dataset: Annotated[
-        str, typer.Option("--dataset", help="Folder of a dataset artefact in place of the run's, e.g. a judged one.")
-    ] = "",
-    fold_whitespace: Annotated[
-        bool, typer.Option("--fold-whitespace", help="Turn line breaks and tabs in texts into spaces (dpr, triples).")
-    ] = False,
-    shape: Annotated[
-        Literal["triplets", "lists", "pairs"] | None,
-        typer.Option("--shape", help="What a row of sentence-transformers is; triplets if left out."),
-    ] = None,
-    num_negatives: Annotated[
-        int | None,
-        typer.Option("--num-negatives", min=1, help="Columns of negatives in a row of lists; 1 if left out."),
-    ] = None,
-    model: Annotated[
-        str, typer.Option("--model", help="A model of the run in place of the data set, with a model card.")
-    ] = "",
-    again: Annotated[bool, typer.Option("--again", help="Replace what was exported with other settings.")] = False,
+    output: Annotated[str, typer.Argument()],
+    format: Literal["dpr", "beir", "triples", "sentence-transformers"] = "beir",
+    negatives: str = "",
+    dataset: str = "",
+    fold_whitespace: bool = False,
+    shape: Literal["triplets", "lists", "pairs"] | None = None,
+    num_negatives: Annotated[int | None, typer.Option(min=1)] = None,
+    model: str = "",
+    again: bool = False,
 ) -> Artifact:
-    """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub."""
+    """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
+
+    Args:
+        output: folder or file to write.
+        format: format to write.
+        negatives: folder of a negatives artefact; the data set's own if left out.
+        dataset: folder of a dataset artefact in place of the run's, e.g. a judged one.
+        fold_whitespace: turn line breaks and tabs in texts into spaces (dpr, triples).
+        shape: what a row of sentence-transformers is; triplets if left out.
+        num_negatives: columns of negatives in a row of lists; 1 if left out.
+        model: a model of the run in place of the data set, with a model card.
+        again: replace what was exported with other settings.
+    """
     places = Places.of(config.workdir)
     if model:
         if negatives or dataset or shape or num_negatives or fold_whitespace:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig
 from raydr.evaluation.config import FUSED
 from raydr.graph.session import open_session
@@ -17,11 +13,15 @@ from raydr.verbs.search import first_test_split, write_trec
 def fuse(
     config: RunConfig,
     split: TestSplit = "",
-    trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
+    trec: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Fuse the runs of several systems (section fuse) by ranks or scores; evaluate compares it with the others."""
+    """Fuse the runs of several systems (section fuse) by ranks or scores; evaluate compares it with the others.
+
+    Args:
+        trec: also write the run in TREC format to this file.
+    """
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         made = session.make(session.recipe.search(split, FUSED))

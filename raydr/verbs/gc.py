@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig
 from raydr.graph.garbage import Garbage, find_garbage
 from raydr.graph.places import Places
@@ -14,9 +10,13 @@ from raydr.runtime.console import counted, say
 
 def gc(
     config: RunConfig,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
+    yes: bool = False,
 ) -> list[Garbage]:
-    """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes."""
+    """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes.
+
+    Args:
+        yes: remove them; without it they are only listed.
+    """
     found = find_garbage(Places.of(config.workdir))
     for one in found:
         say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")

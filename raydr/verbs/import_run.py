@@ -22,13 +22,17 @@ from raydr.verbs.search import first_test_split
 
 def import_run(
     config: RunConfig,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The run in TREC format, plain or .gz; local or a URL.")],
-    system: Annotated[str, typer.Option("--system", help="What the run is called: mine and evaluate take that name.")],
+    file: Annotated[str, typer.Argument(metavar="FILE")],
+    system: str,
     split: TestSplit = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Take over a run of another program, such as Lucene's BM25, to mine candidates from or to compare with.
+
+    Args:
+        file: the run in TREC format, plain or .gz; local or a URL.
+        system: what the run is called: mine and evaluate take that name.
 
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.

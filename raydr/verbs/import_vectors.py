@@ -18,19 +18,22 @@ from raydr.verbs.command import Again, DryRun
 
 def import_vectors(
     config: RunConfig,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The vectors: .npy, .npz, .parquet or .faiss; local or a URL.")
-    ],
-    system: Annotated[str, typer.Option("--system", help="What the embedder is called: index, search, mine take it.")],
-    split: Annotated[str, typer.Option("--split", help="Whose queries they are of; of passages if left out.")] = "",
-    ids: Annotated[str, typer.Option("--ids", help="File of their ids, one a line or .npy, where FILE has none.")] = "",
-    similarity: Annotated[
-        Literal["cosine", "dot"], typer.Option("--similarity", help="How the embedder's vectors are compared.")
-    ] = "cosine",
+    file: Annotated[str, typer.Argument(metavar="FILE")],
+    system: str,
+    split: str = "",
+    ids: str = "",
+    similarity: Literal["cosine", "dot"] = "cosine",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Take over vectors of any other embedder, to index, search, mine, judge and evaluate with them.
+
+    Args:
+        file: the vectors: .npy, .npz, .parquet or .faiss; local or a URL.
+        system: what the embedder is called: index, search, mine take it.
+        split: whose queries they are of; of passages if left out.
+        ids: file of their ids, one a line or .npy, where FILE has none.
+        similarity: how the embedder's vectors are compared.
 
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to systems of its own.

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.judging import speaking
@@ -20,23 +16,19 @@ TRUTH = "truth"
 
 def judge(
     config: RunConfig,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--judge",
-            help="Run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier, "
-            "language_model, language_model_negatives, people; truth keeps only pairs known to be clean) instead of "
-            "those in the config; repeatable.",
-        ),
-    ] = None,
+    judge: list[str] | None = None,
     split: TrainSplit = "",
-    miner: Annotated[
-        str, typer.Option("--miner", help="Whose candidates are judged, instead of negatives.miner.")
-    ] = "",
+    miner: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Judge negatives and pairs, and write copies without what was found to be wrong.
+
+    Args:
+        judge: run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier,
+            language_model, language_model_negatives, people; truth keeps only pairs known to be clean) instead of those
+            in the config; repeatable.
+        miner: whose candidates are judged, instead of negatives.miner.
 
     Returns:
         The judged ``negatives``, and the ``dataset`` without the pairs that were dropped, whichever were judged.

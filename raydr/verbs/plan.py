@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
@@ -15,11 +13,13 @@ if TYPE_CHECKING:
 
 def plan(
     config: RunConfig,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Plan the refresh rounds instead of one training and its evaluation.")
-    ] = False,
+    refresh: bool = False,
 ) -> Forecast:
-    """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money."""
+    """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money.
+
+    Args:
+        refresh: plan the refresh rounds instead of one training and its evaluation.
+    """
     from raydr.ops.plan.run import run_plan
 
     with open_session(config) as session:

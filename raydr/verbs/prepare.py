@@ -11,7 +11,7 @@ from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.runtime.console import say
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, Overrides, Yes
+from raydr.verbs.command import Again, DryRun, Overrides, Yes, overrides
 
 
 def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
@@ -26,22 +26,19 @@ def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> li
 
 
 def run(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG|DATA",
-            help="YAML file of a run; or a file or folder of data, which is looked at and gets a config.",
-        ),
-    ],
+    config: Annotated[str, typer.Argument(metavar="CONFIG|DATA")],
     set_: Overrides = None,
     again: Again = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Read raw files into a corpus and a data set; files without a config are looked at, and get one."""
-    overrides = [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
+    """Read raw files into a corpus and a data set; files without a config are looked at, and get one.
+
+    Args:
+        config: YAML file of a run; or a file or folder of data, which is looked at and gets a config.
+    """
     if not is_data(config):
-        prepare(RunConfig.load(config, overrides), again, dry_run)
+        prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run)
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
@@ -53,7 +50,7 @@ def run(
         return
     file = first.write()
     say(f"config: {file}")
-    prepare(RunConfig.load(file, overrides), again)
+    prepare(RunConfig.load(file, overrides(set_, yes)), again)
     if first.trains:
         say(f"the whole run, with its baselines and a page: raydr evaluate {file}")
     else:

@@ -43,17 +43,16 @@ def quickstart(
 
 
 def run(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="[CONFIG]", help="YAML file or name of a run; code search over installed packages if none."
-        ),
-    ] = "",
+    config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
     set_: Overrides = None,
     again: Again = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run the main job: prepare, train, encode, index, search, evaluate against BM25 and the untrained encoder."""
+    """Run the main job: prepare, train, encode, index, search, evaluate against BM25 and the untrained encoder.
+
+    Args:
+        config: YAML file or name of a run; code search over installed packages if none.
+    """
     quickstart(config or None, set_, again, dry_run)
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
@@ -15,18 +11,20 @@ from raydr.verbs.search import first_test_split, write_trec
 
 def rerank(
     config: RunConfig,
-    system: Annotated[
-        str, typer.Option("--system", help="Whose run is reranked: a model's, bm25, or that of another program.")
-    ] = "trained",
+    system: str = "trained",
     split: TestSplit = "",
-    by: Annotated[
-        str, typer.Option("--by", help="Which model reranks, instead of rerank.model: ranker, or a retriever's name.")
-    ] = "",
-    trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
+    by: str = "",
+    trec: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Rerank the run of a system; the new one is called SYSTEM+MODEL, and evaluate compares it with the others."""
+    """Rerank the run of a system; the new one is called SYSTEM+MODEL, and evaluate compares it with the others.
+
+    Args:
+        system: whose run is reranked: a model's, bm25, or that of another program.
+        by: which model reranks, instead of rerank.model: ranker, or a retriever's name.
+        trec: also write the run in TREC format to this file.
+    """
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         made = session.make(session.recipe.reranked(split, system, by))

@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 def review(
     config: RunConfig,
-    reviewer: Annotated[str, typer.Option("--reviewer", help="Your name; the page asks for it if left out.")] = "",
-    order: Annotated[
-        Literal["worst", "informative"],
-        typer.Option("--order", help="What comes first: what is surest to be wrong, or what is most in doubt."),
-    ] = "worst",
-    judges: Annotated[
-        str,
-        typer.Option("--judges", metavar="A,B", help="Whose verdicts; one judge of pairs and one of candidates."),
-    ] = "",
+    reviewer: str = "",
+    order: Literal["worst", "informative"] = "worst",
+    judges: Annotated[str, typer.Option(metavar="A,B")] = "",
     split: TrainSplit = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Pairs and candidates in the list, at most.")] = 500,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of this machine; any free one with 0.")] = 8765,
+    limit: Annotated[int, typer.Option(min=1)] = 500,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
 ) -> Decisions:
     """Show pairs and candidates that judges doubt on a page of this machine, and keep what people decide.
 
     Opens what is there, and needs no Ray. Every decision is on disk before the page goes on. Ends with Ctrl-C.
+
+    Args:
+        reviewer: your name; the page asks for it if left out.
+        order: what comes first: what is surest to be wrong, or what is most in doubt.
+        judges: whose verdicts; one judge of pairs and one of candidates.
+        limit: pairs and candidates in the list, at most.
+        port: of this machine; any free one with 0.
 
     Returns:
         All that was decided, by whomever and whenever.

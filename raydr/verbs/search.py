@@ -27,23 +27,25 @@ if TYPE_CHECKING:
 
 def search(
     config: RunConfig,
-    text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="Search this text and print the top passages.")
-    ] = None,
-    model: Annotated[
-        str, typer.Option("--model", help="Name of the model in the working folder; or bm25, or fused (raydr fuse).")
-    ] = "trained",
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]")] = None,
+    model: str = "trained",
     split: TestSplit = "",
-    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Passages to print for TEXT.")] = 5,
-    rerank: Annotated[
-        bool, typer.Option("--rerank", help="Order what is found for TEXT by rerank.model, as raydr rerank does runs.")
-    ] = False,
-    partition: Annotated[str, typer.Option("--partition", help="Search TEXT among the passages of this one.")] = "",
-    trec: Annotated[str, typer.Option("--trec", help="Also write the run in TREC format to this file.")] = "",
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1)] = 5,
+    rerank: bool = False,
+    partition: str = "",
+    trec: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Search the queries of a split, or a text given on the command line.
+
+    Args:
+        text: search this text and print the top passages.
+        model: name of the model in the working folder; or bm25, or fused (raydr fuse).
+        top_k: passages to print for TEXT.
+        rerank: order what is found for TEXT by rerank.model, as raydr rerank does runs.
+        partition: search TEXT among the passages of this one.
+        trec: also write the run in TREC format to this file.
 
     Raises:
         ConfigError: a text and a split were given, or the text is empty.

@@ -31,12 +31,15 @@ def settings(part: str = "") -> list[SettingGroup]:
 
 
 def run(
-    part: Annotated[
-        str, typer.Argument(metavar="[PART]", help="Only keys, and kinds of components, that this is a part of.")
-    ] = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/settings.md.")] = False,
+    part: Annotated[str, typer.Argument(metavar="[PART]")] = "",
+    markdown: bool = False,
 ) -> None:
-    """List the settings of a run: key, type, default and meaning."""
+    """List the settings of a run: key, type, default and meaning.
+
+    Args:
+        part: only keys, and kinds of components, that this is a part of.
+        markdown: print the page docs/settings.md.
+    """
     groups = settings(part)
     if markdown:
         typer.echo(settings_page(groups), nl=False)

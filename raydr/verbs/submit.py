@@ -49,49 +49,38 @@ def submit(
 
 def run(
     config: ConfigFile,
-    verb: Annotated[str, typer.Argument(metavar="VERB", help="What the job does: train, encode, refresh, ...")],
-    options: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of the verb, after --.")
-    ] = None,
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address", help="Ray's dashboard; RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265, if left out."
-        ),
-    ] = "",
-    working_dir: Annotated[str, typer.Option("--working-dir", help="Folder whose files are sent with the job.")] = ".",
-    runtime_env: Annotated[
-        str, typer.Option("--runtime-env", help="YAML file with more of Ray's runtime environment, such as pip.")
-    ] = "",
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the job, not a secret; repeatable."),
-    ] = None,
-    require_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require-env", metavar="NAME", help="A variable, secret or not, that the cluster must have; repeatable."
-        ),
-    ] = None,
-    python: Annotated[
-        str, typer.Option("--python", help="Interpreter on the cluster that has Ray and raydr's dependencies.")
-    ] = "python",
-    submission_id: Annotated[str, typer.Option("--submission-id", help="Name of the job; made up if left out.")] = "",
-    entrypoint_num_cpus: Annotated[
-        float, typer.Option("--entrypoint-num-cpus", min=0, help="CPUs reserved for the job's own process.")
-    ] = 0,
-    entrypoint_memory: Annotated[
-        int, typer.Option("--entrypoint-memory", min=0, help="Memory reserved for the job's own process, in bytes.")
-    ] = 0,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Follow the log to the end and end with the job's exit status.")
-    ] = True,
+    verb: Annotated[str, typer.Argument(metavar="VERB")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]")] = None,
+    address: str = "",
+    working_dir: str = ".",
+    runtime_env: str = "",
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
+    require_env: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    python: str = "python",
+    submission_id: str = "",
+    entrypoint_num_cpus: Annotated[float, typer.Option(min=0)] = 0,
+    entrypoint_memory: Annotated[int, typer.Option(min=0)] = 0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait")] = True,
     set_: Overrides = None,
     again: Again = False,
 ) -> None:
     """Run a verb as a job on a Ray cluster, follow its log, and end with its exit status.
 
     raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
+
+    Args:
+        verb: what the job does: train, encode, refresh, ...
+        options: options of the verb, after --.
+        address: Ray's dashboard; RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265, if left out.
+        working_dir: folder whose files are sent with the job.
+        runtime_env: YAML file with more of Ray's runtime environment, such as pip.
+        env: a variable for the job, not a secret; repeatable.
+        require_env: a variable, secret or not, that the cluster must have; repeatable.
+        python: interpreter on the cluster that has Ray and raydr's dependencies.
+        submission_id: name of the job; made up if left out.
+        entrypoint_num_cpus: CPUs reserved for the job's own process.
+        entrypoint_memory: memory reserved for the job's own process, in bytes.
+        wait: follow the log to the end and end with the job's exit status.
     """
     arguments = [*(options or []), *(["--again"] if again else [])]
     _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from raydr.config.run import RunConfig, is_ranker
 from raydr.errors import ConfigError
 from raydr.graph.node import Existing
@@ -18,23 +14,18 @@ from raydr.verbs.command import Again, DryRun
 
 def train(
     config: RunConfig,
-    name: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            help="Name of the model; that of a variant trains that variant, ranker or ranker-X the cross-encoder.",
-        ),
-    ] = "trained",
-    negatives: Annotated[
-        str, typer.Option("--negatives", help="Folder of a negatives artefact in place of what is mined and judged.")
-    ] = "",
-    dataset: Annotated[
-        str, typer.Option("--dataset", help="Folder of a dataset artefact in place of the run's, e.g. a judged one.")
-    ] = "",
+    name: str = "trained",
+    negatives: str = "",
+    dataset: str = "",
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
     """Train the dual encoder, or the ranker; what it needs is made first, and an interrupted training goes on.
+
+    Args:
+        name: name of the model; that of a variant trains that variant, ranker or ranker-X the cross-encoder.
+        negatives: folder of a negatives artefact in place of what is mined and judged.
+        dataset: folder of a dataset artefact in place of the run's, e.g. a judged one.
 
     Raises:
         ConfigError: the name is no name of a folder, or one that raydr gives to something else.

@@ -46,21 +46,18 @@ def tune(
 
 def run(
     config: ConfigFile,
-    space: Annotated[
-        str, typer.Option("--space", metavar="FILE", help="Space file, YAML or Python, or a name: npc, ccr, joint, ...")
-    ],
-    name: Annotated[str, typer.Option("--name", help="Name of the search; that of the space file if left out.")] = "",
-    set_space: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set-space",
-            metavar="KEY=VALUE",
-            help="Override a setting of the space file, e.g. search.num_trials=12 or scheduler.name=none; repeatable.",
-        ),
-    ] = None,
+    space: Annotated[str, typer.Option(metavar="FILE")],
+    name: str = "",
+    set_space: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     set_: Overrides = None,
     again: Again = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Search over settings of the training; a search that was killed goes on with the same command."""
+    """Search over settings of the training; a search that was killed goes on with the same command.
+
+    Args:
+        space: space file, YAML or Python, or a name: npc, ccr, joint, ...
+        name: name of the search; that of the space file if left out.
+        set_space: override a setting of the space file, e.g. search.num_trials=12 or scheduler.name=none; repeatable.
+    """
     tune(RunConfig.load(config, set_), space, name, set_space, again, dry_run)

@@ -13,10 +13,12 @@ from raydr.pages.query_story import QueryStory, print_story
 from raydr.runtime.console import output
 
 
-def why(
-    config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID", help="Id of the query.")]
-) -> QueryStory:
-    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray."""
+def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryStory:
+    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
+
+    Args:
+        query_id: id of the query.
+    """
     return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
-from raydr.store.artifact import COMMANDS, MANIFEST, Artifact
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder, require_reachable
 
 #: Names of systems that are compared, beside those a user gives.

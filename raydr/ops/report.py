@@ -22,7 +22,8 @@ from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
-from raydr.store.artifact import COMMANDS, MANIFEST, Artifact
+from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder
 
 #: The page, in the working folder.

@@ -16,6 +16,7 @@ from typing import Any
 
 from raydr.component import Config
 from raydr.errors import ArtifactError, FingerprintError
+from raydr.store.commands import COMMANDS
 from raydr.store.folder import FileDetails, Folder, side_by_side, write_part
 from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
 from raydr.store.lock import only_writer
@@ -61,24 +62,6 @@ class Manifest(Config):
     def digest(self) -> str:
         """Of the contents: differs where the same thing was made again with other bytes."""
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
-
-
-#: Who makes what, by its kind.
-COMMANDS = {
-    "corpus": "raydr prepare",
-    "dataset": "raydr prepare (raydr inject-noise where the config has inject_noise)",
-    "negatives": "raydr mine",
-    "verdicts": "raydr judge",
-    "model": "raydr train",
-    "cross_encoder": "raydr train --name ranker",
-    "embeddings": "raydr encode",
-    "index": "raydr index",
-    "run": "raydr search",
-    "bm25": "raydr search --model bm25 --split SPLIT",
-    "evaluation": "raydr evaluate",
-    "audit": "raydr audit",
-    "diagnosis": "raydr diagnose",
-}
 
 
 class Artifact:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.config.run import RunConfig, apply_override, check_name, merged
+from raydr.config.overrides import apply_override, merged
+from raydr.config.run import RunConfig, check_name
 from raydr.errors import ConfigError
 from raydr.graph.refresh_results import check_measure
 from raydr.runtime.console import say, show_table

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from raydr.component import explain
-from raydr.config.run import RunConfig, merged
+from raydr.config.overrides import merged
+from raydr.config.run import RunConfig
 from raydr.config.shipped import SPACES, located
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from raydr.config.run import RunConfig, merged
+from raydr.config.overrides import merged
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.training.config import NEUTRAL
 from raydr.tuning.settings import Objective

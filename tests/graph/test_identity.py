@@ -13,8 +13,9 @@ import pytest
 from small_runs import recipe_of, small_run
 
 from raydr.component import Component, Config
+from raydr.config.overrides import apply_override
 from raydr.config.reference import list_settings
-from raydr.config.run import RunConfig, apply_override
+from raydr.config.run import RunConfig
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting
 from raydr.graph.nodes.diagnosis import diagnosis

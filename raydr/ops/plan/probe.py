@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raydr.config.run import RunConfig, merged
+from raydr.config.overrides import merged
+from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.tables import of_queries

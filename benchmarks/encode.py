@@ -15,6 +15,7 @@ import argparse
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -78,7 +79,10 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
     config = ModelConfig(checkpoint=checkpoint, query=side, passage=side)
     model = str(folder / "model")
     DualEncoder.from_config(config).save(model, build_tokenizers(config))
-    lengths = load_tokenizer(model, "passage")(None, texts).lengths.tolist()
+    tokenizer = load_tokenizer(model, "passage")
+    started = time.process_time()
+    lengths = tokenizer(None, texts).lengths.tolist()
+    tokenizing = len(texts) / (time.process_time() - started)
     chosen, reason = resolve_dtype("auto", arguments.device)
     candidates = make_candidates(arguments, texts, model, chosen)
     for one in candidates.values():
@@ -89,6 +93,7 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
         f"{shape.layers} layers, {arguments.threads} threads on {arguments.device}; raydr's default here: {chosen} "
         f"({reason}); medians of {arguments.repeats} interleaved rounds"
     )
+    print(f"tokenising alone: {tokenizing:,.0f} passages/s a core")
     base = next(iter(candidates))
     print_rates(figures, "passages", base)
     flops = forward_flops(shape, lengths) / len(texts)
@@ -105,7 +110,13 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
         arguments.json,
         "encode",
         vars(arguments),
-        {"passages_per_second": figures, "num_tokens": sum(lengths), "peaks": peaks, "utilisation": utilisation},
+        {
+            "passages_per_second": figures,
+            "tokenizing": tokenizing,
+            "num_tokens": sum(lengths),
+            "peaks": peaks,
+            "utilisation": utilisation,
+        },
     )
 
 

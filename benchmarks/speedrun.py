@@ -22,7 +22,7 @@ from raydr.graph.stage_times import read_times
 from raydr.store.folder import Folder
 
 SYSTEM = "trained"
-MEASURE = "R@20"
+MEASURE = "recall@20 (qrels)"
 #: What has to be reached on dev.
 GOAL = 0.80
 
@@ -31,10 +31,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="configs/openqa-wiki.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
+    parser.add_argument("--workdir", default="", help="a new folder, which is kept; a temporary one if left out")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="speedrun-") as scratch:
-        settings = [*arguments.overrides, f"workdir={Path(scratch) / 'work'}", "tracking.enabled=false"]
+        workdir = arguments.workdir or Path(scratch) / "work"
+        settings = [*arguments.overrides, f"workdir={workdir}", "tracking.enabled=false"]
         figures = run(arguments.config, settings)
     write_report(arguments.json, "speedrun", vars(arguments), figures)
 
@@ -58,7 +60,7 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
 
 
 def measured(config: RunConfig, split: str) -> float:
-    """The measure of the finished run."""
+    """What the finished run has reached."""
     with open_session(config) as session:
         evaluation = session.inventory.open(session.recipe.evaluation(split, [SYSTEM]))
     return float(evaluation.info["means"][SYSTEM][MEASURE])

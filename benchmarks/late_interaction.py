@@ -1,9 +1,12 @@
 """Search among passages with a vector for each token: time a query, recall against scoring all, and bytes.
 
-Vectors are made: a word has one, a token is its word's with noise of its own, passages draw words by Zipf's law, and a
-query's tokens are some of a passage's with other noise. So tokens lie in clumps, as those of a trained model do.
+Each index is searched with each of the settings, one query at a time and all together, in turns; PyLate's index too, if
+it is asked for. The vectors are those of a run, or made: a word has one, a token is its word's with noise of its own,
+passages draw words by Zipf's law, and a query's tokens are some of a passage's with other noise.
 
-    python -m benchmarks.late_interaction --passages 50000 --json late_interaction.json
+    python -m benchmarks.late_interaction --workdir work/late --split dev --json late_interaction.json
+    python -m venv ../pylate && ../pylate/bin/pip install pylate
+    python -m benchmarks.late_interaction --workdir work/late --split dev --pylate ../pylate/bin/python
 """
 
 from __future__ import annotations
@@ -12,48 +15,81 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.artefacts import make_embeddings
-from benchmarks.timing import timed, write_report
+from benchmarks.pylate_index import PyLate
+from benchmarks.timing import interleave, timed, write_report
 from raydr.component import build
+from raydr.data.embeddings import Embeddings
 from raydr.data.vector_sets import VectorSets
+from raydr.graph.places import Places, vectors_name
 from raydr.indexing.config import IndexConfig, SearchConfig
-from raydr.indexing.merge import Found
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
 from raydr.stages.index import build_index
 from raydr.stages.pool import ThisProcess
-from raydr.store.artifact import Building, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.identity import Identity
 
 #: Words of the made language.
 _WORDS = 30_000
 #: Length of a token's noise beside its word's vector of length 1.
 _NOISE = 0.6
+_EXACT = "SQfp16:float16"
+
+
+class Searched(Protocol):
+    """An index, searched with some settings."""
+
+    def search(self, queries: VectorSets) -> NDArray[np.int64]:
+        """The rows of the best passages of each query, (queries, top_k)."""
+
+
+@dataclass(frozen=True)
+class Ours:
+    searcher: ShardSearcher
+    top_k: int
+
+    def search(self, queries: VectorSets) -> NDArray[np.int64]:
+        return self.searcher.search(queries, self.top_k).rows
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    searched: Searched
+    bytes: int
+    build_seconds: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passages", type=int, default=50_000)
-    parser.add_argument("--tokens", type=int, default=100)
-    parser.add_argument("--query-tokens", type=int, default=16)
+    parser.add_argument("--workdir", default="", help="a run's, whose vectors are searched; made ones if empty")
+    parser.add_argument("--model", default="trained", help="of the run")
+    parser.add_argument("--split", default="dev", help="whose queries are searched")
+    parser.add_argument("--passages", type=int, default=50_000, help="made ones, or the first of the run's")
+    parser.add_argument("--tokens", type=int, default=100, help="of a made passage")
+    parser.add_argument("--query-tokens", type=int, default=16, help="of a made query")
     parser.add_argument("--queries", type=int, default=32)
-    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--dim", type=int, default=128, help="of made vectors")
     parser.add_argument("--top-k", type=int, default=100)
     parser.add_argument("--cpus", type=int, default=2)
-    parser.add_argument("--train-rows", type=int, default=200_000)
-    parser.add_argument("--nprobe", type=int, default=16)
-    parser.add_argument("--num-nearest", type=int, default=1024)
-    parser.add_argument("--num-candidates", type=int, default=1024)
-    parser.add_argument(
-        "--indexes", nargs="+", default=["SQfp16:float16", "IVF4096,PQ128x4:codes", "IVF4096,PQ128x2:codes"]
-    )
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--train-rows", type=int, default=IndexConfig().train_rows)
+    parser.add_argument("--indexes", nargs="+", default=["auto:codes"], help="FACTORY:VECTORS")
+    parser.add_argument("--settings", nargs="+", default=[""], help="NPROBE/NUM_NEAREST/NUM_CANDIDATES; the defaults")
+    parser.add_argument("--pylate", default="", help="Python of an environment with PyLate")
+    parser.add_argument("--pylate-bits", type=int, default=4, help="of a dimension's residual")
+    parser.add_argument("--pylate-settings", nargs="+", default=["8/8192"], help="N_IVF_PROBE/N_FULL_SCORES")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
@@ -61,59 +97,108 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
-    rng = np.random.default_rng(0)
-    passages, queries = make_texts(rng, arguments)
-    embeddings = make_embeddings(scratch / "passages", passages, "passage")
-    score = build(ScoreFunction, "sum_of_max")
-    settings = SearchConfig(
-        nprobe=arguments.nprobe, num_nearest=arguments.num_nearest, num_candidates=arguments.num_candidates
+    embeddings, queries = (read_vectors if arguments.workdir else make_vectors)(arguments, scratch)
+    passages = Embeddings(embeddings)
+    print(
+        f"{len(passages):,} passages of {passages.num_vectors / len(passages):.1f} vectors, {len(queries)} queries of "
+        f"{queries.lengths.mean():.1f}, {passages.dim} dimensions"
     )
-    exact: Found | None = None
-    rows = []
-    for at, name in enumerate(arguments.indexes):
-        factory, _, vectors = name.partition(":")
-        config = IndexConfig(
-            factory=factory, vectors=vectors, shard_rows=10**9, train_rows=arguments.train_rows,
-            cpus_per_task=arguments.cpus,
-        )  # fmt: skip
-        started = time.perf_counter()
-        with begin(str(scratch / f"index-{at}"), Identity(kind="index")) as making:
-            assert isinstance(making, Building)
-            index = making.finish(build_index(making, ThisProcess(), embeddings, settings=config, score=score))
-        built = time.perf_counter() - started
-        searcher = ShardSearcher(IndexShards(index), [0], settings, arguments.cpus)
-        searcher.search(queries.slice(0, 1), arguments.top_k)
-        started = time.perf_counter()
-        found = searcher.search(queries, arguments.top_k)
-        seconds = time.perf_counter() - started
-        alone = [timed(partial(searcher.search, queries.slice(one, one + 1), arguments.top_k)) for one in range(5)]
-        exact = exact or found
-        row = {
-            "index": name,
-            "bytes": sum(part.bytes for part in index.manifest.parts.values()),
-            "build_seconds": built,
-            "seconds_a_query": seconds / len(queries),
-            "seconds_alone": statistics.median(alone),
-            "recall": recall(found, exact),
+    contenders = list(contend(arguments, scratch, embeddings))
+    alone = [queries.slice(one, one + 1) for one in range(len(queries))]
+    exact = contenders[0].searched.search(queries)
+    found = {one.name: one.searched.search(queries) for one in contenders[1:]}
+    # Scoring all passages once a query is enough to know its time.
+    each = {contenders[0].name: [timed(partial(contenders[0].searched.search, one)) for one in alone[:8]]}
+    each |= interleave(
+        {one.name: partial(seconds_alone, one.searched, alone) for one in contenders[1:]}, arguments.repeats
+    )
+    together = interleave({one.name: partial(seconds, one.searched, queries) for one in contenders}, 1)
+    rows = [
+        {
+            "index": one.name,
+            "MB": one.bytes / 1e6,
+            "build_seconds": one.build_seconds,
+            "seconds_alone": statistics.median(each[one.name]),
+            "seconds_together": together[one.name][0] / len(queries),
+            "recall": recall(found.get(one.name, exact), exact),
+            "recall_of_10": recall(found.get(one.name, exact), exact[:, :10]),
         }
-        rows.append(row)
+        for one in contenders
+    ]
+    for row in rows:
         print("  ".join(f"{key} {value:,.4g}" if not isinstance(value, str) else value for key, value in row.items()))
     write_report(arguments.json, "late_interaction", vars(arguments), {"rows": rows})
 
 
-def recall(found: Found, exact: Found) -> float:
-    """Mean share of the first index's passages that are found."""
-    shares = [np.isin(wanted, got).mean() for wanted, got in zip(exact.rows, found.rows, strict=True)]
-    return float(np.mean(shares))
+def seconds(searched: Searched, queries: VectorSets) -> float:
+    return timed(partial(searched.search, queries))
 
 
-def make_texts(rng: np.random.Generator, arguments: argparse.Namespace) -> tuple[VectorSets, VectorSets]:
-    """Passages and queries."""
+def seconds_alone(searched: Searched, queries: list[VectorSets]) -> float:
+    """The median over queries that are asked one after the other."""
+    return statistics.median(seconds(searched, one) for one in queries)
+
+
+def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) -> Iterator[Contender]:
+    """Scoring all passages first."""
+    for at, name in enumerate([_EXACT, *arguments.indexes]):
+        factory, _, vectors = name.partition(":")
+        config = IndexConfig(
+            factory=factory, vectors=vectors, train_rows=arguments.train_rows, cpus_per_task=arguments.cpus,
+            train_cpus=arguments.cpus, shard_rows=10**8,
+        )  # fmt: skip
+        started = time.perf_counter()
+        with begin(str(scratch / f"index-{at}"), Identity(kind="index")) as making:
+            assert isinstance(making, Building)
+            score = build(ScoreFunction, "sum_of_max")
+            index = making.finish(build_index(making, ThisProcess(), embeddings, settings=config, score=score))
+        built = time.perf_counter() - started
+        num_bytes, shards = sum(part.bytes for part in index.manifest.parts.values()), IndexShards(index)
+        for settings in arguments.settings if at else [""]:
+            names = ("nprobe", "num_nearest", "num_candidates")
+            given = dict(zip(names, map(int, filter(None, settings.split("/"))), strict=False))
+            held = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**given), arguments.cpus)
+            yield Contender(f"{name} {settings}".strip(), Ours(held, arguments.top_k), num_bytes, built)
+    if arguments.pylate:
+        pylate = PyLate(arguments.pylate, scratch / "pylate", arguments.cpus)
+        vectors, lengths = every(Embeddings(embeddings))
+        built = timed(partial(pylate.build, vectors, lengths, arguments.pylate_bits))
+        for settings in arguments.pylate_settings:
+            probes, scores = map(int, settings.split("/"))
+            held = pylate.searched(probes, scores, arguments.top_k)
+            yield Contender(f"PyLate {arguments.pylate_bits} bits {settings}", held, pylate.num_bytes, built)
+
+
+def every(embeddings: Embeddings) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
+    """All vectors of all texts, and how many each has."""
+    sets = VectorSets.join([embeddings.sets(part) for part in range(len(embeddings.part_names))])
+    return sets.vectors_TD, sets.lengths
+
+
+def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
+    """Mean share of the best passages that are found."""
+    return float(np.mean([np.isin(wanted, got).mean() for wanted, got in zip(exact, found, strict=True)]))
+
+
+def read_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact, VectorSets]:
+    """Passages and queries of a run."""
+    places = Places.of(arguments.workdir)
+    passages = Embeddings(places.open(vectors_name(arguments.model), "embeddings"))
+    queries = Embeddings(places.open(vectors_name(arguments.model, arguments.split), "embeddings"))
+    parts = range(int(np.searchsorted(passages.starts[:-1], arguments.passages)))
+    first = VectorSets.join([passages.sets(part) for part in parts]).slice(0, arguments.passages)
+    return make_embeddings(scratch / "passages", first, "passage"), queries.sets(0).slice(0, arguments.queries)
+
+
+def make_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact, VectorSets]:
+    """Passages and queries of a made language."""
+    rng = np.random.default_rng(0)
     words = unit(rng.standard_normal((_WORDS, arguments.dim), dtype=np.float32))
     odds = 1 / np.arange(10, _WORDS + 10)
     drawn = rng.choice(_WORDS, size=(arguments.passages, arguments.tokens), p=odds / odds.sum())
     asked = drawn[: arguments.queries, : arguments.query_tokens]
-    return noisy(rng, words, drawn), noisy(rng, words, asked)
+    passages = make_embeddings(scratch / "passages", noisy(rng, words, drawn), "passage")
+    return passages, noisy(rng, words, asked)
 
 
 def noisy(rng: np.random.Generator, words: NDArray[np.float32], drawn: NDArray[np.int64]) -> VectorSets:

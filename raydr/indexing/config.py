@@ -19,8 +19,8 @@ class IndexConfig(Config):
 
     vectors: Literal["float16", "codes"] = "float16"
     """Where passages have several vectors and an index proposes candidates, what these are scored from: vectors in half
-    precision beside the index, or the ``codes`` that it holds itself, for example the residuals of ``IVF4096,PQ128x2``
-    in 2 bits a dimension. ``auto`` with ``codes`` is an IVF of that kind."""
+    precision beside the index, or the ``codes`` that it holds itself: residuals in 8 bits a dimension, ``IVF...,SQ8``,
+    where ``factory`` is ``auto``; in fewer, for example 4, with ``IVF4096,PQ128x4``."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
     """Vectors in one shard, at most (passages, where they have one each); a shard is held by one search actor."""
@@ -51,7 +51,7 @@ class SearchConfig(Config):
     refine_factor: float = Field(default=4, ge=1)
     """Candidates per result that a refining index (``...,RFlat``) scores again."""
 
-    num_nearest: int = Field(default=1024, ge=1)
+    num_nearest: int = Field(default=8192, ge=1)
     """Where passages have several vectors and an index proposes candidates: the nearest vectors looked for with each
     vector of a query; the passages that they belong to are candidates."""
 

@@ -39,7 +39,7 @@ def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: Score
     if score.is_largest_of_tokens:
         if settings.vectors == "codes":
             cells, limit = choose_cells(num_rows, settings.train_rows)
-            return f"IVF{cells},PQ{dim}x2", f"residuals of 2 bits a dimension; {cells} cells = {limit}"
+            return f"IVF{cells},SQ8", f"residuals of 8 bits a dimension; {cells} cells = {limit}"
         factory, reason = choose_factory(num_rows, dim, settings.train_rows)
         if factory not in EXACT:
             return factory, f"proposes candidates: {reason}"
@@ -61,7 +61,7 @@ def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
             what = f"index.factory {factory} scores all passages"
         raise ConfigError(
             f"index.vectors is codes, which candidates are scored from, and {what}: set index.vectors to float16, or "
-            "take sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,PQ128x2"
+            "take sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,SQ8"
         )
     if factory != "auto" and factory not in EXACT and not (score.is_inner_product or score.is_largest_of_tokens):
         raise ConfigError(

@@ -122,7 +122,7 @@ class ShardSearcher:
         """Of passages with several vectors; an index that proposes candidates is searched on the CPU."""
         from raydr.indexing.candidates import CandidateSearch
         from raydr.indexing.torch_sets import TorchSets
-        from raydr.indexing.vector_stores import CodedVectors, HalfVectors, VectorStore
+        from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
 
         lengths_N = index.num_vectors(shard)
         if index.factory in EXACT:
@@ -130,7 +130,7 @@ class ShardSearcher:
         loaded = index.load(shard)
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
         vectors: VectorStore = (
-            CodedVectors(loaded, self._device)
+            coded_vectors(loaded, self._device)
             if index.scored_from_codes
             else HalfVectors(index.load_sets(shard), self._device)
         )

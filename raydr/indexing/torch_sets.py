@@ -13,8 +13,9 @@ from raydr.data.opened import offsets_of
 from raydr.indexing.vector_stores import VectorStore
 from raydr.models.scores.base import ScoreFunction
 
-#: Vectors, padding included, of the passages that are looked at together.
-_BLOCK_VECTORS = 200_000
+#: Vectors, padding included, of the passages that are looked at together, by the kind of device: so many that a
+#: processor's caches hold them, and that a GPU is busy.
+_BLOCK_VECTORS = {"cpu": 8_192, "cuda": 200_000}
 
 
 class TorchSets:
@@ -26,7 +27,7 @@ class TorchSets:
         lengths_N: vectors of each passage.
         vectors: all of them, passage after passage.
         score: of a query's and a passage's vectors.
-        block_vectors: passages are looked at together that have so many vectors.
+        block_vectors: passages are looked at together that have so many vectors; what suits the device if None.
     """
 
     def __init__(
@@ -34,11 +35,11 @@ class TorchSets:
         lengths_N: NDArray[np.int64],
         vectors: VectorStore,
         score: ScoreFunction,
-        block_vectors: int = _BLOCK_VECTORS,
+        block_vectors: int | None = None,
     ) -> None:
         self._vectors = vectors
         self._score = score
-        self._block_vectors = block_vectors
+        self._block_vectors = block_vectors or _BLOCK_VECTORS[vectors.device.type]
         self.ntotal = len(lengths_N)
         #: Where each passage's vectors start, and their number at the end.
         self.starts = offsets_of(lengths_N)
@@ -94,4 +95,5 @@ class TorchSets:
         starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
         place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
         there_NM = place_NM < ends_N[:, None]
-        return self._vectors.take(place_NM.clamp(max=int(self.starts[-1]) - 1)).masked_fill(~there_NM.unsqueeze(-1), 0)
+        vectors = self._vectors.take(place_NM.clamp(max=int(self.starts[-1]) - 1))
+        return vectors if bool(there_NM.all()) else vectors.masked_fill_(~there_NM.unsqueeze(-1), 0)

@@ -43,7 +43,43 @@ class HalfVectors:
             at = end
 
     def take(self, places: Tensor) -> Tensor:
-        return self._vectors_TD[places]
+        # Ten times as quick as indexing by a tensor.
+        found = self._vectors_TD.index_select(0, places.flatten()).view(*places.shape, -1)
+        return found if found.is_cuda else found.float()
+
+
+class ResidualBytes:
+    """Vectors as the cells and residuals of an ``IVF...,SQ8`` have them, copied in the order of the passages.
+
+    FAISS decodes one vector at a time, which takes most of a search.
+
+    Args:
+        cells: the index of all vectors, in the order of the passages.
+        device: where vectors are wanted.
+    """
+
+    def __init__(self, cells: Any, device: str) -> None:
+        faiss = load_faiss()
+        lists, dim = cells.invlists, int(cells.d)
+        codes_TD = np.empty((int(cells.ntotal), dim), dtype=np.uint8)
+        cell_T = np.empty(len(codes_TD), dtype=np.int32)
+        for cell in range(int(cells.nlist)):
+            if size := int(lists.list_size(cell)):
+                places = faiss.rev_swig_ptr(lists.get_ids(cell), size)
+                codes_TD[places] = faiss.rev_swig_ptr(lists.get_codes(cell), size * dim).reshape(size, dim)
+                cell_T[places] = cell
+        lowest, width = faiss.vector_to_array(cells.sq.trained).reshape(2, dim)
+        # A code stands for the middle of its interval.
+        starts_CD = faiss.downcast_index(cells.quantizer).reconstruct_n(0, int(cells.nlist)) + lowest + width / 510
+        self.device = torch.device(device)
+        self._codes_TD, self._cell_T = torch.from_numpy(codes_TD).to(device), torch.from_numpy(cell_T).to(device)
+        self._starts_CD, self._step_D = (torch.from_numpy(one).to(device) for one in (starts_CD, width / 255))
+
+    def take(self, places: Tensor) -> Tensor:
+        at = places.flatten()
+        starts = self._starts_CD.index_select(0, self._cell_T.index_select(0, at))
+        found = torch.addcmul(starts, self._codes_TD.index_select(0, at).float(), self._step_D)
+        return found.view(*places.shape, -1)
 
 
 class CodedVectors:
@@ -64,7 +100,16 @@ class CodedVectors:
             actual.make_direct_map()
 
     def take(self, places: Tensor) -> Tensor:
-        # Padding repeats places, and decoding takes time.
-        unique, inverse = np.unique(places.cpu().numpy(), return_inverse=True)
-        decoded: NDArray[np.float32] = self._index.reconstruct_batch(unique)
-        return torch.from_numpy(decoded[inverse.reshape(places.shape)]).to(self.device)
+        decoded: NDArray[np.float32] = self._index.reconstruct_batch(places.flatten().cpu().numpy())
+        return torch.from_numpy(decoded).to(self.device).view(*places.shape, -1)
+
+
+def coded_vectors(index: Any, device: str) -> VectorStore:
+    """The vectors that an index's codes stand for."""
+    faiss = load_faiss()
+    # A new name: the object behind it belongs to `index`, which must stay alive.
+    actual = faiss.downcast_index(index)
+    by_residual = isinstance(actual, faiss.IndexIVFScalarQuantizer) and actual.by_residual
+    if by_residual and actual.sq.qtype == faiss.ScalarQuantizer.QT_8bit:
+        return ResidualBytes(actual, device)
+    return CodedVectors(index, device)

@@ -16,7 +16,7 @@ from raydr.indexing.factory import configure_search, make_index, resolve_factory
 from raydr.indexing.merge import best
 from raydr.indexing.search import search_one
 from raydr.indexing.torch_sets import TorchSets
-from raydr.indexing.vector_stores import CodedVectors, HalfVectors
+from raydr.indexing.vector_stores import HalfVectors, ResidualBytes, coded_vectors
 from raydr.models.scores.base import ScoreFunction
 from tests.made import integer_sets, integer_vectors
 
@@ -145,9 +145,13 @@ def test_codes_are_scored_as_the_vectors_that_they_stand_for(name: str, factory:
     index.train(vectors)
     index.add(vectors)
     configure_search(index, nprobe=4, ef_search=1, refine_factor=1)
-    passages = TorchSets(PASSAGES.lengths, CodedVectors(index, "cpu"), score_of(name), block_vectors=50)
+    held = coded_vectors(index, "cpu")
+    assert isinstance(held, ResidualBytes) == (factory == "IVF4,SQ8")
+    passages = TorchSets(PASSAGES.lengths, held, score_of(name), block_vectors=50)
     queries = QUERIES[name].astype(np.float32)
     found = search_one(CandidateSearch(index, passages, len(vectors), 300), queries, 10)
+    if factory.startswith("IVF"):
+        index.make_direct_map()
     decoded = VectorSets(index.reconstruct_batch(np.arange(len(vectors))), PASSAGES.offsets)
     padded = np.zeros((300, int(PASSAGES.lengths.max()), 8), dtype=np.float32)
     for row in range(300):
@@ -182,8 +186,8 @@ def test_the_kind_of_index_follows_from_score_and_size() -> None:
     soft = build(ScoreFunction, {"name": "sum_of_max", "attention": "soft"})
     assert resolve_factory(auto, 5_000_000, 128, soft)[0] == "SQfp16"
     coded = IndexConfig(vectors="codes")
-    assert resolve_factory(coded, 5_000_000, 128, score_of("sum_of_max"))[0] == "IVF8944,PQ128x2"
-    assert resolve_factory(coded, 100, 64, score_of("multi"))[0] == "IVF32,PQ64x2"
+    assert resolve_factory(coded, 5_000_000, 128, score_of("sum_of_max"))[0] == "IVF8944,SQ8"
+    assert resolve_factory(coded, 100, 64, score_of("multi"))[0] == "IVF32,SQ8"
     with pytest.raises(ConfigError, match="index.factory SQfp16 scores all passages"):
         resolve_factory(IndexConfig(vectors="codes", factory="SQfp16"), 100, 128, score_of("sum_of_max"))
     with pytest.raises(ConfigError, match="with the score function genpoly no index proposes candidates"):

@@ -84,12 +84,12 @@ def serve(folder: Path, num_threads: int) -> None:
 
     torch.set_num_threads(num_threads)
     answers, sys.stdout = sys.stdout, sys.stderr
-    index = None
+    index: Any = None
     for line in sys.stdin:
         request = json.loads(line)
         if index is None:
             vectors, lengths = np.load(folder / "vectors.npy"), np.load(folder / "lengths.npy")
-            texts = list(torch.from_numpy(vectors).split(lengths.tolist()))
+            texts = list(torch.split(torch.from_numpy(vectors), lengths.tolist()))
             index = FastPlaid(str(folder / "index"), "plaid", nbits=request["bits"], show_progress=False, device="cpu")
             index.add_documents([str(at) for at in range(len(texts))], texts)
             answer = None

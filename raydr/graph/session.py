@@ -136,6 +136,7 @@ class Session:
 
     def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:
+            say(f"working folder: {self.places.root}")
             say(f"{counted(len(todo), 'artefact')} to make:")
         for node in todo:
             # Not as a table: reasons are long, and a narrow terminal would cut them up.

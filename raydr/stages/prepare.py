@@ -233,7 +233,7 @@ def _warn_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
             else "what is measured there is too good; set data.leaked_queries: leave_out to train without them"
         )
         warn(
-            f"LEAKAGE: {check.counts['leaked']:,} queries of {data.train_split} are queries of "
+            f"LEAKAGE: {counted(check.counts['leaked'], 'query', 'queries')} of {data.train_split} asked in "
             f"{', '.join(data.held_out_splits)} too, word for word or nearly: {done}. For example:{shown}"
         )
 

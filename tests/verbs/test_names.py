@@ -16,6 +16,7 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.graph.places import Places
+from raydr.graph.session import open_session
 from raydr.store.folder import ASIDE
 from raydr.verbs import app
 
@@ -203,6 +204,18 @@ def test_the_stored_config_is_that_of_the_run_from_any_folder(
     stored = RunConfig.load(tmp_path / "w" / "config.yaml")
     assert len(raydr.prepare(stored)) == 2
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_workers_find_from_any_folder_what_is_named_from_here(
+    configure: Any, tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Path(tiny_checkpoint)
+    monkeypatch.chdir(checkpoint.parent)
+    with open_session(configure(model={"checkpoint": checkpoint.name})) as session:
+        assert session.config.model.checkpoint == tiny_checkpoint
+        named_here = session.recipe.model("untrained").key
+    with open_session(configure()) as session:
+        assert session.recipe.model("untrained").key == named_here
 
 
 def test_one_more_system_is_evaluated_after_others_and_after_single_verbs(configure: Any, capsys: Any) -> None:

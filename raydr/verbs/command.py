@@ -137,7 +137,7 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
     # Typer reads both.
     told.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     told.__annotations__ = {one.name: one.annotation for one in parameters}
-    del told.__wrapped__  # type: ignore[attr-defined]
+    del told.__wrapped__
     told.__doc__ = text
     return told
 

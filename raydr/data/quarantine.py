@@ -74,7 +74,7 @@ def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarant
     if count > max_bad_rows:
         shown = "\n  ".join(str(row) for row in examples[:5])
         raise DataError(
-            f"{count} bad rows, allowed are {max_bad_rows} (data.max_bad_rows):\n  {shown}\n"
+            f"{count} bad row{'' if count == 1 else 's'}, allowed are {max_bad_rows} (data.max_bad_rows):\n  {shown}\n"
             f"all of them with their content: {quarantine}. "
             "Mend the input, or raise data.max_bad_rows to leave them out."
         )

@@ -93,6 +93,8 @@ class Places:
         if folder is None:
             there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
             command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
+            if kind == "model":
+                command = f"{command} --name {name.rpartition('/')[2]}"
             raise ArtifactError(
                 f"there is no {kind} called {name} in {self.root}"
                 + (f"; there is {', '.join(there)}" if there and "/" in name else "")

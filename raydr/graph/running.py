@@ -16,7 +16,7 @@ from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
-from raydr.runtime.console import say, warn
+from raydr.runtime.console import duration, say, warn
 from raydr.runtime.tracking import Tracker
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.pool import Pool
@@ -24,6 +24,8 @@ from raydr.store.artifact import Artifact, Building, begin
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
 _here = threading.Lock()
+#: Seconds that a step takes at least if they are told.
+_WORTH_TELLING_S = 1.0
 #: Seconds between two looks at a node that another process is making.
 _LOOK_S = 0.5
 #: Parts that one call reads for their checksums: each task of Ray costs memory in this process.
@@ -108,7 +110,7 @@ class Runner:
         ):
             making = self._begin(node, stack)
             if isinstance(making, Building):
-                say(f"== {node.label} -> {making.folder}")
+                say(f"== {node.label} -> {str(making.folder).removeprefix(f'{self.places.root}/')}")
                 info = node.make(Work(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)
@@ -120,6 +122,8 @@ class Runner:
             self.places.root,
             StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
         )
+        if seconds >= _WORTH_TELLING_S:
+            say(f"{node.label} took {duration(seconds)}")
         self.point(node)
 
     def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:

@@ -102,7 +102,7 @@ class Session:
         if self.dry_run:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
-            Path(path).write_text(self.config.from_anywhere().to_yaml(), encoding="utf-8")
+            Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
         if any(node.asks_model and node.kind in _ENCODED for node in todo):
             check_encoders(self.config.encode)
         if todo:
@@ -136,6 +136,7 @@ class Session:
 
     def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:
+            say(f"working folder: {self.places.root}")
             say(f"{counted(len(todo), 'artefact')} to make:")
         for node in todo:
             # Not as a table: reasons are long, and a narrow terminal would cut them up.
@@ -162,4 +163,5 @@ def open_session(
         dashboard: a Ray that is started here has its dashboard.
     """
     with ray_session(config.ray, dashboard), ExitStack() as stack:
-        yield Session(config, again, dry_run, stack)
+        # Ray's trainers and trials work in folders of their own.
+        yield Session(config.from_anywhere(), again, dry_run, stack)

@@ -81,7 +81,7 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: where each judge of negatives finds false ones, in the queries that are trusted."""
-    columns = ["judge", "queries", "candidates", "share flagged", "same, all queries", "queries with one"]
+    columns = ["judge", "queries", "candidates", "share flagged", "share flagged in all queries", "queries with one"]
     columns += ["mean", "max", *(f"flagged in top {rank}" for rank in RANKS)]
     rows = []
     for one in result.negatives:

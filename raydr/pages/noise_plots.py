@@ -61,6 +61,20 @@ class DetectedPairs:
         axis_N = to_axis(self.perplexities_N, self.axis)
         return float(axis_N[self.clean_N].max() + axis_N[~self.clean_N].min()) / 2
 
+    @property
+    def caption(self) -> str:
+        """What :meth:`draw` shows of them.
+
+        >>> DetectedPairs(np.array([0.1, 4.0]), np.array([True, False]), None).caption
+        'perplexities of the annotated pairs, and where flagging begins'
+        """
+        shown = ["perplexities of the annotated pairs"]
+        if self.fit is not None and self.fit.bimodal:
+            shown.append("the two components of the mixture")
+        if self.boundary is not None:
+            shown.append("where flagging begins")
+        return ", and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else f"{shown[0]}; none is flagged"
+
     def draw(self, axes: Axes) -> None:
         """A histogram on the axis of the mixture, with its two densities if it is taken for clean and mismatched pairs,
         and where flagging begins; the bars are split where the truth is known."""

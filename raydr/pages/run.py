@@ -138,7 +138,16 @@ def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
         row += [number(None if best is None else best + 1), dev, number(losses[-1] if losses else None, ".4f")]
         rows.append([*row, model.info["dtype"]])
-    columns = ["model", "trained with", "queries", "epochs", "best epoch", "dev at it", "last loss", "dtype"]
+    columns = [
+        "model",
+        "trained with",
+        "queries",
+        "epochs",
+        "best epoch",
+        "dev in the best epoch",
+        "last loss",
+        "dtype",
+    ]
     page.heading("Training").table("trainings", columns, rows)
     losses_of = {model.name: model.points("loss") for model in models}
     page.picture(

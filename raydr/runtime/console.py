@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -25,6 +27,8 @@ from rich.text import Text
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
+#: Seconds between two lines of progress where there is no bar.
+_BETWEEN_LINES_S = 30.0
 #: Columns of a line that goes into a pipe or a file: it is not broken.
 _WHOLE_LINE = 100_000
 #: Control characters other than tab and newline: in a text they could clear the screen, or write over what is there.
@@ -45,13 +49,14 @@ def shown(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun, in the plural where it takes one.
 
-    >>> counted(1, "shard"), counted(2, "shard"), counted(0, "shard")
-    ('1 shard', '2 shards', 'no shards')
+    >>> counted(1, "shard"), counted(2_000, "shard"), counted(0, "query", "queries")
+    ('1 shard', '2,000 shards', 'no queries')
     """
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+    words = noun if number == 1 else plural or f"{noun}s"
+    return f"{number:,} {words}" if number else f"no {words}"
 
 
 def duration(seconds: float) -> str:
@@ -71,6 +76,21 @@ def say(message: str) -> None:
     console.print(message, markup=False)
 
 
+def be_verbose() -> None:
+    """From now on details are said too."""
+    _Verbosity.details = True
+
+
+class _Verbosity:
+    details = False
+
+
+def detail(message: str) -> None:
+    """One line for those who want to know more: shown with ``-v``."""
+    if _Verbosity.details:
+        say(message)
+
+
 def warn(message: str) -> None:
     console.print(f"warning: {message}", style="yellow", markup=False)
 
@@ -84,7 +104,14 @@ def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) ->
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    console.print(table)
+    longest = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in zip(columns, *listed, strict=True)]
+    if sum(longest) + 3 * len(columns) + 1 <= console.width:
+        console.print(table)
+        return
+    # Words and paths would be cut in two: a block a row, a line a cell.
+    console.print(title, style="bold", markup=False)
+    for row in listed:
+        show_summary(f"{columns[0]} {shown(row[0])}", dict(zip(columns[1:], row[1:], strict=True)))
 
 
 def show_summary(title: str, facts: Mapping[str, Any]) -> None:
@@ -117,12 +144,28 @@ class ProgressBar:
 
     progress: Progress
     task: TaskID
+    unit: str
+    #: When it was last shown, by the clock of :func:`time.monotonic`.
+    shown_at: float
 
     def advance(self, num: float = 1) -> None:
         self.progress.advance(self.task, num)
+        self._tell()
 
     def set(self, completed: float, total: float) -> None:
         self.progress.update(self.task, completed=completed, total=total)
+        self._tell()
+
+    def _tell(self) -> None:
+        """A line now and then where there is no bar."""
+        now = time.monotonic()
+        if not self.progress.disable or now - self.shown_at < _BETWEEN_LINES_S:
+            return
+        self.shown_at = now
+        task = self.progress.tasks[0]
+        line = f"{task.description}: {task.completed:,.0f} of {task.total:,.0f} {self.unit}"
+        line += f", {task.speed:,.1f} {self.unit}/s" if task.speed else ""
+        say(line + (f", {duration(task.time_remaining)} left" if task.time_remaining else ""))
 
     def describe(self, description: str) -> None:
         self.progress.update(self.task, description=description)
@@ -130,7 +173,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(description: str, total: float, unit: str) -> Iterator[ProgressBar]:
-    """A bar with rate and ETA on a terminal; nothing in CI or when output is redirected."""
+    """A bar with rate and ETA on a terminal; in CI and where output is redirected a line twice a minute."""
     quiet = bool(os.environ.get("CI")) or not sys.stderr.isatty()
     progress = Progress(
         TextColumn("{task.description}"),
@@ -143,4 +186,4 @@ def progress_bar(description: str, total: float, unit: str) -> Iterator[Progress
         disable=quiet,
     )
     with progress:
-        yield ProgressBar(progress, progress.add_task(description, total=total))
+        yield ProgressBar(progress, progress.add_task(description, total=total), unit, time.monotonic())

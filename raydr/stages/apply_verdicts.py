@@ -54,7 +54,7 @@ def apply_verdicts(
     counts = {name: totals[name] for name in (*STRENGTH, "queries_empty")}
     show_summary(
         f"negatives judged by {', '.join(verdicts)}",
-        {name.replace("_", " "): f"{count:,}" for name, count in counts.items()} | {"at": str(making.folder)},
+        {name.replace("_", " "): f"{count:,}" for name, count in counts.items()},
     )
     if counts["queries_empty"]:
         warn(f"{counts['queries_empty']:,} queries have no negative left: training fills them up with random passages")
@@ -113,7 +113,7 @@ def _filter(
     facts = {"judgments before": f"{before:,}", "dropped": f"{before + new - after:,}"}
     facts |= {"relabelled": f"{new:,}"} if new else {}
     facts["left"] = f"{after:,}"
-    show_summary(f"{split}: {title}", facts | {"at": str(making.folder)})
+    show_summary(f"{split}: {title}", facts)
     return {**dataset.info, "judgments_before": before, "judgments_after": after}
 
 

@@ -60,7 +60,7 @@ def write_report(
     histograms = {
         f"perplexity_{name}.png": (
             perplexity_histogram(found.pairs, f"Perplexity of the annotated pairs ({name})"),
-            "perplexities of the annotated pairs, the two components of the mixture, and where flagging begins",
+            found.pairs.caption,
         )
         for name, found in detections.items()
         if found is not None
@@ -174,7 +174,7 @@ class _Texts:
         original = self.replaced.get((one.query_id, one.passage_id))
         mined = sorted(self.mined[one.query_id], key=lambda row: (row["rank"], row["passage_id"]))
         if original is not None:
-            passages.append(("replaced by it on purpose", original))
+            passages.append(("the true passage, replaced on purpose", original))
         elif mined:
             passages.append((f"first candidate of {mined[0]['miner']}", mined[0]["passage_id"]))
         probability = detection.probability(one.score) if detection is not None else None

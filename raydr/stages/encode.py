@@ -27,7 +27,7 @@ from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.tokens import Tokens
-from raydr.runtime.console import say
+from raydr.runtime.console import detail, say
 from raydr.stages.arithmetic import Arithmetic, require_device
 from raydr.stages.parts import feed_parts, part_batch, write_table
 from raydr.stages.pool import Batch, Feed, Pool
@@ -198,7 +198,7 @@ def encode_texts(
             f"the {texts.kind} at {texts.folder} has no {under}; it has "
             + ", ".join(sorted({name.rpartition("/")[0] for name in texts.parts()}))
         )
-    say(
+    detail(
         f"encode: dtype {arithmetic.dtype} on {arithmetic.device} ({arithmetic.reason}), "
         f"batches of {arithmetic.token_budget:,} tokens"
     )
@@ -231,10 +231,10 @@ def encode_texts(
 def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None:
     columns = ("rows", "tokens", "truncated", "encoding", "waited")
     total = {column: float(sum(row[column] for row in said)) for column in columns}
-    say(
-        f"encode: {total['rows']:,.0f} {unit}, {total['tokens']:,.0f} tokens in {seconds:.1f} s "
-        f"({total['rows'] / seconds:,.0f} {unit}/s with start-up); {total['truncated']:,.0f} were cut at the maximum "
-        f"length; {describe_spent(total['encoding'], total['waited'])}"
+    cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
+    say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f} {unit}/s){cut}")
+    detail(
+        f"encode: {total['tokens']:,.0f} tokens, start-up counts; {describe_spent(total['encoding'], total['waited'])}"
     )
 
 

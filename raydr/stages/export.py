@@ -10,7 +10,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.errors import DataError
-from raydr.runtime.console import show_summary
+from raydr.runtime.console import show_summary, warn
 from raydr.stages.parts import make_parts, total_counts
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part, record_part
@@ -49,6 +49,11 @@ def export(
     totals = +total_counts(making, files)
     facts = {what: f"{count:,}" for what, count in totals.items()}
     show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(sorted(files)), "at": str(making.folder)})
+    if not any(making.done[name].bytes for name in files):
+        warn(
+            f"not one row could be written as {writer.name}, see what was left out: where negatives are needed, raydr "
+            "mine finds some"
+        )
     return {"format": writer.name, **totals}
 
 

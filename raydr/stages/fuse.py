@@ -115,7 +115,7 @@ def fuse(
             warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the others decide there")
     shown = dict(zip(systems, weights_S.tolist(), strict=True))
     facts = {system: f"{weight:.2f}" for system, weight in shown.items()}
-    show_summary(f"fused on {split} by {settings.by}", facts | {"at": str(making.folder)})
+    show_summary(f"fused on {split} by {settings.by}", facts)
     return {"system": FUSED, "split": split, "top_k": depth, "num_queries": num_queries, "weights": shown}
 
 

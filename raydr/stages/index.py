@@ -23,7 +23,7 @@ from raydr.indexing.config import IndexConfig
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_name
 from raydr.models.scores.base import ScoreFunction
-from raydr.runtime.console import say
+from raydr.runtime.console import counted, detail, say
 from raydr.stages.parts import make_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.resources import IF_IT_GROWS, cluster_capacity, node_capacities
@@ -70,7 +70,8 @@ def build_index(
     shard_rows = max(1, settings.shard_rows * len(vectors) // max(1, num_vectors))
     plans = plan_shards(vectors.starts, shard_rows, vectors.partitions)
     several = f" of {num_vectors:,} vectors" if vectors.several else ""
-    say(f"index: {factory} ({reason}), {len(vectors):,} passages{several} in {len(plans)} shards")
+    say(f"index: {factory}, {len(vectors):,} passages{several} in {counted(len(plans), 'shard')}")
+    detail(f"index: {factory} since {reason}")
     trained = needs_training(factory, vectors.dim)
     if trained:
         threads = _train_cpus(settings, pool)

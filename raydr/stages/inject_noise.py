@@ -63,7 +63,7 @@ def inject_noise(
             f"{counts['noisy_rows']:,}"
         ),
     }
-    show_summary(f"noise injected into {split}: {settings.kind}", facts | {"at": str(making.folder)})
+    show_summary(f"noise injected into {split}: {settings.kind}", facts)
     return {"noise": settings.kind, "share": settings.share, "split": split, **counts}
 
 

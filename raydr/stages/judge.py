@@ -124,7 +124,7 @@ def judge(
         info["decided"] = len(settled or {})
     elif negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
-    _report(judge, info, making.folder)
+    _report(judge, info)
     return info
 
 
@@ -193,7 +193,7 @@ def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]
     return summarize_verdicts(judge, tables, probabilities)
 
 
-def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
+def _report(judge: Judge, info: dict[str, Any]) -> None:
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
     facts = {f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries"}
@@ -212,7 +212,7 @@ def _report(judge: Judge, info: dict[str, Any], folder: Folder) -> None:
         value = info.get("detection", {}).get(name)
         if value is not None:
             facts[name.replace("_", " ")] = f"{value:.3f}"
-    show_summary(f"verdicts of {judge.name} on {info['split']}", facts | {"at": str(folder)})
+    show_summary(f"verdicts of {judge.name} on {info['split']}", facts)
     reason = info.get("detector", {}).get("reason")
     if reason:
         warn(f"judge {judge.name} keeps all pairs: {reason}")

@@ -124,7 +124,7 @@ def ask_language_model(
         **{name: said.counts[name] for name in ("requests", "prompt_tokens", "completion_tokens")},
         **pool.run(_summarize, judge, making.folder, names),
     }
-    _report(judge, info, said, earlier.rows(f"{VERDICTS}/{split}"), making.folder)
+    _report(judge, info, said, earlier.rows(f"{VERDICTS}/{split}"))
     return info
 
 
@@ -276,7 +276,7 @@ def _summarize(judge: LanguageModelJudge, folder: Folder, names: Iterable[str]) 
     return summarize_verdicts(judge, (read_parquet(folder.localize(name)) for name in names))
 
 
-def _report(judge: LanguageModelJudge, info: Mapping[str, Any], said: _Said, num_earlier: int, folder: Folder) -> None:
+def _report(judge: LanguageModelJudge, info: Mapping[str, Any], said: _Said, num_earlier: int) -> None:
     of_tokens = f"{info['prompt_tokens']:,} read, {info['completion_tokens']:,} written"
     facts = {
         "asked about": f"{info['asked']:,} of the {num_earlier:,} that {judge.after} has judged",
@@ -287,7 +287,7 @@ def _report(judge: LanguageModelJudge, info: Mapping[str, Any], said: _Said, num
     }
     known = info.get("detection", {})
     facts |= {name: f"{known[name]:.3f}" for name in ("precision", "recall") if known.get(name) is not None}
-    show_summary(f"verdicts of {judge.name} ({judge.model}) on {info['split']}", facts | {"at": str(folder)})
+    show_summary(f"verdicts of {judge.name} ({judge.model}) on {info['split']}", facts)
     if not info["asked"]:
         low, high = judge.unsure
         warn(f"{judge.after} is sure of everything: no label is wrong with a probability of {low:g} to {high:g}")

@@ -37,6 +37,16 @@ from raydr.store.folder import Folder
 
 #: Raised when the same settings lead to other parts.
 VERSION = 1
+#: What :class:`MiningCounts` counts, in the words of people.
+_WORDS = {
+    "queries": "queries",
+    "negatives": "negatives",
+    "queries_without_negatives": "queries left without a negative",
+    "queries_short": "queries with fewer than negatives.depth",
+    "dropped_positive": "left out: known positives of the query",
+    "dropped_identical": "left out: copies of known positives",
+    "dropped_elsewhere": "left out: of another partition",
+}
 #: The miner that takes the negatives that came with the data set.
 SOURCE = "source"
 
@@ -89,14 +99,15 @@ def mine(
     num_queries = dataset.rows(f"queries/{split}")
     totals.queries_without_negatives += num_queries - totals.queries
     totals.queries = num_queries
-    _report(totals, settings, miner, making.folder)
+    _report(totals, settings, miner)
     return {"miner": miner, "round": round, "split": split, **asdict(totals)}
 
 
-def _report(totals: MiningCounts, settings: NegativesConfig, miner: str, output: Folder) -> None:
+def _report(totals: MiningCounts, settings: NegativesConfig, miner: str) -> None:
+    counts = asdict(totals)
     show_summary(
         f"negatives mined by {miner}",
-        {name.replace("_", " "): f"{value:,}" for name, value in asdict(totals).items()} | {"at": str(output)},
+        {words: f"{value:,}" for name, words in _WORDS.items() if (value := counts[name])},
     )
     if totals.queries_without_negatives:
         warn(

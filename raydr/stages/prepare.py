@@ -26,7 +26,7 @@ from raydr.data.schema import TableName
 from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
 from raydr.data.staging import STAGING, Finished, SourceRecord
 from raydr.errors import ConfigError, DataError
-from raydr.runtime.console import counted, show_summary, show_table, warn
+from raydr.runtime.console import counted, say, show_table, warn
 from raydr.stages.pool import Pool
 from raydr.stages.sources import Sources, read_sources
 from raydr.store.artifact import Artifact, Building, Part
@@ -70,8 +70,8 @@ def prepare_corpus(
     num_bad = _settle(making, records, [check], data.max_bad_rows)
     num_passages = check.counts["passages"]
     num_merged = check.counts["merged"] + sum(record.num_merged for record in records)
-    facts = {"passages": f"{num_passages:,} ({num_merged:,} copies merged)"}
-    show_summary("corpus", facts | _bad_rows_fact(num_bad) | {"at": str(folder)})
+    merged = f", {counted(num_merged, 'copy', 'copies')} merged" if num_merged else ""
+    say(f"corpus: {counted(num_passages, 'passage')}{merged}{_left_out(num_bad)}")
     return {"num_passages": num_passages, "num_merged": num_merged, "num_bad": num_bad}
 
 
@@ -117,8 +117,8 @@ def prepare_dataset(
     _warn_of_leaks(data, checks)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
-    facts = {"queries in no split": f"{num_unused:,}"}
-    show_summary("data set", facts | _bad_rows_fact(num_bad) | {"at": str(folder)})
+    if num_unused or num_bad:
+        say(f"data set: {counted(num_unused, 'query', 'queries')} in no split{_left_out(num_bad)}")
     return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
 
 
@@ -206,8 +206,8 @@ def _write_quarantine(folder: Folder) -> str:
     return folder.path(QUARANTINE)
 
 
-def _bad_rows_fact(num_bad: int) -> dict[str, str]:
-    return {"bad rows left out": f"{num_bad:,}" + (f" (see {QUARANTINE})" if num_bad else "")}
+def _left_out(num_bad: int) -> str:
+    return f", {counted(num_bad, 'bad row')} left out (see {QUARANTINE})" if num_bad else ""
 
 
 def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
@@ -233,7 +233,7 @@ def _warn_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
             else "what is measured there is too good; set data.leaked_queries: leave_out to train without them"
         )
         warn(
-            f"LEAKAGE: {check.counts['leaked']:,} queries of {data.train_split} are queries of "
+            f"LEAKAGE: {counted(check.counts['leaked'], 'query', 'queries')} of {data.train_split} asked in "
             f"{', '.join(data.held_out_splits)} too, word for word or nearly: {done}. For example:{shown}"
         )
 

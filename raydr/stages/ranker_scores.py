@@ -84,7 +84,7 @@ def score_candidates(
     job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring)
     feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
     num_pairs = sum(making.done[name].rows for name in items)
-    show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
+    show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}"})
     return {"split": split, "num_pairs": num_pairs, "scale": scoring.scale}
 
 

@@ -82,7 +82,7 @@ def rerank(
     job = RerankJob(Run(run), data, Corpus(corpus), making.folder, split, depth, scoring)
     feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
     num_pairs = sum(making.done[name].rows for name in items)
-    show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}", "at": str(making.folder)})
+    show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}"})
     return {"system": system, "split": split, "top_k": min(depth, top_k), "num_pairs": num_pairs}
 
 

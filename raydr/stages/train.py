@@ -17,7 +17,7 @@ from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, DataError
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
-from raydr.runtime.console import say, warn
+from raydr.runtime.console import warn
 from raydr.stages.pool import Pool
 from raydr.stages.train_progress import Watcher, show_history, training_here, training_on_ray
 from raydr.stages.train_worker import TrainingJob, train_worker
@@ -96,7 +96,7 @@ def train(
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
     info |= {"dtype": settings.dtype, "world_size": outcome["world_size"]}
     info["weights"] = fingerprint_of(outcome["weights"])
-    _show(info, making.folder)
+    _show(info)
     return info
 
 
@@ -144,11 +144,10 @@ def warmup_folder(warmups: Folder, identity: Identity) -> Folder:
     return warmups / fingerprint_of(shared)
 
 
-def _show(info: dict[str, Any], folder: Folder) -> None:
+def _show(info: dict[str, Any]) -> None:
     best = f", best epoch {info['best_epoch'] + 1}" if info["best_epoch"] is not None else ""
     title = f"Training: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch{best}"
     show_history(title, info["history"], hidden=("filled", "grad_norm", "seconds"))
-    say(f"model: {folder}")
 
 
 def save_untrained(making: Building, pool: Pool, *, model: ModelConfig, seed: int) -> dict[str, Any]:

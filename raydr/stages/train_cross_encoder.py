@@ -17,7 +17,6 @@ from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.runtime.console import say
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool
 from raydr.stages.train_progress import show_history
@@ -103,7 +102,6 @@ def train_cross_encoder(
     title = f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch"
     show_history(title, outcome["history"])
     making.record_files()
-    say(f"cross-encoder: {making.folder}")
     return {"trained": True, "dtype": settings.dtype, **outcome}
 
 

@@ -52,6 +52,11 @@ def _epoch_line(progress: Progress) -> str:
     return line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else "")
 
 
+def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:
+    """Steps done, and steps of an epoch: what is measured at its end counts as one, so that no bar is full before."""
+    return progress.epoch * (num_steps + 1) + progress.step, num_steps + 1
+
+
 @dataclass(frozen=True)
 class ConsoleWatcher:
     """Shows a training of this process."""
@@ -63,7 +68,8 @@ class ConsoleWatcher:
         say(message)
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        self.bar.set(progress.epoch * num_steps + progress.step, num_steps * self.num_epochs)
+        num_done, an_epoch = _how_far(progress, num_steps)
+        self.bar.set(num_done, an_epoch * self.num_epochs)
 
     def epoch(self, progress: Progress) -> None:
         say(_epoch_line(progress))
@@ -104,7 +110,7 @@ class BoardWatcher:
         self.board.tell.remote(message)
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        self.board.step.remote(progress.epoch * num_steps + progress.step, num_steps)
+        self.board.step.remote(*_how_far(progress, num_steps))
 
     def epoch(self, progress: Progress) -> None:
         self.board.tell.remote(_epoch_line(progress))

@@ -49,8 +49,8 @@ def _verify(path: str, part: Part) -> None:
     folder, _, name = os.path.abspath(path).rpartition("/")
     if found.st_size != part.bytes or Folder(folder).checksum(name) != part.checksum:
         raise ArtifactError(
-            f"{path} does not have the checksum in the manifest: it was changed or damaged after it was written; make "
-            "it again with --again"
+            f"{path} does not have the checksum in the manifest: it was changed or damaged after it was written; "
+            "make it again: the verb that made it, with --again"
         )
     seen.parent.mkdir(parents=True, exist_ok=True)
     temporary = seen.with_name(f"{seen.name}.tmp-{os.getpid()}")

@@ -6,6 +6,9 @@ import copy
 import functools
 import inspect
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterable
 from inspect import Parameter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -32,11 +35,44 @@ Yes = Annotated[
     bool, typer.Option("--yes", help="Make it although the forecast of raydr plan is above plan.confirm_above.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and why; make nothing.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say more of what is done, and why.")]
 Model = Annotated[
     str, typer.Option("--model", help="Name of the model in the working folder; untrained is the checkpoint as it is.")
 ]
 TrainSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the training split if left out.")]
 TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the first test split if left out.")]
+
+
+#: What people ask for next, once a verb has made something.
+_NEXT = {
+    "inject_noise": "train",
+    "mine": "train",
+    "judge": "train",
+    "train": "evaluate",
+    "encode": "evaluate",
+    "index": "evaluate",
+    "search": "evaluate",
+    "rerank": "evaluate",
+    "fuse": "evaluate",
+    "import_run": "evaluate",
+    "import_vectors": "evaluate",
+    "evaluate": "report",
+    "audit": "review",
+    "diagnose": "report",
+}
+
+
+def program(name: str) -> str:
+    """How a program of this environment is called from any shell."""
+    return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
+
+
+def tell_next(verb: str, config: str, set_: list[str] | None) -> None:
+    """The last line of a verb: the command that most people give after it."""
+    from raydr.runtime.console import say
+
+    given = [part for override in set_ or [] for part in ("--set", override)]
+    say(f"next: {program('raydr')} {verb} {shlex.join([config, *given])}")
 
 
 def command(function: Callable[..., Any], show: Callable[[Any], None] | None = None) -> Callable[..., None]:
@@ -55,6 +91,8 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
         result = function(RunConfig.load(config, overrides(set_, yes)), **options)
         if show is not None:
             show(result)
+        if result and function.__name__ in _NEXT:
+            tell_next(_NEXT[function.__name__], config, set_)
 
     keyword = Parameter.KEYWORD_ONLY
     parameters = [
@@ -85,12 +123,23 @@ def overrides(set_: list[str] | None, yes: bool) -> list[str]:
 
 
 def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: str) -> Callable[..., None]:
+    """The command with these options, and ``-v``."""
+
+    @functools.wraps(run)
+    def told(verbose: bool = False, **given: Any) -> None:
+        if verbose:
+            from raydr.runtime.console import be_verbose
+
+            be_verbose()
+        run(**given)
+
+    parameters = [*parameters, Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)]
     # Typer reads both.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    del run.__wrapped__  # type: ignore[attr-defined]
-    run.__doc__ = text
-    return run
+    told.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    told.__annotations__ = {one.name: one.annotation for one in parameters}
+    del told.__wrapped__
+    told.__doc__ = text
+    return told
 
 
 def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Parameter]:

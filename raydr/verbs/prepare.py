@@ -11,7 +11,7 @@ from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.runtime.console import say
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, Overrides, Yes, overrides
+from raydr.verbs.command import Again, DryRun, Overrides, Yes, overrides, tell_next
 
 
 def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
@@ -38,7 +38,8 @@ def run(
         config: YAML file of a run; or a file or folder of data, which is looked at and gets a config.
     """
     if not is_data(config):
-        prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run)
+        if prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run):
+            tell_next("inspect", config, set_)
         return
     first = first_config(config)
     say(f"{config} is {first.what}")

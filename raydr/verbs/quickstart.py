@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,7 @@ from raydr.runtime.console import say, show_summary, show_table
 from raydr.runtime.mlflow_runs import tracking_uri
 from raydr.stages.evaluate import PICTURE, REPORT
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, Overrides
+from raydr.verbs.command import Again, DryRun, Overrides, program
 from raydr.verbs.evaluate import evaluate_in
 
 #: The config of ``raydr quickstart`` without a file.
@@ -84,12 +82,7 @@ def _show_next_steps(session: Session) -> None:
     )
     say("look further:")
     if config.tracking.enabled:
-        say(f"  {_command('mlflow')} ui --backend-store-uri {tracking_uri(config.tracking, root)}")
+        say(f"  {program('mlflow')} ui --backend-store-uri {tracking_uri(config.tracking, root)}")
     data = Dataset(session.places.open("dataset", "dataset"))
     example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
-    say(f"  {_command('raydr')} search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")
-
-
-def _command(name: str) -> str:
-    """How a program of this environment is called from any shell."""
-    return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
+    say(f"  {program('raydr')} search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")

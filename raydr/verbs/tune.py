@@ -39,6 +39,8 @@ def tune(
     """
     from raydr.tuning.run import run_tune
 
+    # Ray gives each trial a working folder of its own.
+    config = config.from_anywhere()
     plan = open_plan(config, space, name, space_overrides or [])
     with open_session(config, again, dry_run, dashboard=plan.nested) as session:
         return run_tune(session, plan, name or plan.space.name)

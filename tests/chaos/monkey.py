@@ -25,6 +25,7 @@ _SINGLE: tuple[Victim, ...] = ("worker", "trainer")
 #: Exit status after Ctrl-C.
 INTERRUPTED = 130
 
+_WORKDIR = "working folder: "
 _STARTED = re.compile(r"^== (\S+) -> (\S+)$")
 #: Share of a step's time: a kill that came too late although it was to come as early as this is the command's own.
 _EARLY = 0.1
@@ -137,10 +138,12 @@ class Monkey:
     def _steps(self, process: subprocess.Popen[str]) -> Iterator[tuple[str, str]]:
         """Name and place of each step as it starts."""
         assert process.stderr is not None
+        workdir = ""
         for line in process.stderr:
             self.log.append(line.rstrip())
             if found := _STARTED.match(line.rstrip()):
-                yield found.group(1), found.group(2)
+                yield found.group(1), f"{workdir}/{found.group(2)}"
+            workdir = line.rstrip().removeprefix(_WORKDIR) if line.startswith(_WORKDIR) else workdir
 
     def _kill(self, process: subprocess.Popen[str], kill: Kill, place: Path, rng: random.Random) -> Record | None:
         started = time.monotonic()

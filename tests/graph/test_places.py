@@ -39,7 +39,9 @@ def test_a_working_folder_can_be_moved(tmp_path: Path) -> None:
 def test_a_missing_name_says_what_there_is_and_what_to_do(tmp_path: Path) -> None:
     node = thing("a")
     places = make_all(tmp_path, node, names={"models/other": node}).places
-    with pytest.raises(ArtifactError, match=r"no model called models/a in .*; there is other: raydr train makes it"):
+    with pytest.raises(
+        ArtifactError, match=r"no model called models/a in .*; there is other: raydr train --name a makes it"
+    ):
         places.open("models/a", "model")
     with pytest.raises(ArtifactError, match="expected a model"):
         places.open("models/other", "model")

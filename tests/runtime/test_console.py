@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raydr.pages.query_story import ExplainedPassage, QueryStory, print_story
-from raydr.runtime.console import output
+from raydr.runtime import console
+from raydr.runtime.console import output, progress_bar, show_table
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"
@@ -38,3 +39,33 @@ def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, cap
     assert "left out, made of other data: verdicts/old" in whole
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+def test_no_table_cuts_a_word_or_a_path(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(console.console, "_width", 60)
+    cells = ["train-trained", "0.1234 [0.1111, 0.2222]", "/a/path/that/is/longer/than/half/of/the/screen"]
+    show_table("small", ["system", "mean"], [cells[:2]])
+    show_table("large", ["system", "mean", "at"], [cells])
+    small, _, large = capsys.readouterr().err.partition("large")
+    assert "│ train-trained │ 0.1234 [0.1111, 0.2222] │" in small
+    assert [line.split(maxsplit=1) for line in large.splitlines()[1:]] == [
+        ["system", "train-trained"],
+        ["mean", cells[1]],
+        ["at", cells[2]],
+    ]
+
+
+def test_what_goes_into_a_file_tells_how_far_it_is(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(console, "_BETWEEN_LINES_S", 0.0)
+    with progress_bar("encode passages", total=2_000, unit="passages") as bar:
+        bar.advance(500)
+        bar.set(1_500, 2_000)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" passages,")[0].removesuffix(" passages") for line in lines] == [
+        "encode passages: 500 of 2,000",
+        "encode passages: 1,500 of 2,000",
+    ]
+    monkeypatch.setattr(console, "_BETWEEN_LINES_S", 30.0)
+    with progress_bar("encode passages", total=2, unit="passages") as bar:
+        bar.advance()
+    assert capsys.readouterr().err == ""

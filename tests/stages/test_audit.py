@@ -148,7 +148,12 @@ def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made:
 def test_the_page_shows_offenders_beside_their_annotation_and_nothing_from_outside(made: Artifact) -> None:
     page = (made.folder.open("report.html").read()).decode()
     assert not re.search(r'(?:src|href)="(?!data:)', page)
-    for text in ("Mismatched pairs", "False negatives", "Most suspicious pairs by npc", "replaced by it on purpose"):
+    for text in (
+        "Mismatched pairs",
+        "False negatives",
+        "Most suspicious pairs by npc",
+        "the true passage, replaced on purpose",
+    ):
         assert text in page
     plots = set(made.parts("plots"))
     assert {
@@ -161,7 +166,7 @@ def test_the_page_shows_offenders_beside_their_annotation_and_nothing_from_outsi
     assert [row["score"] for row in worst] == sorted((row["score"] for row in worst), reverse=True)
     assert worst[0]["truth"] is True
     roles = [text["role"] for text in worst[0]["texts"]]
-    assert roles == ["query", "annotated, suspicious", "replaced by it on purpose"]
+    assert roles == ["query", "annotated, suspicious", "the true passage, replaced on purpose"]
     suspicious = next(row for row in offenders if row["judge"] == "margin")
     assert [text["role"] for text in suspicious["texts"]] == ["query", "annotated", "candidate, suspicious"]
     assert re.match(r"found by bm25, round 0, rank \d, score", suspicious["facts"][0])

@@ -125,7 +125,14 @@ def test_more_encoders_than_fit_leave_room_for_tokenising(model: Artifact, tmp_p
     np.testing.assert_array_equal(Embeddings(artifact).take(np.arange(47)), expected_vectors())
 
 
-def test_queries_of_a_split(pool: Pool, model: Artifact, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_of_a_split(
+    pool: Pool,
+    model: Artifact,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raydr.runtime.console._Verbosity.details", True)
     dataset = make_dataset(tmp_path / "dataset", "test", TEXTS, part_rows=20)
 
     def encode_split(split: str) -> Artifact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,3 +29,16 @@ def test_a_dry_run_says_what_would_be_searched_and_makes_nothing(beir_folder, ti
     assert "mine-bm25-train: new" in said
     assert "tune-mine: new" in said
     assert not (tmp_path / "work" / "store").exists()
+
+
+def test_trials_find_in_folders_of_their_own_what_is_named_from_here(
+    beir_folder, tiny_checkpoint, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(beir_folder.parent)
+    searched = []
+    monkeypatch.setattr("raydr.tuning.run.run_tune", lambda session, plan, name: searched.extend([session, plan.space]))
+    raw = small_run(Path(beir_folder.name), tiny_checkpoint, Path("work"))
+    raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine")
+    for one in searched:
+        assert one.config.data.reader.path == str(beir_folder)
+        assert one.config.workdir == f"{beir_folder.parent}/work"

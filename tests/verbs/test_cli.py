@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import raydr
+from raydr.runtime import console
 from raydr.verbs import VERBS, app
 
 HEAVY = ("torch", "ray", "transformers", "mlflow", "faiss", "pyarrow", "pandas", "sklearn")
@@ -66,6 +67,19 @@ def test_wrong_usage_ends_with_2_and_one_message(tmp_path):
     assert "Traceback" not in result.stderr
     assert run("train").returncode == 2
     assert run("fly").returncode == 2
+
+
+def test_details_are_told_with_v_and_a_verb_ends_with_what_comes_next(beir_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("raydr.runtime.console._Verbosity.details", False)
+    (tmp_path / "my run.yaml").write_text(f"data: {{reader: {{name: beir, path: {beir_folder}}}}}\n")
+    options = ["--set", "seed=3", "--set", "tracking.enabled=false"]
+    result = CliRunner().invoke(app, ["prepare", "my run.yaml", "-v", *options])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1].endswith(" inspect 'my run.yaml' --set seed=3 --set tracking.enabled=false")
+    assert console._Verbosity.details
+    result = CliRunner().invoke(app, ["prepare", "my run.yaml", "--dry-run", *options])
+    assert "next:" not in result.output
 
 
 def test_the_version_is_shown():

@@ -16,6 +16,7 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.graph.places import Places
+from raydr.graph.session import open_session
 from raydr.store.folder import ASIDE
 from raydr.verbs import app
 
@@ -205,7 +206,19 @@ def test_the_stored_config_is_that_of_the_run_from_any_folder(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_one_more_system_is_evaluated_after_others_and_after_single_verbs(configure: Any) -> None:
+def test_workers_find_from_any_folder_what_is_named_from_here(
+    configure: Any, tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Path(tiny_checkpoint)
+    monkeypatch.chdir(checkpoint.parent)
+    with open_session(configure(model={"checkpoint": checkpoint.name})) as session:
+        assert session.config.model.checkpoint == tiny_checkpoint
+        named_here = session.recipe.model("untrained").key
+    with open_session(configure()) as session:
+        assert session.recipe.model("untrained").key == named_here
+
+
+def test_one_more_system_is_evaluated_after_others_and_after_single_verbs(configure: Any, capsys: Any) -> None:
     config = configure(evaluate={"answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100})
     raydr.search(config, model="untrained")
     first = raydr.evaluate(config, ["untrained"]).to_pandas()
@@ -214,3 +227,7 @@ def test_one_more_system_is_evaluated_after_others_and_after_single_verbs(config
     assert set(first.system) == {"untrained"}
     assert set(both.system) == {"untrained", "trained"}
     assert both[both.system == "untrained"].reset_index(drop=True).equals(first)
+    # What is longer than a narrow terminal is a sentence, a reason, or a place of people's own.
+    said = [line for line in capsys.readouterr().err.splitlines() if config.workdir not in line]
+    broken = [line for line in said if len(line) > 80 and not line.startswith(("*: ", "  "))]
+    assert not broken

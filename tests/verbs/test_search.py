@@ -50,7 +50,10 @@ def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
         assert isinstance(making, Building)
         making.finish()
     places.point("models/mine", "model", identity.fingerprint)
-    with pytest.raises(ArtifactError, match=r"there is no model called models/nope in .*; there is mine") as caught:
+    with pytest.raises(
+        ArtifactError,
+        match=r"there is no model called models/nope in .*; there is mine: raydr train --name nope makes it",
+    ) as caught:
         raydr.search_text(config, "a river", model="nope")
     assert "raydr index" not in str(caught.value)
     with pytest.raises(ArtifactError, match=r"there is no index of mine in .*: raydr index --model mine makes it"):

@@ -25,8 +25,9 @@ class CrossFitConfig(Config):
     """Into how many folds the pairs are cut; queries and passages that hang together stay together. Each costs a
     training on the others."""
 
-    num_epochs: int = Field(default=2, ge=1)
-    """Of each training."""
+    num_epochs: int = Field(default=2, ge=0)
+    """Of each training; with 0 the checkpoint as it is, which has seen none of the pairs either, measures all folds:
+    for the price of encoding them."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages of the same fold that each pair is measured against."""

@@ -37,8 +37,8 @@ def diagnose(
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.run, config.data.train_split)
         there = session.inventory.state(margins) == "done"
-        if not (quick or there):
-            folds, train = config.cross_fit, config.variant(model).train
+        folds, train = config.cross_fit, config.variant(model).train
+        if folds.num_epochs and not (quick or there):
             say(
                 f"mismatched pairs are looked for by {folds.num_folds} short trainings that leave pairs out, "
                 f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "

@@ -283,3 +283,18 @@ def test_a_query_without_a_right_pair_gets_the_passage_that_stands_out(configure
     raydr.judge(config, ["npc"])
     plain = rows_of(places.open("verdicts/npc-train", "verdicts"), "verdicts/train")
     assert [row["action"] for row in plain] == [row["action"] for row in decided]
+
+
+def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: Any) -> None:
+    config = configure(cross_fit={"num_epochs": 0, "num_random": 15})
+    raydr.judge(config)
+    places, node = Places.of(config.workdir), margins_node(config)
+    # That of the baseline, made once.
+    models = [node.inputs[f"model/{fold}"].key for fold in range(2)]
+    assert models == [recipe_of(config).model("untrained").key] * 2
+    measured = rows_of(opened(places, node), "measures/train")
+    pairs = Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
+    assert [one["query_id"] for one in measured] == [one["query_id"] for one in pairs]
+    # Words that query and passage share: what was not learnt tells the mismatched ones too.
+    surprise = {truth: np.mean([one["perplexity"] for one in measured if one["truth"] == truth]) for truth in (0, 1)}
+    assert surprise[1] > surprise[0]

@@ -7,7 +7,7 @@ from typing import Any
 from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data, retrieval
-from raydr.graph.nodes.training import training_of, training_settings
+from raydr.graph.nodes.training import training_of, training_settings, untrained
 from raydr.graph.places import WARMUPS
 from raydr.losses.nce import NCE
 from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
@@ -133,7 +133,8 @@ def _training(run: Declaring, split: str) -> Training:
         "pair_detection": None,
         "coteaching": None,
         "guide": None,
-        "num_epochs": settings.num_epochs,
+        # A training has one epoch at least; without any there is none, see _trained.
+        "num_epochs": max(1, settings.num_epochs),
         "num_hard_negatives": 0,
         "in_batch_negatives": True,
         "share_warmup": None,
@@ -155,6 +156,8 @@ def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
     from raydr.stages.train import VERSION
 
     training = _training(run, split)
+    if not run.config.cross_fit.num_epochs:
+        return untrained(run, training.model, f"{run.place}cross-fit-untrained")
     warmups = run.facts.places.root / WARMUPS
     return Node(
         "model",

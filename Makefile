@@ -42,7 +42,7 @@ lint: setup-dev
 	$(BIN)/mypy
 
 unit: setup-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s

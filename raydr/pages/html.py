@@ -24,7 +24,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { fon
 table { border-collapse: collapse; min-width: 30rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
-td.number, th.number { text-align: right; }
+td.number, th.number { text-align: right; } td.number { white-space: normal; }
 figure { margin: 1rem 0; overflow-x: auto; }
 img { max-width: 100%; min-width: min(36rem, 200%); background: white; }
 @media (prefers-color-scheme: dark) { img { filter: invert(.88) hue-rotate(180deg); } }
@@ -36,7 +36,7 @@ details { border-bottom: 1px solid #8884; padding: .25rem 0; } summary { cursor:
 @media print {
   input, select, button.more { display: none; } body { max-width: none; } table, figure { break-inside: avoid; }
 }
-figcaption, .note { color: #777; font-size: .9rem; }
+figcaption, .note { color: light-dark(#666, #aaa); font-size: .9rem; }
 code { font-size: .9em; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1rem; }
 .beside { margin: .3rem 0 1.4rem; }
@@ -165,7 +165,11 @@ class Page:
 
 
 def _cell(tag: str, text: str, right: bool) -> str:
-    return f'<{tag} class="number">{escape(text)}</{tag}>' if right else f"<{tag}>{escape(text)}</{tag}>"
+    if not right:
+        return f"<{tag}>{escape(text)}</{tag}>"
+    # Where a table is too wide an interval goes below its mean, and is not broken itself.
+    mean, bracket, interval = text.partition(" [")
+    return f'<{tag} class="number">{escape(mean + bracket + interval.replace(" ", chr(0xA0)))}</{tag}>'
 
 
 def _is_number(text: str) -> bool:

@@ -108,3 +108,8 @@ def test_a_long_table_is_folded_under_its_caption() -> None:
 
     assert "<details>" not in html(40)
     assert "<details><summary>41 rows: many</summary>" in html(41)
+
+
+def test_an_interval_may_go_below_its_mean_and_is_not_broken_itself() -> None:
+    page = Page("t").table("c", ["measure", "bm25"], [["R@1", "0.225 [0.190, 0.258] bcd"]]).render()
+    assert '<td class="number">0.225 [0.190,\u00a00.258]\u00a0bcd</td>' in page

@@ -31,14 +31,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the shared Ray, before tests are chosen by markers, and order them; skip what needs a GPU."""
+    """Mark what uses the shared Ray, before tests are chosen by markers; skip what needs a GPU where there is none."""
     import torch
 
     for item in items:
         if "ray_local" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
-    # The longest first: one that begins last would leave the other processes with nothing to do.
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("e2e", "cluster")))
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

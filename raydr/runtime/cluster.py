@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +21,7 @@ from pydantic import Field
 
 from raydr.component import Config
 from raydr.errors import ClusterError
+from raydr.runtime.console import warn
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
@@ -133,9 +134,20 @@ def start_ray() -> None:
         # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main:
-            start()
+            _begin(start)
         else:
-            _LASTING_THREAD.submit(start).result()
+            _LASTING_THREAD.submit(_begin, start).result()
+
+
+def _begin(start: Callable[[], object]) -> None:
+    """Start Ray, a second time where a busy machine took longer than the 30 s that Ray gives itself."""
+    try:
+        start()
+    except Exception as error:
+        if "timed out during startup" not in str(error):
+            raise
+        warn("Ray did not come up within 30 s, as on a machine that is busy: it is started once more")
+        start()
 
 
 def local_session() -> RayConfig | None:

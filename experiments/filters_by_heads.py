@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.arm_report import report_arms
 from experiments.arm_training import ArmResult
-from experiments.flags_by_heads import DEV_MEASURE, Frozen, IntArray, follow, freeze
+from experiments.flags_by_heads import DEV_MEASURE, Frozen, IntArray, Pace, follow, freeze
 from experiments.results import Table
 from experiments.trained_heads import FloatArray, Heads, identity_heads, score_heads, train_heads
 from raydr.config.run import RunConfig
@@ -113,6 +113,7 @@ class Mined:
         mined_QK: rows of the best passages of the warmed-up heads, without the positive.
         false_QK: which of these are right too.
         kept: the mined ones that each filter keeps.
+        num_hard: of these, as many are negatives in a step.
     """
 
     query_QD: FloatArray
@@ -120,17 +121,7 @@ class Mined:
     mined_QK: IntArray
     false_QK: BoolArray
     kept: dict[str, BoolArray]
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long and how fast heads learn, and with how many of a query's mined passages a step."""
-
-    num_epochs: int
-    rate: float
-    batch_size: int
     num_hard: int
-    seed: int
 
 
 def main() -> None:
@@ -144,13 +135,10 @@ def main() -> None:
     config, out = load_config(parser, arguments)
     frozen = freeze(config, arguments.passages)
     seeds = range(config.seed, config.seed + arguments.seeds)
-    mined = {seed: mine(frozen, config, arguments.depth, seed) for seed in seeds}
+    mined = {seed: mine(frozen, config, arguments.depth, arguments.hard_negatives, seed) for seed in seeds}
     results, rates = list[ArmResult](), list[list[str]]()
     for name in ARMS:
-        paces = [
-            Pace(arguments.epochs, rate, config.train.batch_size, arguments.hard_negatives, seeds[0])
-            for rate in arguments.rates
-        ]
+        paces = [Pace(arguments.epochs, rate, config.train.batch_size, seeds[0]) for rate in arguments.rates]
         tried = [train_way(frozen, mined[seeds[0]], name, config, pace) for pace in paces]
         best = max(range(len(paces)), key=lambda at: tried[at].history[-1][f"dev {DEV_MEASURE}"])
         later = [train_way(frozen, mined[seed], name, config, replace(paces[best], seed=seed)) for seed in seeds[1:]]
@@ -164,7 +152,7 @@ def main() -> None:
     report_arms(config, {title: list(group) for title, group in GROUPS.items()}, results, out, REFERENCES, more)
 
 
-def mine(frozen: Frozen, config: RunConfig, depth: int, seed: int) -> Mined:
+def mine(frozen: Frozen, config: RunConfig, depth: int, num_hard: int, seed: int) -> Mined:
     """Warm up, mine, and filter what was mined."""
     rng = np.random.default_rng(seed)
     query_QD, right_QR = _right_passages(frozen, rng)
@@ -195,6 +183,7 @@ def mine(frozen: Frozen, config: RunConfig, depth: int, seed: int) -> Mined:
             "random": _ranks(rng.random(mined_QK.shape)) < num_Q,
             "lower": _ranks(plain_QK) < num_Q,
         },
+        num_hard,
     )
 
 
@@ -298,7 +287,7 @@ def _epochs(frozen: Frozen, mined: Mined, way: Way, pace: Pace) -> Iterator[Head
     for epoch in range(pace.num_epochs):
         for batch in torch.split(torch.randperm(len(queries)), pace.batch_size)[:num_steps]:
             # As many as are wanted of those that are kept, in random order; what is left empty is nobody's negative.
-            order = (torch.rand(kept_QK[batch].shape) + (~kept_QK[batch]) * 2).argsort(dim=1)[:, : pace.num_hard]
+            order = (torch.rand(kept_QK[batch].shape) + (~kept_QK[batch]) * 2).argsort(dim=1)[:, : mined.num_hard]
             hard = mined_QK[batch].gather(1, order)[kept_QK[batch].gather(1, order)]
             rows_C = torch.cat([positive_Q[batch], hard])
             sides = heads[0](queries[batch]), heads[1](passages[rows_C])

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.filters_by_heads import ARMS, Mined, Pace, Way, mine, train_way
-from experiments.flags_by_heads import Asked, Frozen
+from experiments.filters_by_heads import ARMS, Mined, Way, mine, train_way
+from experiments.flags_by_heads import Asked, Frozen, Pace
 from experiments.trained_heads import FrozenPairs
 from raydr.config.run import RunConfig
 from raydr.data.schema import to_table
 
 NUM, NUM_ASKED, DIM = 300, 100, 16
-PACE = Pace(num_epochs=8, rate=1e-2, batch_size=32, num_hard=2, seed=3)
+PACE = Pace(num_epochs=8, rate=1e-2, batch_size=32, seed=3)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def config() -> RunConfig:
 
 @pytest.fixture
 def mined(frozen: Frozen, config: RunConfig) -> Mined:
-    return mine(frozen, config, depth=4, seed=1)
+    return mine(frozen, config, depth=4, num_hard=2, seed=1)
 
 
 def mean(frozen: Frozen, mined: Mined, name: str, config: RunConfig) -> float:

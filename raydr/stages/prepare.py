@@ -114,7 +114,7 @@ def prepare_dataset(
     num_bad = _settle(making, records, checks, data.max_bad_rows, corpus)
     counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
     _warn_of_missing_splits(data, counts)
-    _warn_of_leaks(data, checks)
+    _tell_of_leaks(data, checks)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
     if num_unused or num_bad:
@@ -221,20 +221,22 @@ def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
         )
 
 
-def _warn_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
-    """Say loudly that what is measured on dev or test would be too good."""
+def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
+    """Say loudly that what is measured on dev or test would be too good, and in a line that it will not be."""
     for check in checks:
         if not check.counts["leaked"]:
             continue
-        shown = "".join(f"\n  {one!r:.100} is held out as {other!r:.100}" for one, other in check.leaked)
-        done = (
-            "they are left out of the training"
-            if data.leaked_queries == "leave_out"
-            else "what is measured there is too good; set data.leaked_queries: leave_out to train without them"
+        found = (
+            f"{counted(check.counts['leaked'], 'query', 'queries')} of {data.train_split} asked in "
+            f"{' or '.join(data.held_out_splits)} too, word for word or nearly"
         )
+        if data.leaked_queries == "leave_out":
+            say(f"{found}: left out of the training")
+            continue
+        shown = "".join(f"\n  {one!r:.100} is held out as {other!r:.100}" for one, other in check.leaked)
         warn(
-            f"LEAKAGE: {counted(check.counts['leaked'], 'query', 'queries')} of {data.train_split} asked in "
-            f"{', '.join(data.held_out_splits)} too, word for word or nearly: {done}. For example:{shown}"
+            f"LEAKAGE: {found}: what is measured there is too good; set data.leaked_queries: leave_out to train "
+            f"without them. For example:{shown}"
         )
 
 

@@ -29,7 +29,7 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert {f"raydr {way}, {length} tokens" for way in ("padded", "packed") for length in (50, 150, 512)} < set(
         encoding
     )
-    assert all(0 < row["share of it"] <= 1 for row in encoding.values())
+    assert all(row["share of it"] > 0 for row in encoding.values())
     assert {"nce, batch 8", "npc, with its teacher, batch 8", "nce, cached, batch 12"} < set(parts["training"])
     # The same steps from the same weights: only rounding lies between.
     (compared,) = parts["losses of the same steps"].values()

@@ -96,11 +96,12 @@ def warn(message: str) -> None:
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table; numbers are right-aligned."""
+    """Print a table; numbers are right-aligned, also where some rows have none."""
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     listed = [[str(cell) for cell in row] for row in rows]
     for at, column in enumerate(columns):
-        numeric = all(_is_number(row[at]) for row in listed)
+        cells = [row[at] for row in listed if row[at]]
+        numeric = bool(cells) and all(map(_is_number, cells))
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         table.add_row(*(Text(shown(cell)) for cell in row))
@@ -123,7 +124,7 @@ def show_summary(title: str, facts: Mapping[str, Any]) -> None:
 
 
 def _is_number(cell: str) -> bool:
-    return bool(cell) and cell.lstrip("+-").replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
+    return cell.lstrip("+-").replace(",", "").replace(".", "").replace("%", "").strip().isdigit()
 
 
 class _RateColumn(TextColumn):

@@ -41,6 +41,11 @@ def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, cap
     assert "\x07" not in shown
 
 
+def test_a_column_of_numbers_keeps_to_the_right_where_a_row_has_none(capsys) -> None:
+    show_table("by epoch", ["epoch", "clean share"], [[1, ""], [2, 0.5]])
+    assert "│         0.5 │" in capsys.readouterr().err
+
+
 def test_no_table_cuts_a_word_or_a_path(monkeypatch, capsys) -> None:
     monkeypatch.setattr(console.console, "_width", 60)
     cells = ["train-trained", "0.1234 [0.1111, 0.2222]", "/a/path/that/is/longer/than/half/of/the/screen"]

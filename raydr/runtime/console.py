@@ -97,22 +97,27 @@ def warn(message: str) -> None:
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
     """Print a table; numbers are right-aligned, also where some rows have none."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     listed = [[str(cell) for cell in row] for row in rows]
-    for at, column in enumerate(columns):
-        cells = [row[at] for row in listed if row[at]]
-        numeric = bool(cells) and all(map(_is_number, cells))
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    by_column = list(zip(columns, *listed, strict=True))
+    longest_words = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in by_column]
+    left = console.width - 3 * len(columns) - 1
+    if sum(longest_words) > left:
+        # Words and paths would be cut in two: a block a row, a line a cell.
+        console.print(title, style="bold", markup=False)
+        for row in listed:
+            show_summary(f"{columns[0]} {shown(row[0])}", dict(zip(columns[1:], row[1:], strict=True)))
+        return
+    widths = [max(map(cell_len, cells)) for cells in by_column]
+    while sum(widths) > left:
+        widths[max(range(len(widths)), key=lambda at: (widths[at] > longest_words[at]) * widths[at])] -= 1
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for (column, *cells), width in zip(by_column, widths, strict=True):
+        filled = [cell for cell in cells if cell]
+        numeric = bool(filled) and all(map(_is_number, filled))
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", width=width)
     for row in listed:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    longest = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in zip(columns, *listed, strict=True)]
-    if sum(longest) + 3 * len(columns) + 1 <= console.width:
-        console.print(table)
-        return
-    # Words and paths would be cut in two: a block a row, a line a cell.
-    console.print(title, style="bold", markup=False)
-    for row in listed:
-        show_summary(f"{columns[0]} {shown(row[0])}", dict(zip(columns[1:], row[1:], strict=True)))
+    console.print(table)
 
 
 def show_summary(title: str, facts: Mapping[str, Any]) -> None:

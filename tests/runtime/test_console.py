@@ -50,8 +50,14 @@ def test_no_table_cuts_a_word_or_a_path(monkeypatch, capsys) -> None:
     monkeypatch.setattr(console.console, "_width", 60)
     cells = ["train-trained", "0.1234 [0.1111, 0.2222]", "/a/path/that/is/longer/than/half/of/the/screen"]
     show_table("small", ["system", "mean"], [cells[:2]])
+    show_table(
+        "narrow", ["measure", "bm25 (a)", "bm25+trained (b)", "all words short", "a b c d"], [["recall@100", *"bcde"]]
+    )
     show_table("large", ["system", "mean", "at"], [cells])
     small, _, large = capsys.readouterr().err.partition("large")
+    narrow = small.partition("narrow")[2].strip().splitlines()
+    assert set(map(len, narrow)) == {60}
+    assert "bm25+trained" in "".join(narrow)
     assert "│ train-trained │ 0.1234 [0.1111, 0.2222] │" in small
     assert [line.split(maxsplit=1) for line in large.splitlines()[1:]] == [
         ["system", "train-trained"],

@@ -44,6 +44,13 @@ def load_plugins() -> None:
             ) from error
 
 
+@cache
+def load_modules(package: str) -> None:
+    """Import all modules of a package, once a process."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
 class Config(BaseModel):
     """Base of every config class: unknown keys are errors, values are validated, instances are frozen."""
 
@@ -64,11 +71,13 @@ class Config(BaseModel):
         """
         if not isinstance(given, Mapping):
             return given
-        filled = dict(given)
-        for name in given.keys() & cls.model_fields.keys():
-            default = cls.model_fields[name].get_default(call_default_factory=True)
-            if isinstance(default, Config) and not isinstance(default, Component) and isinstance(given[name], Mapping):
-                filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(given[name])
+        filled, fields = dict(given), cls.model_fields
+        for name, section in given.items():
+            if not isinstance(section, Mapping) or name not in fields:
+                continue
+            default = fields[name].get_default(call_default_factory=True)
+            if isinstance(default, Config) and not isinstance(default, Component):
+                filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(section)
         return filled
 
 
@@ -87,9 +96,7 @@ class Component(Config):
     def choices(cls) -> dict[str, type[Component]]:
         """All components of this kind by name: those of its package, of plug-ins, and of what else was imported."""
         load_plugins()
-        package = importlib.import_module(cls.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{cls.package}.{module.name}")
+        load_modules(cls.package)
         found: dict[str, type[Component]] = {}
         pending: list[type[Component]] = [cls]
         while pending:

@@ -40,6 +40,8 @@ class Recipe:
     names: dict[str, Node] = field(default_factory=dict)
     #: Models whose teachers are being declared.
     learning: list[str] = field(default_factory=list)
+    #: The config's own trainings, by name: each is declared once, however many runs and judges stand on it.
+    trainings: dict[str, Node] = field(default_factory=dict)
 
     @property
     def config(self) -> RunConfig:
@@ -142,7 +144,9 @@ class Recipe:
             return self.named(f"models/{name}", training.untrained(self.run, self.config.model, name))
         if name != TRAINED and name not in self.config.variants:
             return self.existing(f"models/{name}", "model")
-        return self.trained(name)
+        if name not in self.trainings:
+            self.trainings[name] = self.trained(name)
+        return self.trainings[name]
 
     def trained(
         self,

@@ -77,10 +77,16 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
                 temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
                 fetch(temporary)
                 os.replace(temporary, target)
-                os.utime(entry)
+                _mark_used(entry)
                 _look(root, _size(target))
-    os.utime(entry)
+    _mark_used(entry)
     return str(target)
+
+
+def _mark_used(entry: Path) -> None:
+    # The clock of a file system stands still for some milliseconds, in which several entries may be used.
+    now = time.time_ns()
+    os.utime(entry, ns=(now, now))
 
 
 def _look(root: Path, num_bytes: int) -> None:

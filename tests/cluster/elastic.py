@@ -28,7 +28,7 @@ from raydr.stages.index import build_index
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.search import search
 from raydr.store.artifact import MANIFEST, Artifact
-from tests.cluster.gated import ENCODER, wait_until
+from tests.cluster.gated import ENCODER, wait_for_files
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make
 from tests.stages import stub
@@ -72,12 +72,12 @@ def encode(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[s
     facts = {"alone": _encoded(alone, encoded, head)}
 
     joined, encoded = start("joined", min_nodes="2")
-    wait_until(joined, f"part-{head}-*-0", 1, "the main thread")
+    wait_for_files(joined, f"part-{head}-*-0", 1, "the main thread")
     node = cluster.add_node(**NODE)
     facts["joined"] = _encoded(joined, encoded, head)
 
     lost, encoded = start("lost", min_nodes="2", doomed=node.node_id)
-    wait_until(lost, f"part-{node.node_id}-*-1", 1, "the main thread")
+    wait_for_files(lost, f"part-{node.node_id}-*-1", 1, "the main thread")
     unfinished = not encoded.done()
     cluster.remove_node(node, allow_graceful=False)
     facts["lost"] = {"unfinished": unfinished, **_encoded(lost, encoded, head)}
@@ -102,9 +102,10 @@ def find(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str
     node = cluster.add_node(**NODE)
     output = folder / "found-lost"
     found = thread.submit(make, output, "run", search, index, queries, **how)
-    wait_until(output, "part-*.parquet", NUM_QUERIES // 10, "the main thread")
-    cluster.remove_node(node, allow_graceful=False)
+    wait_for_files(output, "part-*.parquet", NUM_QUERIES // 10, "the main thread")
+    # Taking it away may last longer than the search on a busy machine.
     unfinished = not (output / MANIFEST).exists()
+    cluster.remove_node(node, allow_graceful=False)
     return {
         "found alone": {"checksums": _checksums(alone)},
         "found, one lost": {"unfinished": unfinished, "checksums": _checksums(found.result())},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,15 @@ import ray
 from numpy.typing import NDArray
 
 from raydr.models.tokens import Tokens
+from tests.patience import wait_until
 from tests.stages.stub import StubEncoder
 
 ENCODER = "tests.cluster.gated:GatedEncoder"
-#: Seconds after which what was waited for will not happen any more.
-PATIENCE = 120.0
 
 
-def wait_until(place: Path, glob: str, count: int, whom: str) -> None:
-    """Poll until there are ``count`` files; a TimeoutError if there never are."""
-    deadline = time.monotonic() + PATIENCE
-    while len(list(place.glob(glob))) < count:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{whom} waited {PATIENCE:.0f} s for {count} of {glob} in {place}")
-        time.sleep(0.02)
+def wait_for_files(place: Path, glob: str, count: int, whom: str) -> None:
+    """Wait until there are ``count`` files."""
+    wait_until(lambda: len(list(place.glob(glob))) >= count, f"{whom} finds {count} of {glob} in {place}", look_s=0.02)
 
 
 class GatedEncoder(StubEncoder):
@@ -46,9 +40,9 @@ class GatedEncoder(StubEncoder):
         (self.model / f"part-{self.node}-{os.getpid()}-{self.parts}").touch()
         self.parts += 1
         if self.parts > 1 and self._order("doomed") == self.node:
-            wait_until(self.model, "never", 1, "the encoder on the doomed node")
+            wait_for_files(self.model, "never", 1, "the encoder on the doomed node")
         if self.parts > 1 and (fewest := self._order("min-nodes")):
-            wait_until(self.model, "part-*-*-0", int(fewest), "an encoder")
+            wait_for_files(self.model, "part-*-*-0", int(fewest), "an encoder")
         return super().encode(tokens)
 
     def _order(self, name: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.ports import is_free
-from cluster.ray_process import environment, ray_head, wait_until
+from cluster.ray_process import environment, ray_head, wait_for
 
 #: What the provider takes for granted: the head's port, the name of its node type, its id.
 GCS_PORT = 6379
@@ -92,9 +92,9 @@ def autoscaled_cluster(folder: Path, idle_minutes: float, **variables: str) -> I
     cluster = Autoscaled(f"{get_node_ip_address()}:{GCS_PORT}", env, folder / "nodes", folder / "head.log")
     try:
         with ray_head(arguments, env | autoscaler, cluster.log) as head:
-            wait_until("the head listens", lambda: not is_free(GCS_PORT), head, cluster.log)
+            wait_for("the head listens", lambda: not is_free(GCS_PORT), head, cluster.log)
             with _watched_nodes(cluster) as watch:
-                wait_until("the head is alive", lambda: bool(cluster.counts()), watch, cluster.log)
+                wait_for("the head is alive", lambda: bool(cluster.counts()), watch, cluster.log)
                 yield cluster
     finally:
         shutil.rmtree(temp_dir, ignore_errors=True)

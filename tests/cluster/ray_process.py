@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Seconds until something must have happened.
-DEADLINE_S = 120.0
+from patience import wait_until
+
 #: Seconds that Ray has for ending in order.
 GRACE_S = 10.0
 
@@ -45,14 +44,15 @@ def ray_head(arguments: list[str], env: Mapping[str, str], log: Path) -> Iterato
                 head.wait()
 
 
-def wait_until(what: str, ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Poll until it is true.
+def wait_for(what: str, ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until it is true.
 
     Raises:
-        AssertionError: the process ended, or the deadline passed; with the end of the log.
+        AssertionError: the process has ended, with the end of the log; or it never is.
     """
-    end = time.monotonic() + DEADLINE_S
-    while not ready():
+
+    def looked() -> bool:
         assert process.poll() is None, f"the process ended before {what}: {log.read_text()[-2000:]}"
-        assert time.monotonic() < end, f"no {what} within {DEADLINE_S:.0f} s: {log.read_text()[-2000:]}"
-        time.sleep(0.2)
+        return ready()
+
+    wait_until(looked, what)

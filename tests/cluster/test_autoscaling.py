@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from patience import wait_until
 
 from cluster.make_believe import GCS_PORT, autoscaled_cluster
 from cluster.ports import is_free
-from cluster.ray_process import DEADLINE_S
 from raydr.store.artifact import Artifact
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.cluster
 
 
 def test_encoding_brings_nodes_up_from_none_and_idleness_takes_them_down(
@@ -41,17 +40,13 @@ def test_encoding_brings_nodes_up_from_none_and_idleness_takes_them_down(
             env=cluster.env,
             capture_output=True,
             text=True,
-            timeout=240,
             check=False,
         )
         assert encoded.returncode == 0, encoded.stderr + cluster.log.read_text()[-2000:]
-        end = time.monotonic() + DEADLINE_S
-        while cluster.counts()[-1] > 1 and time.monotonic() < end:
-            time.sleep(0.3)
+        wait_until(lambda: cluster.counts()[-1] == 1, "idle workers are given back")
     counts = cluster.counts()
     assert counts[0] == 1, "there were workers before there was work"
     assert max(counts) >= 2, "no worker came up"
-    assert counts[-1] == 1, "idle workers were not given back"
     # Both at once: twelve parts keep them busy, and the capacity is stated.
     assert "2 encoders" in encoded.stderr
     assert "1 to 2 encoders" not in encoded.stderr

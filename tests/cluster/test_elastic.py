@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.elastic import NUM_PARTS, NUM_QUERIES
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             env=environment | sooner | {"RAY_TMPDIR": ray_folder},
             capture_output=True,
             text=True,
-            timeout=540,
             check=False,
         )
     assert ended.returncode == 0, ended.stderr[-4000:]

@@ -17,13 +17,13 @@ import fsspec
 import psutil
 import pytest
 import yaml
+from patience import wait_until
 from s3_server import served_bucket
 from small_runs import small_run
 from store_contents import store_contents
 
 from cluster.make_believe import GCS_PORT, HEAD_ID, Autoscaled, autoscaled_cluster
 from cluster.ports import is_free
-from cluster.ray_process import DEADLINE_S
 from raydr.stages.worker_group import CHECKPOINT_LIST
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(1800)]
@@ -74,13 +74,6 @@ def refresh(config: Path, env: dict[str, str] | None, at_step: dict[str, Callabl
     return "".join(said)
 
 
-def poll(what: str, ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not ready():
-        assert time.monotonic() < end, f"no {what} within {DEADLINE_S:.0f} s"
-        time.sleep(0.1)
-
-
 def nodes() -> dict[str, psutil.Process]:
     """The raylets of the nodes that were started on demand, by node id."""
     found = {}
@@ -120,7 +113,7 @@ class Cloud:
 
     def give_notice(self, place: str) -> None:
         """Once training has kept a state: a node is drained, and gone three seconds later."""
-        poll("kept state", lambda: listed(f"{place}.training", f"**/{CHECKPOINT_LIST}"))
+        wait_until(lambda: listed(f"{place}.training", f"**/{CHECKPOINT_LIST}"), "a state is kept")
         node, raylet = busy_node()
         reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "the cloud takes it back"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.cluster.address]
@@ -133,7 +126,7 @@ class Cloud:
 
     def lose(self, place: str) -> None:
         """Once a part is written: a node is gone without a word."""
-        poll("part", lambda: listed(place, "part-*") or listed(place, "shard-*"))
+        wait_until(lambda: listed(place, "part-*") or listed(place, "shard-*"), "a part is written")
         self._take(*busy_node())
 
     def _take(self, node: str, raylet: psutil.Process) -> None:
@@ -164,7 +157,7 @@ def test_nodes_come_and_go_and_the_bucket_holds_what_a_laptop_makes(
         config = write_config(tmp_path / "cloud", f"{bucket.url}/work", beir_folder, tiny_checkpoint, there)
         happens = {"round-1/train": cloud.give_notice, "round-1/encode-round-1-passages": cloud.lose}
         refresh(config, cluster.env, happens)
-        poll("idle cluster", lambda: cluster.counts()[-1] == 1)
+        wait_until(lambda: cluster.counts()[-1] == 1, "idle workers are given back")
     assert cluster.counts()[0] == 1
     assert max(cluster.counts()) >= 3
     assert len(cloud.taken) == 2

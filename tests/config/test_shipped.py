@@ -70,7 +70,6 @@ def raydr(unpacked: Path, folder: Path, *arguments: str) -> subprocess.Completed
         env=os.environ | {"PYTHONPATH": str(unpacked), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
 

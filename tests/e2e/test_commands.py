@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from kept_states import has_kept_state
+from patience import PATIENCE_S
 from small_runs import small_run
 
-# Each starts Ray several times: minutes on a busy machine.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.e2e
 
 #: Seconds between two looks at what a command has done so far.
 POLL_S = 0.05
@@ -41,7 +41,7 @@ def config_file(beir_folder, tiny_checkpoint, tmp_path):
 
 def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "raydr", *arguments], capture_output=True, text=True, timeout=900, check=False, **options
+        [sys.executable, "-m", "raydr", *arguments], capture_output=True, text=True, check=False, **options
     )
 
 
@@ -85,7 +85,7 @@ def leave_in_training(
             assert job.poll() is None, f"the job ended before it could be stopped: {said.read_text()}"
             time.sleep(POLL_S)
         job.send_signal(how)
-        job.wait(120)
+        job.wait(PATIENCE_S)
     return subprocess.CompletedProcess(command, job.returncode, "", said.read_text())
 
 
@@ -129,7 +129,6 @@ def test_the_readmes_python_runs_as_it_stands(beir_folder, tiny_checkpoint, tmp_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=900,
         check=False,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )

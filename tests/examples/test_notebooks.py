@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 nbformat = pytest.importorskip("nbformat", reason="the notebooks need the extra dev: nbclient, ipykernel")
 nbclient = pytest.importorskip("nbclient", reason="the notebooks need the extra dev: nbclient, ipykernel")
@@ -40,4 +41,6 @@ def test_a_notebook_runs_and_shows_what_it_says(path: Path, tmp_path: Path, monk
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     notebook.cells.append(nbformat.v4.new_code_cell(SHOWN[path.stem]))
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=None, startup_timeout=PATIENCE_S, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()

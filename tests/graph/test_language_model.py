@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from chat_stub import MODEL, ChatStub, serving
+from patience import PATIENCE_S
 from small_runs import recipe_of, small_run
 
 # Known by its name where it was imported: flags half of the pairs, and finds all sure.
@@ -135,18 +136,18 @@ def test_a_command_that_was_killed_pays_for_nothing_twice(
     def stop_at_fifty(number: int) -> None:
         if number >= 50:
             reached.set()
-            going_on.wait(300)
+            going_on.wait(PATIENCE_S)
 
     stub.before = stop_at_fifty
     command = [sys.executable, "-m", "raydr", "judge", str(file)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert reached.wait(300)
+        assert reached.wait(PATIENCE_S)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     before = len(stub.bodies)
     stub.before = lambda number: None
     going_on.set()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     judged = Places.of(settings["workdir"]).open("verdicts/language_model_negatives-bm25-train", "verdicts")
     assert judged.info["verdicts"] > 50

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from graph.things import make_all, thing
 from raydr.errors import DataError
@@ -66,11 +67,11 @@ def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
         target=_hold, args=(inventory.folder(node).url, node.identity.model_dump_json(), ready, done)
     )
     other.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE_S)
     assert find_garbage(inventory.places) == []
     threading.Timer(1.0, done.set).start()
     make_all(tmp_path, node)
-    other.join(60)
+    other.join(PATIENCE_S)
     # The other one was first.
     assert Inventory(inventory.places).open(node).info == {"by": "the other"}
 
@@ -81,7 +82,7 @@ def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
 
     with begin(Folder(url), Identity.model_validate_json(identity)) as making:
         ready.set()
-        done.wait(60)
+        done.wait(PATIENCE_S)
         assert isinstance(making, Building)
         making.finish({"by": "the other"})
 
@@ -151,7 +152,7 @@ def test_nodes_side_by_side_never_demand_more_than_there_is() -> None:
     a = thing("a", cpus=2)
     b, c = thing("b", a), thing("c", a)
     nodes = [a, b, c, thing("big", a, cpus=8), thing("d", b, c)]
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
 
     def do(one: Node) -> None:
         with lock:
@@ -171,7 +172,7 @@ def test_nodes_side_by_side_never_demand_more_than_there_is() -> None:
 
 
 def test_what_a_cluster_has_none_of_keeps_nothing_waiting() -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
     nodes = [thing("a"), thing("b", demand={"CPU": 1.0, "GPU": 3.0})]
     run_nodes(nodes, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
     assert both.n_waiting == 0
@@ -186,7 +187,7 @@ def test_a_lone_node_is_made_in_the_calling_thread() -> None:
 
 def test_a_failure_ends_the_run_after_its_neighbours() -> None:
     a, b = thing("a"), thing("b")
-    both, finished = threading.Barrier(2, timeout=30), []
+    both, finished = threading.Barrier(2, timeout=PATIENCE_S), []
 
     def do(one: Node) -> None:
         if one.label in "ab":

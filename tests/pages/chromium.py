@@ -13,13 +13,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from patience import PATIENCE_S, wait_until
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-sync", "--remote-debugging-port=0", "--remote-allow-origins=*"),
 )
-#: Seconds to wait for the browser, and between two looks.
-_PATIENCE_S, _LOOK_S = 60, 0.1
+#: Seconds between two looks.
+_LOOK_S = 0.1
 
 
 class OpenPage:
@@ -38,10 +39,7 @@ class OpenPage:
 
     def wait_for(self, script: str, value: Any) -> None:
         """Wait until an expression has a value."""
-        end = time.monotonic() + _PATIENCE_S
-        while (found := self.ask(script)) != value:
-            assert time.monotonic() < end, f"{script} is {found!r}, not {value!r}"
-            time.sleep(_LOOK_S)
+        wait_until(lambda: self.ask(script) == value, f"{script} is {value!r}", _LOOK_S)
 
     def press(self, key: str) -> None:
         """Press a key, as a person does: a letter, or Enter."""
@@ -77,11 +75,11 @@ def opened(page: Path | str, folder: Path) -> Iterator[OpenPage]:
         yield found
     finally:
         browser.terminate()
-        browser.wait(30)
+        browser.wait(PATIENCE_S)
 
 
 async def _address(port_file: Path, scheme: str) -> str:
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + PATIENCE_S
     async with aiohttp.ClientSession() as session:
         while time.monotonic() < end:
             if port_file.exists() and (lines := port_file.read_text().splitlines()):

@@ -16,12 +16,12 @@ from raydr.runtime.cluster import RayConfig, connected, knock
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
 def test_what_listens_is_let_in_and_what_does_not_is_told(address: str) -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        here = address.format(port=listening.getsockname()[1])
-        knock(here)
-    with pytest.raises(ClusterError, match="nothing answers at"):
+    with socket.socket() as ours:
+        ours.bind(("127.0.0.1", 0))
+        here = address.format(port=ours.getsockname()[1])
+        with pytest.raises(ClusterError, match="nothing answers at"):
+            knock(here)
+        ours.listen()
         knock(here)
 
 
@@ -76,16 +76,15 @@ with ray_session(RayConfig(num_cpus=1, object_store_gib=0.1, temp_dir=sys.argv[1
     import ray
 
     for _ in range(2):
-        print(ray.get(ray.remote(lambda: "alive").remote(), timeout=60))
+        print(ray.get(ray.remote(lambda: "alive").remote()))
 """
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(300)
 def test_a_ray_that_a_step_has_started_outlives_it_and_starts_silently() -> None:
     with tempfile.TemporaryDirectory(prefix="rc-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-c", STARTED_BY_A_STEP, folder]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.stdout.split() == ["alive", "alive"], found.stderr
     # Not even Ray's core says a word.
     assert found.stderr == ""

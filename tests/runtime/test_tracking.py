@@ -6,7 +6,6 @@ import json
 import pickle
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import mlflow
 import numpy as np
 import pytest
 from mlflow import MlflowClient
+from patience import PATIENCE_S, wait_until
 from sentence_transformers import SentenceTransformer
 
 from raydr.errors import ConfigError
@@ -127,21 +127,22 @@ def test_dead_server_gives_one_warning_and_little_delay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    config = TrackingConfig(uri=f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(mlflow_runs, "RETRY_AFTER_S", float("inf"))
     calls = []
     original = mlflow_runs.Connection.client
     monkeypatch.setattr(mlflow_runs.Connection, "client", lambda self: calls.append(1) or original(self))
-    with open_run(config, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
-        run.log_params({"seed": 1})
-        for step in range(2000):
-            stage.log_metrics({"loss": 1.0}, step)
-        stage.log_text("x", "x.txt")
-        assert stage.handle().run_id == ""
-        with stage.handle().open() as worker:
-            worker.log_metrics({"loss": 1.0})
+    # Taken, so that no other process listens there, and deaf.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        config = TrackingConfig(uri=f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with open_run(config, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
+            run.log_params({"seed": 1})
+            for step in range(2000):
+                stage.log_metrics({"loss": 1.0}, step)
+            stage.log_text("x", "x.txt")
+            assert stage.handle().run_id == ""
+            with stage.handle().open() as worker:
+                worker.log_metrics({"loss": 1.0})
     assert " ".join(capsys.readouterr().err.split()).count("does not work") == 1
     assert len(calls) <= 2, "the circuit breaker must keep calls away from the dead server"
 
@@ -179,11 +180,10 @@ def test_switched_off_does_nothing(tmp_path: Path) -> None:
 def test_system_metrics_are_sampled_while_a_stage_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
     with open_run(TrackingConfig(), "trial", Folder(str(tmp_path))) as run, run.stage("train"):
-        deadline = time.monotonic() + 30
-        found: dict[str, float] = {}
-        while not found and time.monotonic() < deadline:
-            found = run_of(tmp_path, "train")[0].data.metrics
-    assert any(name.startswith("system/cpu") for name in found)
+        wait_until(
+            lambda: any(name.startswith("system/cpu") for name in run_of(tmp_path, "train")[0].data.metrics),
+            "the load is logged",
+        )
 
 
 def test_remote_working_folder_needs_a_uri() -> None:
@@ -193,7 +193,7 @@ def test_remote_working_folder_needs_a_uri() -> None:
 
 def test_stages_side_by_side_lose_nothing(tmp_path: Path) -> None:
     """Threads make their runs and log into the parent at the same time."""
-    names, start = [f"stage-{at}" for at in range(6)], threading.Barrier(6, timeout=60)
+    names, start = [f"stage-{at}" for at in range(6)], threading.Barrier(6, timeout=PATIENCE_S)
 
     def work(name: str, run: Tracker) -> None:
         start.wait()

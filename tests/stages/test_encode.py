@@ -27,6 +27,7 @@ from raydr.store.folder import Folder, publish_files
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model
 from tests.made_stage import make
+from tests.patience import PATIENCE_S
 from tests.stages import stub
 
 TEXTS = [make_sentence(at, 5 + at % 7) for at in range(47)]
@@ -115,7 +116,6 @@ def test_a_real_model_gives_the_same_bytes_in_both_pools(
     assert here.info["dim"] == 32
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_local")
 def test_more_encoders_than_fit_leave_room_for_tokenising(model: Artifact, tmp_path: Path) -> None:
     """Two would fit in 2 CPUs, and no tokenising task beside them: nothing would ever come to an end."""
@@ -275,7 +275,7 @@ def test_a_part_is_encoded_while_the_one_before_is_written(
         return encode_now(tokens)
 
     def write(folder: Folder, name: str, table: Any) -> Any:
-        assert second.wait(timeout=60)
+        assert second.wait(timeout=PATIENCE_S)
         return write_now(folder, name, table)
 
     monkeypatch.setattr(worker.encoder, "encode", encode_one)

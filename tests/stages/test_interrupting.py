@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import ray
+from patience import PATIENCE_S
 from ray import cloudpickle
 from ray.exceptions import TaskCancelledError
 
@@ -58,7 +59,7 @@ def test_what_runs_is_interrupted_and_what_is_over_is_left_alone(
     interrupt([over, running])
     assert cancelled == [running]
     with pytest.raises(TaskCancelledError):
-        ray.get(running, timeout=60)
+        ray.get(running, timeout=PATIENCE_S)
     interrupt([])
 
 
@@ -68,7 +69,7 @@ def test_a_generator_is_interrupted_by_its_end(ray_local: None) -> None:
     assert ray.get(next(generator)) == 0
     interrupt([generator.completed()])
     with pytest.raises(TaskCancelledError):
-        ray.get(generator.completed(), timeout=60)
+        ray.get(generator.completed(), timeout=PATIENCE_S)
 
 
 def test_tasks_that_end_just_then_end_no_process(ray_local: None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chat_stub import MODEL, ChatStub, serving
 from made_stage import interrupt, make
+from patience import PATIENCE_S
 
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
@@ -97,7 +98,7 @@ def test_all_pairs_are_read_and_what_is_irrelevant_is_dropped(
 def test_only_what_the_judge_before_is_unsure_of_is_asked_and_its_drops_are_undone(
     inputs: JudgeInputs, margins: Artifact, stub: ChatStub, tmp_path: Path
 ) -> None:
-    three = threading.Barrier(3, timeout=60)
+    three = threading.Barrier(3, timeout=PATIENCE_S)
     stub.before = lambda number: None if number else three.wait() and None
     made = ask(inputs, margins, stub, tmp_path / "v", max_requests=58, positives="relabel", at_once=3)
     rows, before = rows_of(made), rows_of(margins)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray.train
+from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
 from raydr.stages.worker_group import RayTrainMember
@@ -68,7 +69,7 @@ def test_one_state_lies_on_the_node_at_a_time(member, reports):
     second.join(0.3)
     assert len(reports.folders) == 1
     reports.copied.set()
-    second.join(30)
+    second.join(PATIENCE_S)
     assert reports.modes == [CheckpointUploadMode.ASYNC, CheckpointUploadMode.SYNC]
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
 from artefacts import make_dataset
-from kept_states import has_kept_state
 from made_stage import make
 from training.harness import model_config, run_alone
 
@@ -38,6 +35,7 @@ from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
 from raydr.training.training import Extras, Training
+from tests.stages.held import Held
 
 SETTINGS: dict[str, Any] = {
     "num_epochs": 2,
@@ -68,6 +66,8 @@ def fit(
     dataset: Artifact | None = None,
     negatives: Artifact | None = None,
     start: Artifact | None = None,
+    watcher: Held | None = None,
+    identity: Identity | None = None,
 ) -> Artifact:
     return make(
         output,
@@ -80,50 +80,15 @@ def fit(
         training=training,
         tracker=None,
         warmups=Folder(str(output.parent / "warmups")),
+        watcher=watcher,
+        identity=identity,
     )
 
 
-class Killer(threading.Thread):
-    """Kills one training worker when the first checkpoint has been kept."""
-
-    def __init__(self, state: Path) -> None:
-        super().__init__(daemon=True)
-        self.state = state
-        self.killed: list[int] = []
-        self.stop = threading.Event()
-
-    def run(self) -> None:
-        while not self.stop.wait(0.02):
-            if has_kept_state(self.state):
-                ours = psutil.Process().children(recursive=True)
-                workers = [one for one in ours if "RayTrainWorker" in command_of(one)]
-                if workers:
-                    self.killed.append(workers[-1].pid)
-                    self.strike(workers[-1])
-                    return
-
-    def strike(self, worker: psutil.Process) -> None:
-        worker.kill()
-
-
-def command_of(process: psutil.Process) -> str:
-    """Its command line; empty if it has ended meanwhile."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-class Interrupter(Killer):
-    """Presses Ctrl-C when the first checkpoint has been kept."""
-
-    def strike(self, worker: psutil.Process) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
     training = training_of(tiny_checkpoint, num_workers=2)
     artifact = fit(training, tiny_data, tmp_path / "model")
+    assert "epoch 2: loss " in capsys.readouterr().err
     _, weights = run_alone(tiny_data, training.model, SETTINGS)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
@@ -135,22 +100,21 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
 
 
 @pytest.mark.invariant
-def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    changes = {"checkpoint_steps": 1, "num_epochs": 8, "loss": {"name": "npc", "warmup_epochs": 1}}
+def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    changes = {"checkpoint_steps": 1, "num_epochs": 3, "loss": {"name": "npc", "warmup_epochs": 1}}
     changes |= {"pair_detection": {"num_random": 20}}
     training = training_of(tiny_checkpoint, num_workers=1, **changes)
-    killer = Killer(tmp_path / "model.training")
-    killer.start()
-    artifact = fit(training, tiny_data, tmp_path / "model")
-    killer.stop.set()
-    assert killer.killed
-    assert "going on from epoch" in capsys.readouterr().err
+    # When flags and a teacher are part of the state.
+    held = Held(tmp_path, at=(1, 3))
+    held.strike(tmp_path / "model.training", lambda worker: os.kill(worker, signal.SIGKILL))
+    artifact = fit(training, tiny_data, tmp_path / "model", watcher=held)
+    assert "going on from epoch 2, step" in held.said
     _, weights = run_alone(tiny_data, training.model, SETTINGS | changes)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
     flags = artifact.parts("detection")
-    assert len(flags) == 7
+    assert len(flags) == 2
     for name, found in zip(flags, artifact.info["detections"], strict=True):
         table = pq.read_table(artifact.local(name))
         assert len(set(table["query_id"].to_pylist())) == 40
@@ -162,33 +126,32 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
     assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
 
 
-def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
+def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path):
     training = training_of(tiny_checkpoint, num_workers=1, checkpoint_steps=1)
     handler = signal.getsignal(signal.SIGINT)
-    interrupter = Interrupter(tmp_path / "model.training")
-    interrupter.start()
+    held = Held(tmp_path, at=(0, 3))
+    held.strike(tmp_path / "model.training", lambda worker: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        fit(training, tiny_data, tmp_path / "model")
-    assert interrupter.killed
+        fit(training, tiny_data, tmp_path / "model", watcher=held)
     assert signal.getsignal(signal.SIGINT) is handler
     assert list((tmp_path / "model.training").rglob("progress.json"))
-    assert "going on" not in capsys.readouterr().err
-    artifact = fit(training, tiny_data, tmp_path / "model")
-    assert "going on from epoch" in capsys.readouterr().err
+    # Where a list that broke off is looked for.
+    assert len(list((tmp_path / "model.training").rglob(CHECKPOINT_LIST))) == 1
+    assert "going on" not in held.said
+    artifact = fit(training, tiny_data, tmp_path / "model", watcher=held)
+    assert "going on from epoch" in held.said
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 
 def test_a_list_of_checkpoints_that_broke_off_is_no_end(ray_local, tiny_data, tiny_checkpoint, tmp_path, capsys):
-    training = training_of(tiny_checkpoint, num_workers=1, checkpoint_steps=1)
-    interrupter = Interrupter(tmp_path / "model.training")
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        fit(training, tiny_data, tmp_path / "model")
-    [kept] = (tmp_path / "model.training").rglob(CHECKPOINT_LIST)
-    kept.write_text(kept.read_text()[:40])
-    artifact = fit(training, tiny_data, tmp_path / "model")
+    training = training_of(tiny_checkpoint, num_workers=1, num_epochs=1)
+    identity = Identity(kind="model", config={"broke": "off"})
+    kept = tmp_path / "model.training" / identity.fingerprint / CHECKPOINT_LIST
+    kept.parent.mkdir(parents=True)
+    kept.write_text('{"checkpoint_results": [{"checkpoint_dir')
+    artifact = fit(training, tiny_data, tmp_path / "model", identity=identity)
     assert "broke off while it was written: training starts again" in capsys.readouterr().err
-    assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
+    assert [row["epoch"] for row in artifact.info["history"]] == [0]
 
 
 def test_a_broken_checkpoint_ends_training_without_retries(tiny_data, tiny_checkpoint, tmp_path):

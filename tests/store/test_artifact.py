@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.artifact import MANIFEST, Artifact, Building, begin, finished_parts, record_part
@@ -142,7 +143,7 @@ def test_another_kind_or_a_newer_format_is_named(folder):
 def hold(path: str, ready: multiprocessing.synchronize.Event, done: multiprocessing.synchronize.Event) -> None:
     with begin(Folder(path), IDENTITY):
         ready.set()
-        done.wait(60)
+        done.wait(PATIENCE_S)
 
 
 def test_a_second_writer_is_refused(folder):
@@ -150,7 +151,7 @@ def test_a_second_writer_is_refused(folder):
     ready, done = context.Event(), context.Event()
     process = context.Process(target=hold, args=(folder.url, ready, done))
     process.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE_S)
     with pytest.raises(ArtifactError, match=rf"pid {process.pid}.* is writing"):
         make(folder)
     done.set()
@@ -226,7 +227,7 @@ def test_an_object_stores_parts_are_listed_once_and_read_side_by_side(monkeypatc
     with begin(folder, IDENTITY) as making:
         for name in names:
             write(making.folder, name, name)
-    filesystem, asked, together = type(folder.filesystem), [], threading.Barrier(4, timeout=60)
+    filesystem, asked, together = type(folder.filesystem), [], threading.Barrier(4, timeout=PATIENCE_S)
     whole, read_one = filesystem.find, filesystem.cat_file
 
     def find(self, *arguments, **options):

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from small_runs import small_run
 
 import raydr
 from raydr.config.run import RunConfig
 from raydr.store.artifact import Artifact
 from tuning.free_cpus import wait_for_cpus
-
-pytestmark = pytest.mark.timeout(900)
 
 #: The second trial learns next to nothing.
 GRID = {"space": {"train.optimizer.learning_rate": {"grid": [1e-7]}}, "search": {"algorithm": "grid"}}

@@ -68,7 +68,6 @@ class Endless:
             raise AssertionError("a trial that was stopped goes on")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("waits", [True, False], ids=["working", "starting"])
 def test_the_group_of_a_stopped_trial_gives_its_cpus_back(ray_local, tmp_path, waits):
     """Ray Train's own cleaner asks the dashboard, which this Ray has not: it would never give them back."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ops.plan.made_rates import ENCODING, RATES
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
 from raydr.ops.plan.estimate import (
@@ -18,15 +19,8 @@ from raydr.ops.plan.estimate import (
     estimate_training,
     network_warning,
 )
-from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates, TextSample, TrainingRates
+from raydr.ops.plan.rates import EncodingRates, TextSample
 
-PASSAGES = TextSample(mean_tokens=100, padded_tokens=125)
-QUERIES = TextSample(mean_tokens=10, padded_tokens=12.5)
-ENCODING = EncodingRates(
-    passages=PASSAGES, queries=QUERIES, dim=64, num_parameters=1000, num_learning=1000, tokens_per_second=12_500,
-    texts_per_second=1000, load_seconds=7, peak_bytes=10**9, device="cpu",
-)  # fmt: skip
-RATES = RunRates(ENCODING, TrainingRates(0.5, 10**9), SearchRates(1e9, 1e8))
 SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
 #: Seconds of a stage without any work: Ray's and the model's start.
 START = 10.0

@@ -9,13 +9,16 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from ops.plan.made_rates import RATES
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.ops.plan.estimate import StageEstimate
+from raydr.ops.plan.measure import try_model
+from raydr.ops.plan.rates import RunRates
 
 
 def test_a_run_is_planned_done_and_compared(
-    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+    ray_local: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
 ) -> None:
     sections: dict[str, Any] = {
         "plan": {"sample_passages": 50, "probe_seconds": 0.1, "prices": {"cpu_hour": 0.1}},
@@ -58,8 +61,21 @@ def times(workdir: Path) -> dict[str, str]:
 
 
 def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
-    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+    ray_local: None,
+    beir_folder: Path,
+    tiny_checkpoint: str,
+    tmp_path: Path,
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    rates: list[RunRates] = []
+
+    def once(*what: Any) -> RunRates:
+        rates.extend([] if rates else [try_model(*what)])
+        return rates[0]
+
+    monkeypatch.setattr("raydr.ops.plan.run.try_model", once)
+
     def plan(num_passages: int) -> dict[str, StageEstimate]:
         device = {"name": "an H100", "flops": 4e14}
         config = RunConfig.parse(
@@ -77,7 +93,6 @@ def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
         found.keys()
     )
     larger = plan(10**9)[passages]
-    # Not of the seconds: a worker's start is among them, which takes long on a busy machine.
     assert larger.disk_bytes == 1000 * found[passages].disk_bytes
     assert larger.seconds > found[passages].seconds
     said = capsys.readouterr().err
@@ -93,9 +108,13 @@ def test_a_missing_training_split_is_told(beir_folder: Path, tiny_checkpoint: st
         raydr.plan(config)
 
 
-def test_what_cross_fitting_costs_is_planned(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
+def test_what_cross_fitting_costs_is_planned(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raydr.ops.plan.run.try_model", lambda *what: RATES)
     sections: dict[str, Any] = {
-        "plan": {"sample_passages": 50, "probe_seconds": 0.1},
+        # Stated, so that no Ray is asked.
+        "ray": {"capacity": {"CPU": 2}},
         "train": {"num_epochs": 1},
         "judge": {"judges": [{"name": "npc", "margins": "cross_fitted"}], "model": "untrained"},
         "cross_fit": {"num_folds": 4, "num_epochs": 2},

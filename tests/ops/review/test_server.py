@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from patience import PATIENCE_S
 from starlette.testclient import TestClient
 
 from ops.review.conftest import HOSTILE
@@ -188,7 +189,7 @@ class Command:
     def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, content, {"origin": self.address})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 
@@ -196,7 +197,7 @@ class Command:
         self.process.send_signal(how)
         assert self.process.stderr is not None
         rest = self.process.stderr.read()
-        self.process.wait(60)
+        self.process.wait(PATIENCE_S)
         return rest
 
 

@@ -1,0 +1,56 @@
+"""A training of Ray Train that waits at one of its steps to be killed or interrupted: neither can come too late."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from raydr.training.checkpoint import Progress
+from tests.kept_states import has_kept_state
+from tests.patience import wait_until
+
+
+@dataclass(frozen=True)
+class Held:
+    """A watcher that holds the training on at a step, once; it goes to the worker.
+
+    Args:
+        folder: where it leaves the worker's process id, and what it was told.
+        at: the epoch, from 0, and the steps of it that are done.
+    """
+
+    folder: Path
+    at: tuple[int, int]
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "held"
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def tell(self, message: str) -> None:
+        with open(self.folder / "said", "a") as file:
+            file.write(f"{message}\n")
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        if (progress.epoch, progress.step) == self.at and not self.place.exists():
+            self.place.with_name("pid").write_text(str(os.getpid()))
+            self.place.with_name("pid").rename(self.place)
+            threading.Event().wait()
+
+    def epoch(self, progress: Progress) -> None:
+        """Nothing is held then."""
+
+    def strike(self, state: Path, how: Callable[[int], None]) -> None:
+        """In a thread: once the training is held and a state of it is kept, ``how`` is called with its process id."""
+
+        def wait() -> None:
+            wait_until(lambda: self.place.exists() and has_kept_state(state), "the training is held")
+            how(int(self.place.read_text()))
+
+        threading.Thread(target=wait, daemon=True).start()

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -21,10 +21,16 @@ from pydantic import Field
 
 from raydr.component import Config
 from raydr.errors import ClusterError
-from raydr.runtime.console import warn
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
+#: How long Ray waits for its own processes to come up; a busy machine takes longer than the 30 s of Ray's defaults.
+TIME_TO_START = {
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_agent_register_timeout_ms": "120000",
+    "RAY_worker_register_timeout_seconds": "120",
+}
 #: In Ray's core: the least level that is logged.
 _LEVEL_OF_RAYS_CORE, _FATAL = "_ZN3ray6RayLog19severity_threshold_E", 3
 #: How the names of threads begin that run steps of a pipeline.
@@ -118,6 +124,8 @@ def start_ray() -> None:
             knock(there)
             ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
             return
+        for name, time in TIME_TO_START.items():
+            os.environ.setdefault(name, time)
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         start = partial(
             ray.init,
@@ -134,20 +142,9 @@ def start_ray() -> None:
         # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main:
-            _begin(start)
+            start()
         else:
-            _LASTING_THREAD.submit(_begin, start).result()
-
-
-def _begin(start: Callable[[], object]) -> None:
-    """Start Ray, a second time where a busy machine took longer than the 30 s that Ray gives itself."""
-    try:
-        start()
-    except Exception as error:
-        if "timed out during startup" not in str(error):
-            raise
-        warn("Ray did not come up within 30 s, as on a machine that is busy: it is started once more")
-        start()
+            _LASTING_THREAD.submit(start).result()
 
 
 def local_session() -> RayConfig | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from patience import wait_until
 
+from raydr.runtime.cluster import TIME_TO_START
+
 #: Seconds that Ray has for ending in order.
 GRACE_S = 10.0
 
@@ -21,7 +23,8 @@ def environment(token_file: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file)}
-    return kept | token | {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"} | more
+    own = {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}
+    return kept | token | TIME_TO_START | own | more
 
 
 @contextmanager

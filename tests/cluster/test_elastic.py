@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from raydr.runtime.cluster import TIME_TO_START
 from tests.cluster.elastic import NUM_PARTS, NUM_QUERIES
 
 pytestmark = pytest.mark.cluster
@@ -29,7 +30,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ended = subprocess.run(
             [sys.executable, "-m", "tests.cluster.elastic", str(folder)],
             cwd=Path(__file__).parents[2],
-            env=environment | sooner | {"RAY_TMPDIR": ray_folder},
+            env=environment | TIME_TO_START | sooner | {"RAY_TMPDIR": ray_folder},
             capture_output=True,
             text=True,
             check=False,

@@ -45,31 +45,36 @@ def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("where", ["in this process", pytest.param("on Ray", marks=pytest.mark.ray)])
-def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_path, where):
+def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_path):
     """Killed in training and run again, it goes on; that nothing differs then is what tests/chaos looks at."""
-    on_ray = where == "on Ray"
-    # Ray has the training alone, which reads 40 queries 30 times; tests/stages have the rest on it. A process alone
-    # trains so quickly that there must be more to interrupt.
-    ray = ["--set", f"ray.in_process_rows={500 if on_ray else 20_000}", "--set", f"tracking.enabled={not on_ray}"]
-    ray += [] if on_ray else ["--set", "train.num_epochs=200"]
-    stopped = leave_in_training(config_file, tmp_path / "work", signal.SIGINT, ray)
+    # A process alone trains so quickly that there must be more to interrupt.
+    here = ["--set", "ray.in_process_rows=20000", "--set", "train.num_epochs=200"]
+    stopped = leave_in_training(config_file, tmp_path / "work", signal.SIGINT, here)
     assert stopped.returncode == 130
     assert "the same command goes on from there" in stopped.stderr
-    killed = leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, ray)
-    assert killed.returncode == -signal.SIGKILL
-
-    resumed = raydr("quickstart", str(config_file), *ray)
-    assert resumed.returncode == 0, resumed.stderr
-    assert "train-trained: was interrupted" in resumed.stderr
-    assert "corpus: new" not in resumed.stderr
-    assert re.search(r"going on from epoch \d+, step \d+", resumed.stderr)
-
-    again = raydr("quickstart", str(config_file), *ray)
+    leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, here)
+    goes_on(config_file, here)
+    again = raydr("quickstart", str(config_file), *here)
     assert "nothing to make" in again.stderr
     found = raydr("search", str(config_file), "river city mountain", "-k", "2")
     assert found.returncode == 0, found.stderr
     assert len(re.findall(r"^ +\d\. ", found.stdout, flags=re.MULTILINE)) == 2
+
+
+@pytest.mark.ray
+def test_the_main_job_is_killed_and_resumed_on_ray(config_file, tmp_path):
+    # Ray has the training alone, which reads 40 queries 20 times; tests/stages have the rest, and Ctrl-C, on it.
+    there = ["--set", "ray.in_process_rows=500", "--set", "tracking.enabled=false", "--set", "train.num_epochs=20"]
+    leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, there)
+    goes_on(config_file, there)
+
+
+def goes_on(config_file: Path, options: list[str]) -> None:
+    resumed = raydr("quickstart", str(config_file), *options)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "train-trained: was interrupted" in resumed.stderr
+    assert "corpus: new" not in resumed.stderr
+    assert re.search(r"going on from epoch \d+, step \d+", resumed.stderr)
 
 
 def leave_in_training(
@@ -86,6 +91,7 @@ def leave_in_training(
             time.sleep(POLL_S)
         job.send_signal(how)
         job.wait(PATIENCE_S)
+    assert how != signal.SIGKILL or job.returncode == -signal.SIGKILL
     return subprocess.CompletedProcess(command, job.returncode, "", said.read_text())
 
 

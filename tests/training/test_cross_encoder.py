@@ -111,7 +111,7 @@ def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(
     [[line, column]] = np.argwhere(lists.weights != 1).tolist()
     assert (line, lists.weights[line, column]) == (0, 0.25)
     assert lists.passage_rows[line, column] == examples.negatives[3][2]
-    scores_QC = torch.randn(2, 9)
+    scores_QC = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
     found = lists.candidates(scores_QC, np.array([True, False]))
     assert found.log_weight_QC is not None
     # The softmax over the list, in which that candidate counts a quarter.

@@ -21,6 +21,17 @@ from raydr.data.dataset import read_split
 from raydr.graph.places import Places
 
 
+#: A run, an audit, and a judge once more, in workers of Ray.
+RUN = """
+import sys
+import raydr
+
+raydr.evaluate(raydr.RunConfig.load(sys.argv[1]))
+raydr.audit(raydr.RunConfig.load(sys.argv[1]), judges="pupil,best_candidate", model="untrained")
+raydr.judge(raydr.RunConfig.load(sys.argv[1], ["ray.in_process_rows=0"]), judge=["best_candidate"], again=True)
+"""
+
+
 @pytest.fixture
 def config(tiny_checkpoint: str, tmp_path: Path) -> Path:
     for first, (split, num) in zip((0, 40, 50), {"train": 40, "dev": 10, "test": 10}.items(), strict=True):
@@ -59,27 +70,21 @@ def installed(tmp_path: Path) -> Path:
     return packages
 
 
-def raydr(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def python(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "raydr", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(config: Path, installed: Path) -> None:
     (installed / "strangers.py").write_text("import nothing_of_this_name\n")
-    ended = raydr(installed, "prepare", str(config))
+    ended = python(installed, "-m", "raydr", "prepare", str(config))
     assert ended.returncode == 2
     assert "the components of strangers cannot be imported: its entry point 'own'" in ended.stderr.replace("\n", " ")
 
 
 def test_a_run_uses_what_somebody_else_declares(config: Path, installed: Path) -> None:
-    for command in (
-        ["evaluate", str(config)],
-        ["audit", str(config), "--judges", "pupil,best_candidate", "--model", "untrained"],
-        ["judge", str(config), "--judge", "best_candidate", "--again", "--set", "ray.in_process_rows=0"],
-    ):
-        ended = raydr(installed, *command)
-        assert ended.returncode == 0, ended.stderr
+    ended = python(installed, "-c", RUN, str(config))
+    assert ended.returncode == 0, ended.stderr
     places = Places.of(str(config.parent / "w"))
     evaluation = places.open("evaluation/test", "evaluation")
     assert evaluation.folder.read_json("summary.json")["measures"]

@@ -191,7 +191,7 @@ def test_storage_that_ends_in_the_middle_of_a_part(
     parts = sorted(path.name for path in output.glob("*part*"))
     assert all(name.startswith("part-") for name in parts), "half a file was left"
     assert 1 <= len(parts) < 5
-    resumed = encode(RayPool(), model, corpus, output, "CrampedEncoder")
+    resumed = encode(ThisProcess(), model, corpus, output, "CrampedEncoder")
     assert resumed.manifest.parts == undisturbed.manifest.parts
 
 
@@ -202,9 +202,9 @@ def test_a_vector_that_is_not_finite_is_named(pool: Pool, model: Artifact, corpu
     assert not list((tmp_path / "out").glob("part-*.arrow"))
 
 
-def test_one_vector_a_text(pool: Pool, model: Artifact, corpus: Artifact, tmp_path: Path) -> None:
+def test_one_vector_a_text(model: Artifact, corpus: Artifact, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"\d+ ids for \d+ vectors"):
-        encode(pool, model, corpus, tmp_path / "out", "LazyEncoder")
+        encode(ThisProcess(), model, corpus, tmp_path / "out", "LazyEncoder")
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -46,7 +46,8 @@ def test_the_benchmark_runs_where_only_torch_and_transformers_are(
     encode.main()
     figures = json.loads(report.read_text())["figures"]
     assert {f"raydr {dtype}" for dtype in figures["peaks"]} < figures["passages_per_second"].keys()
-    assert all(0 < share < 1 for share in figures["utilisation"].values())
+    # Not below 1: on a busy processor the peak can be timed slower than the encoder.
+    assert all(share > 0 for share in figures["utilisation"].values())
     assert ("× sentence-transformers float32" in capsys.readouterr().out) == theirs
 
 

@@ -20,7 +20,6 @@ from small_runs import small_run
 from raydr.data.dataset import read_split
 from raydr.graph.places import Places
 
-
 #: A run, an audit, and a judge once more, in workers of Ray.
 RUN = """
 import sys

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chat_stub import MODEL, ChatStub, serving
+from patience import PATIENCE_S
 
 from raydr.errors import EndpointError
 from raydr.noise.chat import ChatServer, RefusedError
@@ -18,7 +19,7 @@ NOW = {"Retry-After": "0"}
 
 
 def server_of(stub: ChatStub, key: str = "", said: list[str] | None = None, **changes: Any) -> ChatServer:
-    given = {"timeout_s": 30.0, "max_retries": 3, "at_once": 2} | changes
+    given = {"timeout_s": PATIENCE_S, "max_retries": 3, "at_once": 2} | changes
     return ChatServer(stub.address, key, tell=[].append if said is None else said.append, **given)
 
 

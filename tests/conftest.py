@@ -21,6 +21,11 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
 
+from raydr.runtime.cluster import TIME_TO_START
+
+# What raydr gives a Ray to come up is for people who wait for it.
+os.environ |= {name: f"{5 * int(time)}" for name, time in TIME_TO_START.items()}
+
 if TYPE_CHECKING:
     from raydr.stages.pool import Pool
 

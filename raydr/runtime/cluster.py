@@ -27,7 +27,9 @@ KNOCK_TIMEOUT_S = 10.0
 #: How long Ray waits for its own processes to come up; a busy machine takes longer than the 30 s of Ray's defaults.
 TIME_TO_START = {
     "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_gcs_server_request_timeout_seconds": "120",
     "RAY_raylet_start_wait_time_s": "120",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_worker_register_timeout_seconds": "120",
 }
@@ -110,6 +112,9 @@ def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
 
 def start_ray() -> None:
     """Connect to the Ray of the session, or start it on this machine; nothing happens if that was done."""
+    # Before the import, which reads some of them.
+    for name, time in TIME_TO_START.items():
+        os.environ.setdefault(name, time)
     import ray
 
     with _Session.lock:
@@ -124,8 +129,6 @@ def start_ray() -> None:
             knock(there)
             ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
             return
-        for name, time in TIME_TO_START.items():
-            os.environ.setdefault(name, time)
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         start = partial(
             ray.init,

@@ -20,11 +20,11 @@ GRACE_S = 10.0
 
 def environment(token_file: Path, **more: str) -> dict[str, str]:
     """Variables of the head and of everyone who talks to it: one token, and this interpreter as ``python``."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    kept = {name: value for name, value in os.environ.items() if name in TIME_TO_START or not name.startswith("RAY_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file)}
     own = {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}
-    return kept | token | TIME_TO_START | own | more
+    return kept | token | own | more
 
 
 @contextmanager

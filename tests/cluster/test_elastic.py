@@ -24,13 +24,15 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("elastic")
     # A short path, since sockets lie in it.
     with tempfile.TemporaryDirectory(prefix="ce-") as ray_folder:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        environment = {
+            name: value for name, value in os.environ.items() if name in TIME_TO_START or not name.startswith("RAY_")
+        }
         # A lost node is noticed sooner than by default.
         sooner = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000"}
         ended = subprocess.run(
             [sys.executable, "-m", "tests.cluster.elastic", str(folder)],
             cwd=Path(__file__).parents[2],
-            env=environment | TIME_TO_START | sooner | {"RAY_TMPDIR": ray_folder},
+            env=environment | sooner | {"RAY_TMPDIR": ray_folder},
             capture_output=True,
             text=True,
             check=False,

@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from raydr.errors import ClusterError
-from raydr.runtime.cluster import RayConfig, connected, knock, ray_session, start_ray
+from raydr.runtime.cluster import TIME_TO_START, RayConfig, connected, knock, ray_session, start_ray
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
@@ -43,7 +43,7 @@ def test_a_busy_machine_has_longer_than_rays_own_30_s(monkeypatch: pytest.Monkey
     monkeypatch.setattr("ray.init", lambda **_: found.update(os.environ))
     with ray_session(RayConfig(num_cpus=1)):
         start_ray()
-    assert found["RAY_gcs_server_port_wait_time_s"] == "120"
+    assert set(TIME_TO_START) <= set(found)
     # As somebody has set it.
     assert found["RAY_raylet_start_wait_time_s"] == "500"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from typer.testing import CliRunner
 
 import raydr
@@ -161,7 +162,8 @@ def test_a_cluster_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.ray
-def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path) -> None:
+def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "TASK_TIMEOUT_S", PATIENCE_S)
     [finding] = services.check_ray(RayConfig(), str(tmp_path))
     assert finding.state == "ok"
     assert "1 node, 2 CPUs, 0 GPUs" in finding.found

@@ -29,6 +29,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         }
         # A lost node is noticed sooner than by default.
         sooner = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000"}
+        # It refuses to be asked; one that is there and busy may answer late.
+        sooner |= {"RAY_health_check_timeout_ms": "60000"}
         ended = subprocess.run(
             [sys.executable, "-m", "tests.cluster.elastic", str(folder)],
             cwd=Path(__file__).parents[2],

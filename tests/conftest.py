@@ -23,10 +23,10 @@ import pytest
 
 from raydr.runtime.cluster import TIME_TO_START
 
-# What raydr gives a Ray to come up is for people who wait for it.
+# What raydr gives a Ray to come up is for people who wait for it. Nor is a process given up here that answers late: Ray
+# would end, and with it all tests that share it.
 os.environ |= {name: f"{5 * int(time)}" for name, time in TIME_TO_START.items()}
-# Nor is a process given up that answers late: Ray would end, and with it all tests that share it.
-os.environ["RAY_health_check_failure_threshold"] = "100"
+os.environ |= {"RAY_health_check_failure_threshold": "100"}
 
 if TYPE_CHECKING:
     from raydr.stages.pool import Pool

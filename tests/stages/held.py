@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from raydr.training.checkpoint import Progress
 from tests.kept_states import has_kept_state
-from tests.patience import wait_until
+
+#: Seconds between two looks.
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Held:
         """In a thread: once the training is held and a state of it is kept, ``how`` is called with its process id."""
 
         def wait() -> None:
-            wait_until(lambda: self.place.exists() and has_kept_state(state), "the training is held")
+            # However long it takes to begin.
+            while not (self.place.exists() and has_kept_state(state)):
+                time.sleep(_LOOK_S)
             how(int(self.place.read_text()))
 
         threading.Thread(target=wait, daemon=True).start()

@@ -86,11 +86,15 @@ def leave_in_training(
     with open(said, "w") as log:
         job = subprocess.Popen(command, stderr=log, start_new_session=True)
         started = time.time()
-        while not any(has_kept_state(state, since=started) for state in models.glob("*.training")):
-            assert job.poll() is None, f"the job ended before it could be stopped: {said.read_text()}"
-            time.sleep(POLL_S)
-        job.send_signal(how)
-        job.wait(PATIENCE_S)
+        try:
+            while not any(has_kept_state(state, since=started) for state in models.glob("*.training")):
+                assert job.poll() is None, f"the job ended before it could be stopped: {said.read_text()}"
+                time.sleep(POLL_S)
+            job.send_signal(how)
+            job.wait(PATIENCE_S)
+        finally:
+            # Tests that are interrupted leave none behind.
+            job.kill()
     assert how != signal.SIGKILL or job.returncode == -signal.SIGKILL
     return subprocess.CompletedProcess(command, job.returncode, "", said.read_text())
 

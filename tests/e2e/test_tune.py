@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -82,10 +81,12 @@ def over(trials: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
 def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     tune = raydr("tune", files / "run.yaml", "--space", str(files / "mine.yaml"))
     killed = subprocess.Popen(tune, stderr=subprocess.DEVNULL, start_new_session=True)
-    while not over(book(files)):
-        assert killed.poll() is None, "the search ended before it could be killed"
-        time.sleep(POLL_S)
-    killed.send_signal(signal.SIGKILL)
+    try:
+        while not over(book(files)):
+            assert killed.poll() is None, "the search ended before it could be killed"
+            time.sleep(POLL_S)
+    finally:
+        killed.kill()
     killed.wait()
     before = over(book(files))
     assert len(before) < 4

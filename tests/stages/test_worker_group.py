@@ -22,6 +22,7 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.stages.train_worker import _go_on
+from raydr.stages.worker_group import _trainer
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
@@ -169,6 +170,14 @@ def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoin
         assert set(seen) == {1}
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("labels", [{}, {"market": "on-demand", "group": "train"}])
+def test_workers_are_placed_by_the_labels_of_nodes(labels, tmp_path):
+    settings = TrainConfig.model_validate({"num_workers": 2, "node_labels": labels})
+    trainer = _trainer(lambda job, member: {}, None, "name", Folder(str(tmp_path)), settings)
+    assert trainer.scaling_config.label_selector == (labels or None)
+    assert trainer.scaling_config.num_workers == 2
 
 
 def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_path, capsys):

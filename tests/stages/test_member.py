@@ -188,7 +188,7 @@ def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Reports
 def member(reports: Reports) -> RayTrainMember:
     member = object.__new__(RayTrainMember)
     member.rank, member.leaving, member.failure = 0, None, None
-    member.context = SimpleNamespace(get_storage=lambda: reports)  # type: ignore[assignment]
+    member.context = SimpleNamespace(get_storage=lambda: reports)
     return member
 
 

@@ -1,5 +1,7 @@
 """What a checkpoint costs: seconds that training stops for (the copy in host memory), and that the thread writes.
 
+By the clock, and of a core, which other work on the machine hardly changes.
+
 A network of a BERT-base's shape with random weights and moments, and a best state beside it; two towers are twice that.
 
     python -m benchmarks.checkpoint --json checkpoint.json
@@ -41,17 +43,17 @@ def main() -> None:
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         optimization.step()
-        copies, writes, size = measure(optimization, Path(scratch) / "states", arguments.repeats)
-    figures = {"gigabytes": size / 1e9, "copy": statistics.median(copies), "write": statistics.median(writes)}
+        seconds, size = measure(optimization, Path(scratch) / "states", arguments.repeats)
+    figures = {name: statistics.median(found) for name, found in seconds.items()} | {"gigabytes": size / 1e9}
     for name, value in figures.items():
-        print(f"{name:10} {value:8.2f}")
+        print(f"{name:16} {value:8.2f}")
     write_report(arguments.json, "checkpoint", vars(arguments), figures)
 
 
-def measure(optimization: Optimization, folder: Path, repeats: int) -> tuple[list[float], list[float], int]:
+def measure(optimization: Optimization, folder: Path, repeats: int) -> tuple[dict[str, list[float]], int]:
     """Seconds that training waits for each state, and that its writing takes, and bytes of one."""
     best = optimization.learnt()
-    copies, writes = [], []
+    seconds: dict[str, list[float]] = {"copy": [], "copy, of a core": [], "write": [], "write, of a core": []}
 
     def copy() -> Save:
         own = optimization.copy()
@@ -66,14 +68,17 @@ def measure(optimization: Optimization, folder: Path, repeats: int) -> tuple[lis
     with closing(LoneMember(Folder(str(folder)), torch.device("cpu"))) as member:
         # The first one finds no memory that was used before.
         for step in range(repeats + 1):
-            started = time.perf_counter()
+            times = [(time.perf_counter(), time.process_time())]
             member.report({"global_step": step}, copy)
-            copied = time.perf_counter()
+            times.append((time.perf_counter(), time.process_time()))
             member.wait()
-            copies.append(copied - started)
-            writes.append(time.perf_counter() - copied)
+            times.append((time.perf_counter(), time.process_time()))
+            for at, name in enumerate(("copy", "write")):
+                clock, core = (after - before for before, after in zip(times[at], times[at + 1], strict=True))
+                seconds[name].append(clock)
+                seconds[f"{name}, of a core"].append(core)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return copies[1:], writes[1:], size
+    return {name: found[1:] for name, found in seconds.items()}, size
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,33 @@ class Watch:
                     peak.object_store = max(peak.object_store, *map(_object_store, family))
             except psutil.NoSuchProcess:
                 return
+
+
+class ProcessorTime:
+    """Seconds of a core that a process and all that it has started take, seen from outside until it ends.
+
+    On a machine that does nothing else they are at most cores times the time by the clock; others' work lengthens the
+    time by the clock, and these hardly.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.process = psutil.Process(pid)
+        self._seen: dict[tuple[int, float], float] = {}
+
+    def look(self) -> None:
+        """Note what each process has taken: of one that has ended, what it had at the last look."""
+        try:
+            family = [self.process, *self.process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for one in family:
+            with suppress(psutil.NoSuchProcess):
+                spent = one.cpu_times()
+                self._seen[one.pid, one.create_time()] = spent.user + spent.system
+
+    @property
+    def seconds(self) -> float:
+        return sum(self._seen.values())
 
 
 def _proportional(process: psutil.Process) -> int:

@@ -34,7 +34,7 @@ from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.store.artifact import Artifact
 from raydr.training.batches import Batch, BatchMaker, epoch_order
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import Progress, Save
 from raydr.training.detection import PairFlags
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
@@ -107,9 +107,9 @@ class KeepFirstPass:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """Nothing to do."""
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         if progress.epoch == self.num_parts and not progress.step:
-            save(self.folder)
+            copy()(self.folder)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from raydr.noise.perplexity import Perplexities
 from raydr.stages.measure_folds import load_margins
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
@@ -154,7 +153,7 @@ class AfterEpoch:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """Nothing to do: an arm's own detection is examined with those of all arms."""
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         """Only the end of an epoch matters."""
         if not progress.step:
             self.tell(progress)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raydr.losses.nce import NCE
 from raydr.store.folder import Folder, publish_files
-from raydr.training.checkpoint import PROGRESS
+from raydr.training.checkpoint import PROGRESS, Save
 from raydr.training.config import TrainConfig
 
 
@@ -37,10 +37,10 @@ class SharedWarmup:
         """The state after an epoch, in a local folder."""
         return Path(self._place(epoch).localize_all())
 
-    def keep(self, epoch: int, save: Callable[[Path], None]) -> None:
+    def keep(self, epoch: int, copy: Callable[[], Save]) -> None:
         """Keep the state after an epoch, if it is one to keep and is not there yet."""
         if epoch in self.kept and not self._is_there(epoch):
-            publish_files(self._place(epoch), save, last=PROGRESS)
+            publish_files(self._place(epoch), copy(), last=PROGRESS)
 
     def _place(self, epoch: int) -> Folder:
         return self.folder / f"epoch-{epoch}"

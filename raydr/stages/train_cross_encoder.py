@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raydr.data.corpus import Corpus
@@ -28,7 +27,7 @@ from raydr.training.ranker_config import RankerConfig
 
 if TYPE_CHECKING:
     from raydr.models.cross_encoder import PairTokenizer
-    from raydr.training.checkpoint import Progress
+    from raydr.training.checkpoint import Progress, Save
     from raydr.training.cross_encoder import CrossEncoderTrainer
 
 #: Raised when training gives another model for the same config.
@@ -139,6 +138,7 @@ def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
     trainer, tokenizer = _set_up(job, member)
     progress = trainer.run()
+    member.wait()
     if member.rank == 0:
         publish_files(job.output, lambda path: trainer.model.save(path, tokenizer, job.settings.predicts))
     return {
@@ -157,9 +157,9 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     from raydr.training.detection import trusted_rows
     from raydr.training.ranker_detection import RankerPairDetector
 
-    def report(progress: Progress, save: Callable[[Path], None]) -> None:
+    def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
-        member.report(facts | progress.history[-1].metrics, save)
+        member.report(facts | progress.history[-1].metrics, copy)
 
     settings = job.settings
     origin = settings.model

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raydr.models.config import Side
     from raydr.models.tokens import TextTokenizer
     from raydr.stages.train_progress import Watcher
-    from raydr.training.checkpoint import Progress
+    from raydr.training.checkpoint import Progress, Save
     from raydr.training.detection import PairFlags
     from raydr.training.trainer import Trainer
 
@@ -74,6 +74,8 @@ def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
 def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[str, Any]:
     trainer, tokenizers = _set_up(job, member, listener)
     progress = trainer.run()
+    member.wait()
+    listener.tell_epochs()
     setup = trainer.setup
     weights = {key: float(value.double().sum()) for key, value in setup.model.state_dict().items()}
     if member.rank == 0:
@@ -184,7 +186,8 @@ class WorkerListener:
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
         self.warmup: SharedWarmup | None = None
-        #: Epochs that were logged already.
+        #: After the last epoch whose state was handed to the member, and how many epochs were told of.
+        self.progress: Progress | None = None
         self.num_told = 0
 
     def tell(self, message: str) -> None:
@@ -195,6 +198,8 @@ class WorkerListener:
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
         if self.rank:
             return
+        if self.member.kept():
+            self.tell_epochs()
         self.watcher.step(progress, num_steps)
         if metrics:
             self.tracker.log_metrics({f"step/{key}": value for key, value in metrics.items()}, progress.global_step)
@@ -221,15 +226,25 @@ class WorkerListener:
         with self.output.publish(f"detection/epoch-{progress.epoch + 1:03d}.parquet") as path:
             write_parquet(table, path)
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         finished_epoch = progress.step == 0
-        if self.rank == 0 and finished_epoch and self.warmup is not None:
-            self.warmup.keep(progress.epoch, save)
+        if self.rank == 0:
+            self.member.wait()
+            self.tell_epochs()
+            if finished_epoch and self.warmup is not None:
+                self.warmup.keep(progress.epoch, copy)
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
-        # An epoch's is kept before anybody is told, who may ask for it.
-        self.member.report(report, save, wait=finished_epoch)
-        for row in progress.history[self.num_told :] if self.rank == 0 and finished_epoch else []:
+        self.member.report(report, copy)
+        self.progress = progress if finished_epoch else self.progress
+
+    def tell_epochs(self) -> None:
+        """Tell of the epochs since the last time, for when their state is kept: who hears of one may end this process,
+        and go on from there."""
+        progress = self.progress
+        if self.rank or progress is None:
+            return
+        for row in progress.history[self.num_told :]:
             history = progress.history[: row.epoch + 1]
             self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
             self.tracker.log_metrics({f"epoch/{key}": value for key, value in row.metrics.items()}, row.epoch + 1)

@@ -7,126 +7,27 @@ beside the artefact as a group's checkpoints do, and the same training goes on f
 from __future__ import annotations
 
 import errno
-import shutil
 import signal
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from raydr.errors import ConfigError, DataError, ModelError, TrainingError
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
-from raydr.stages.member import Member, Worker, checkpoint_folder
+from raydr.stages.member import LoneMember, Member, RayTrainMember, Worker, checkpoint_folder
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Building
-from raydr.store.folder import Folder, publish_files
-from raydr.training.checkpoint import PROGRESS
+from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    import torch
     from ray.train.torch import TorchTrainer
-    from torch import nn
 
 #: Ray Train's file beside the checkpoints that says which are whole.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
-#: Seconds between two looks whether a state is copied.
-_LOOK_S = 0.1
-
-
-class LoneMember:
-    """The only process of a training; keeps its last state.
-
-    Args:
-        states: the folder of its states.
-        device: it trains on.
-    """
-
-    rank = 0
-    num_ranks = 1
-
-    def __init__(self, states: Folder, device: torch.device) -> None:
-        self.states = states
-        self.device = device
-
-    def wrap(self, module: nn.Module) -> nn.Module:
-        return module
-
-    @contextmanager
-    def last_state(self) -> Iterator[Path | None]:
-        whole = [name for name in self._names() if self.states.exists(f"{name}/{PROGRESS}")]
-        yield Path((self.states / whole[-1]).localize_all()) if whole else None
-
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None], wait: bool = True) -> None:
-        publish_files(self.states / f"step-{metrics['global_step']:09d}", save, last=PROGRESS)
-        for old in self._names()[:-1]:
-            self.states.remove(old)
-
-    def _names(self) -> list[str]:
-        """Of the states, whole or not, by step."""
-        return sorted({name.split("/")[0] for name in self.states.files()})
-
-
-class RayTrainMember:
-    """A worker of Ray Train; made in the worker."""
-
-    def __init__(self) -> None:
-        import ray.train
-        from ray.train.torch import get_device
-
-        context = ray.train.get_context()
-        self.rank: int = context.get_world_rank()
-        self.num_ranks: int = context.get_world_size()
-        self.device: torch.device = get_device()
-        #: The last state that was written, until it is copied to where states are kept.
-        self.leaving: Path | None = None
-
-    def wrap(self, module: nn.Module) -> nn.Module:
-        from ray.train.torch import prepare_model
-
-        from raydr.training.exchange import DDP_SETTINGS
-
-        wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
-        return wrapped
-
-    @contextmanager
-    def last_state(self) -> Iterator[Path | None]:
-        import ray.train
-
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            yield None
-            return
-        with checkpoint.as_directory() as folder:
-            yield Path(folder)
-
-    def report(self, metrics: dict[str, Any], save: Callable[[Path], None], wait: bool = True) -> None:
-        import ray.train
-        from ray.train import CheckpointUploadMode
-
-        if self.rank:
-            ray.train.report(metrics)
-            return
-        # Ray removes a folder that it has copied. One at a time: a slow store must not fill this node's disk.
-        while self.leaving is not None and self.leaving.exists():
-            time.sleep(_LOOK_S)
-        self.leaving = Path(tempfile.mkdtemp(prefix="raydr-state-"))
-        try:
-            save(self.leaving)
-            ray.train.report(
-                metrics,
-                checkpoint=ray.train.Checkpoint.from_directory(self.leaving),
-                checkpoint_upload_mode=CheckpointUploadMode.SYNC if wait else CheckpointUploadMode.ASYNC,
-                delete_local_checkpoint_after_upload=True,
-            )
-        except BaseException:
-            shutil.rmtree(self.leaving, ignore_errors=True)
-            raise
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:
@@ -156,8 +57,8 @@ def run_workers(
         import torch
 
         device = torch.device("cuda" if settings.use_gpu else "cpu")
-        member = LoneMember(states / making.identity.fingerprint, device)
-        outcome = _work(worker, job, member, pool.num_threads(settings.cpus_per_worker))
+        with closing(LoneMember(states / making.identity.fingerprint, device)) as member:
+            outcome = _work(worker, job, member, pool.num_threads(settings.cpus_per_worker))
     else:
         outcome = _run_group(worker, job, making.identity.fingerprint, states, settings, what)
     if "error" in outcome:

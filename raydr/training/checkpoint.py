@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ TEACHER = "teacher.safetensors"
 PEER = "peer"
 OPTIMIZER = "optimizer.pt"
 PROGRESS = "progress.json"
+
+#: Writes a state into a folder: a copy in host memory that training does not touch, so that a thread may call it.
+Save = Callable[[Path], None]
 
 
 class EpochRow(Config):
@@ -64,8 +68,9 @@ def frozen_weights(model: nn.Module) -> frozenset[str]:
 
 
 def learnt_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
-    """The weights and buffers of a network that are not frozen, on the CPU."""
-    return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items() if name not in frozen}
+    """The weights and buffers of a network that are not frozen, copied to host memory."""
+    found = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in found.items()}
 
 
 def put_back(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:

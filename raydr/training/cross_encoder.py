@@ -23,7 +23,7 @@ from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.learning import choose_what_learns, merge_adapters
 from raydr.models.precision import autocast
 from raydr.training.batches import epoch_order, steps_per_epoch
-from raydr.training.checkpoint import EpochRow, Progress, load_progress, save_progress
+from raydr.training.checkpoint import EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
 from raydr.training.detection import describe_detection, keep_trusted
 from raydr.training.lists import draw_lists
@@ -43,7 +43,7 @@ class CrossEncoderTrainer:
         examples: queries with positives and candidates.
         corpus: the passages.
         dtype: arithmetic of the forward pass.
-        on_epoch: called on every rank after each epoch; ``save`` writes the state and is for rank 0 only.
+        on_epoch: called on every rank after each epoch; ``copy`` takes the state and is for rank 0 only.
         wrap: makes the model data-parallel; None for a single process.
         detector: flags mismatched pairs before each epoch after the loss's warm-up; None if nobody does.
         trusted: query id and corpus row of pairs that people have called right: they are not flagged.
@@ -56,7 +56,7 @@ class CrossEncoderTrainer:
     examples: Examples
     corpus: Corpus
     dtype: torch.dtype
-    on_epoch: Callable[[Progress, Callable[[Path], None]], None]
+    on_epoch: Callable[[Progress, Callable[[], Save]], None]
     wrap: Callable[[nn.Module], nn.Module] | None = None
     detector: RankerPairDetector | None = None
     trusted: frozenset[tuple[str, int]] = frozenset()
@@ -73,7 +73,7 @@ class CrossEncoderTrainer:
         self._clean: NDArray[np.bool_] | None = None
 
     def resume(self, folder: Path) -> None:
-        """Go on from what ``save`` wrote."""
+        """Go on from a state that was kept."""
         self.progress = load_progress(folder)
         self.optimization.load(folder)
 
@@ -101,7 +101,7 @@ class CrossEncoderTrainer:
                 global_step=(epoch + 1) * self.num_steps,
                 history=[*self.progress.history, EpochRow(epoch=epoch, metrics=metrics)],
             )
-            self.on_epoch(self.progress, self._save)
+            self.on_epoch(self.progress, self._copy)
         if self.config.optimizer.lora is not None:
             merge_adapters(self.model)
         return self.progress
@@ -150,6 +150,11 @@ class CrossEncoderTrainer:
         clean_Q = None if self._clean is None else self._clean[query_rows]
         return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width), clean_Q), epoch)
 
-    def _save(self, folder: Path) -> None:
-        self.optimization.save(folder)
-        save_progress(folder, self.progress)
+    def _copy(self) -> Save:
+        own, progress = self.optimization.copy(), self.progress
+
+        def save(folder: Path) -> None:
+            own(folder)
+            save_progress(folder, progress)
+
+        return save

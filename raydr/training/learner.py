@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import autocast
 from raydr.training.batches import Batch
-from raydr.training.checkpoint import TEACHER, learnt_state, put_back
+from raydr.training.checkpoint import TEACHER, Save, learnt_state, put_back
 from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
@@ -96,14 +96,20 @@ class Learner:
         if self.teacher is not None:
             self.teacher.follow(self.model)
 
-    def save(self, folder: Path) -> None:
-        """Write everything that the next step depends on."""
-        self.optimization.save(folder)
-        if self.teacher is not None:
-            save_file(learnt_state(self.teacher.model, self.optimization.frozen), folder / TEACHER)
+    def copy(self) -> Save:
+        """Copy everything that the next step depends on."""
+        own = self.optimization.copy()
+        taught = None if self.teacher is None else learnt_state(self.teacher.model, self.optimization.frozen)
+
+        def save(folder: Path) -> None:
+            own(folder)
+            if taught is not None:
+                save_file(taught, folder / TEACHER)
+
+        return save
 
     def load(self, folder: Path) -> None:
-        """Put back what :meth:`save` wrote."""
+        """Put back what :meth:`copy` took."""
         self.optimization.load(folder)
         if (folder / TEACHER).exists():
             self.teacher = Teacher(self.model, self.config.teacher.momentum)

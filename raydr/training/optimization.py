@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.models.optimizer_config import OptimizerConfig
 from raydr.seeding import stable_hash64
-from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, frozen_weights, learnt_state, put_back
+from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, learnt_state, put_back
 
 
 class Optimization:
@@ -64,26 +65,33 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
 
     def learnt(self) -> dict[str, Tensor]:
-        """The weights that are not frozen, on the CPU."""
+        """A copy of the weights that are not frozen, in host memory."""
         return learnt_state(self.model, self.frozen)
 
     def put_back(self, state: dict[str, Tensor]) -> None:
         """Give the network weights that :meth:`learnt` took of it."""
         put_back(self.model, state, self.frozen)
 
-    def save(self, folder: Path) -> None:
-        """Write what learns of the network and everything that its next step depends on."""
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.learnt(), folder / WEIGHTS)
-        state = {
-            "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "scaler": self.scaler.state_dict(),
-        }
-        torch.save(state, folder / OPTIMIZER)
+    def copy(self) -> Save:
+        """Copy what learns of the network and everything that its next step depends on."""
+        learnt = self.learnt()
+        state = _on_host(
+            {
+                "optimizer": self.optimizer.state_dict(),
+                "schedule": self.schedule.state_dict(),
+                "scaler": self.scaler.state_dict(),
+            }
+        )
+
+        def save(folder: Path) -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(learnt, folder / WEIGHTS)
+            torch.save(state, folder / OPTIMIZER)
+
+        return save
 
     def load(self, folder: Path) -> None:
-        """Put back what :meth:`save` wrote; learning rate and weight decay stay this training's."""
+        """Put back what :meth:`copy` took; learning rate and weight decay stay this training's."""
         self.put_back(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
@@ -110,6 +118,15 @@ class Optimization:
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+
+
+def _on_host(value: Any) -> Any:
+    """Tensors in nested dicts and lists, copied to host memory; everything else as it is."""
+    if isinstance(value, dict):
+        return {key: _on_host(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_on_host(one) for one in value]
+    return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:

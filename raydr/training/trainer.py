@@ -22,7 +22,7 @@ from raydr.losses.base import LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, load_progress, save_progress
+from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange
@@ -51,8 +51,8 @@ class Listener(Protocol):
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """After each detection of mismatched pairs."""
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
-        """When the state should be kept; ``save`` writes it into a folder and is to be called on rank 0 only."""
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
+        """When the state should be kept; ``copy`` takes it, here and now, and is to be called on rank 0 only."""
 
 
 #: What learns of a network by name, on the CPU.
@@ -258,7 +258,7 @@ class Trainer:
         if (due or (every and step % every == 0)) and step < self.num_steps:
             self._kept_at = time.monotonic()
             self.progress = self.progress.changed(sums=numbers_over_ranks(self._take_sums(), self.device))
-            self.setup.listener.on_checkpoint(self.progress, self._save)
+            self.setup.listener.on_checkpoint(self.progress, self._copy)
 
     def _take_sums(self) -> dict[str, float]:
         """The sums of the epoch's steps so far, those of a checkpoint that was gone on from among them."""
@@ -287,7 +287,7 @@ class Trainer:
         if self.setup.dev is not None:
             self._validate(self.setup.dev)
         self._kept_at = time.monotonic()
-        self.setup.listener.on_checkpoint(self.progress, self._save)
+        self.setup.listener.on_checkpoint(self.progress, self._copy)
 
     def _validate(self, dev: DevRetrieval) -> None:
         """Measure the networks on dev after an epoch, and see whether training has come to its end."""
@@ -303,7 +303,7 @@ class Trainer:
         if best_epoch is None or best_measure is None or values[better] > best_measure:
             best_epoch, best_measure = epoch, values[better]
             if self.config.keep == "best":
-                self.best = {key: one.clone() for key, one in self.learners[better].optimization.learnt().items()}
+                self.best = self.learners[better].optimization.learnt()
         patience = self.config.dev.patience
         self.progress = progress.changed(
             history=history,
@@ -313,12 +313,18 @@ class Trainer:
             finished=progress.finished or (patience is not None and epoch - best_epoch >= patience),
         )
 
-    def _save(self, folder: Path) -> None:
-        for learner, place in zip(self.learners, _places(folder), strict=False):
-            learner.save(place)
-        save_progress(folder, self.progress)
-        if self.best is not None:
-            save_file(self.best, folder / BEST)
+    def _copy(self) -> Save:
+        learners = [learner.copy() for learner in self.learners]
+        progress, best = self.progress, self.best
+
+        def save(folder: Path) -> None:
+            for learner, place in zip(learners, _places(folder), strict=False):
+                learner(place)
+            save_progress(folder, progress)
+            if best is not None:
+                save_file(best, folder / BEST)
+
+        return save
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from raydr.verbs import VERBS
 ROOT = Path(__file__).parents[2]
 FILES = {"aws": ROOT / "cluster.yaml", "gcp": ROOT / "cluster" / "gcp.yaml"}
 KUBERAY = ROOT / "cluster" / "kuberay.yaml"
+DOCS = ROOT / "docs" / "cluster.md"
 
 
 def load(cloud: str) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def test_trainings_have_machines_with_several_gpus_in_one_zone(cloud: str) -> No
 def test_the_capacity_that_the_docs_state_is_that_of_the_file() -> None:
     groups = [one for name, one in load("aws")["available_node_types"].items() if name != "head"]
     found = {kind: sum(one["max_workers"] * one["resources"].get(kind, 0) for one in groups) for kind in ("CPU", "GPU")}
-    [stated] = re.findall(r"^ray: (\{capacity.*\}\})", (ROOT / "docs" / "cluster.md").read_text(), flags=re.MULTILINE)
+    [stated] = re.findall(r"^ray: (\{capacity.*\}\})", DOCS.read_text(), flags=re.MULTILINE)
     assert yaml.safe_load(stated)["capacity"] == found
 
 
@@ -229,6 +232,25 @@ def test_what_the_manifest_names_is_in_it() -> None:
         policy = found[f"NetworkPolicy/{name}"]["spec"]
         assert policy["policyTypes"] == ["Ingress"]
         assert all("from" in rule for rule in policy["ingress"])
+
+
+def test_the_command_of_the_slurm_script_joins_the_ray_that_was_started_for_it(tmp_path: Path) -> None:
+    """With programs in place of Slurm's and Ray's; without an address raydr starts a Ray of its own there."""
+    [script] = re.findall(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", DOCS.read_text(), re.DOTALL)
+    programs = {
+        "scontrol": "printf 'node1\\nnode2\\n'",
+        "srun": 'exec "$@"',
+        "ray": 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
+        "raydr": 'echo "$RAY_ADDRESS $1"',
+    }
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "activate").touch()
+    script = script.replace("/shared/raydr/.venv/bin/activate", str(tmp_path / "activate"))
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2"}
+    ran = subprocess.run(["bash", "-eu"], input=script, env=env, capture_output=True, text=True, check=True)
+    assert ran.stdout == "node1:6379 evaluate\n"
 
 
 def test_the_image_is_made_from_the_constraints() -> None:

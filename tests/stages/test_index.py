@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -118,6 +119,26 @@ def test_what_cannot_be_built_is_said(pool: Pool, embeddings: Artifact, tmp_path
 def test_a_task_that_fits_no_cluster_is_refused(embeddings: Artifact, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cpus_per_task is 64, the cluster has 2 CPUs"):
         index_of(embeddings, tmp_path / "index", RayPool(), cpus_per_task=64)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "capacity", "settings", "cpus"),
+    [
+        ([8, 4], 12, {}, 8),
+        # Nothing is gained by more.
+        ([64], 64, {}, stage.MOST_TRAIN_CPUS),
+        ([64], 64, {"train_cpus": 3}, 3),
+        # A head without CPUs, beside which nodes will come; how large they are nobody knows.
+        ([0], 64, {}, 4),
+        ([0], 2, {}, 2),
+    ],
+)
+def test_cells_are_trained_with_the_cpus_of_a_node(
+    nodes: list[float], capacity: float, settings: dict[str, Any], cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "node_capacities", lambda: [{"CPU": one} for one in nodes])
+    monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": capacity})
+    assert stage._train_cpus(IndexConfig(**settings), cast(Pool, SimpleNamespace(here=False))) == cpus
 
 
 def test_a_damaged_index_is_named(embeddings: Artifact, tmp_path: Path) -> None:

@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 import torch
 from made_stage import make
+from ray.exceptions import RayActorError
+from ray.train import WorkerGroupError
 from training.harness import model_config, run_alone
 
 from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.threads import torch_threads
+from raydr.stages import worker_group
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
 from raydr.stages.train_worker import _go_on
+from raydr.stages.worker_group import _run_group, _trainer
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
@@ -169,6 +173,62 @@ def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoin
         assert set(seen) == {1}
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("labels", [{}, {"market": "on-demand", "group": "train"}])
+def test_workers_are_placed_by_the_labels_of_nodes(labels, tmp_path):
+    settings = TrainConfig.model_validate({"num_workers": 2, "node_labels": labels})
+    trainer = _trainer(lambda job, member: {}, None, "name", Folder(str(tmp_path)), settings)
+    assert trainer.scaling_config.label_selector == (labels or None)
+    assert trainer.scaling_config.num_workers == 2
+
+
+class Spot:
+    """A cluster in place of Ray's: a training fails as often as it is told, and nodes go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Exception, bool]]) -> None:
+        self.failures = failures
+        self.gone: set[str] = set()
+        self.num_tries = 0
+        monkeypatch.setattr(worker_group, "start_ray", lambda: None)
+        monkeypatch.setattr(worker_group, "_say_if_too_few", lambda settings: None)
+        monkeypatch.setattr(worker_group, "_gone_nodes", lambda: set(self.gone))
+        monkeypatch.setattr(worker_group, "_trainer", lambda *arguments: self)
+
+    def fit(self) -> SimpleNamespace:
+        self.num_tries += 1
+        if not self.failures:
+            return SimpleNamespace(return_value={"weights": 1})
+        error, takes_node = self.failures.pop(0)
+        if takes_node:
+            self.gone.add(f"node {self.num_tries}")
+        raise WorkerGroupError("a worker", {0: error})
+
+    def train(self, states: Path) -> dict[str, Any]:
+        return _run_group(lambda job, member: {}, None, "name", Folder(str(states)), TrainConfig(), "the model")
+
+
+def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch, tmp_path):
+    """Ray Train counts every node that goes without notice: the fourth ended a training on spot machines."""
+    spot = Spot(monkeypatch, [(RayActorError(), True)] * 6)
+    assert spot.train(tmp_path) == {"weights": 1}
+    assert spot.num_tries == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "takes_node"),
+    [
+        # Killed, for its memory for example, on a node that is still there.
+        (RayActorError(), False),
+        # Raised by what it runs, while another node went.
+        (ValueError("a bug"), True),
+    ],
+)
+def test_what_is_no_loss_of_a_node_ends_it(error, takes_node, monkeypatch, tmp_path):
+    spot = Spot(monkeypatch, [(RayActorError(), True), (error, takes_node)])
+    with pytest.raises(TrainingError, match="training the model broke off"):
+        spot.train(tmp_path)
+    assert spot.num_tries == 2
 
 
 def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_path, capsys):

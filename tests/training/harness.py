@@ -32,7 +32,7 @@ from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import Gradients, TrainConfig
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
@@ -85,12 +85,16 @@ class SomeGuide:
 
 @dataclass
 class Recorder:
-    """A listener that keeps what it hears, and can stop training at a step or keep checkpoints."""
+    """A listener that keeps what it hears, and can keep the state after a step.
+
+    The state is written when the next one comes, as a slow disk would: training has gone on since it was copied.
+    """
 
     keep_at: int | None = None
     folder: Path | None = None
     steps: list[dict[str, float]] = field(default_factory=list)
     flags: list[PairFlags] = field(default_factory=list)
+    state: Save | None = None
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
         self.steps.append(metrics)
@@ -98,10 +102,11 @@ class Recorder:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         self.flags.append(flags)
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
-        if self.folder is not None and progress.global_step == self.keep_at:
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
+        if self.folder is not None and self.state is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            save(self.folder)
+            self.state(self.folder)
+        self.state = copy() if progress.global_step == self.keep_at else None
 
 
 def model_config(checkpoint: str, **changes: Any) -> ModelConfig:
@@ -143,7 +148,7 @@ def data_parallel(gradients: Gradients, module: torch.nn.Module) -> torch.nn.Mod
 def make_ranker_trainer(
     data: tuple[str, str],
     config: RankerConfig,
-    on_epoch: Callable[[Progress, Callable[[Path], None]], None] = lambda progress, save: None,
+    on_epoch: Callable[[Progress, Callable[[], Save]], None] = lambda progress, copy: None,
 ) -> CrossEncoderTrainer:
     """Of a cross-encoder without dropout: ranks would draw their own."""
     dataset, corpus = Dataset.open(data[1]), Corpus.open(data[0])

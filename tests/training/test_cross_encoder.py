@@ -20,7 +20,7 @@ from raydr.losses.nce import NCE
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judge_models import ClassifierConfig
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import Progress, Save
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.lists import draw_lists
 from raydr.training.ranker_config import RankerConfig
@@ -53,7 +53,7 @@ def load(data: tuple[str, str]) -> tuple[Examples, Corpus]:
 def make_trainer(
     data: tuple[str, str],
     config: ClassifierConfig,
-    on_epoch: Callable[[Progress, Callable[[Path], None]], None] = lambda progress, save: None,
+    on_epoch: Callable[[Progress, Callable[[], Save]], None] = lambda progress, copy: None,
 ) -> CrossEncoderTrainer:
     model = CrossEncoder.from_config(config.model, seed=1)
     return CrossEncoderTrainer(config, 0, model, PairTokenizer(config.model), *load(data), torch.float32, on_epoch)
@@ -201,12 +201,11 @@ def test_too_few_queries_for_a_batch_name_the_setting(tiny_data: tuple[str, str]
 def test_resumed_is_uninterrupted(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> None:
     config = config_for(tiny_checkpoint)
 
-    def keep(progress: Progress, save: Callable[[Path], None]) -> None:
-        if progress.epoch == 2:
-            save(tmp_path)
-
-    whole = make_trainer(tiny_data, config, keep)
+    states: list[Save] = []
+    whole = make_trainer(tiny_data, config, lambda progress, copy: states.append(copy()))
     whole.run()
+    # Written when training is over: what was copied has stayed as it was.
+    states[1](tmp_path)
     resumed = make_trainer(tiny_data, config)
     resumed.resume(tmp_path)
     progress = resumed.run()

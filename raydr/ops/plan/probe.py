@@ -8,7 +8,6 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from raydr.training.config import TrainConfig
 if TYPE_CHECKING:
     from raydr.models.scores.base import Vectors
     from raydr.models.tower import Tower
-    from raydr.training.checkpoint import Progress
+    from raydr.training.checkpoint import Progress, Save
     from raydr.training.detection import PairFlags
 
 #: Batches and steps before the clock starts: kernels are chosen and memory is found in them.
@@ -161,7 +160,7 @@ class _Clock:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """There is none."""
 
-    def on_checkpoint(self, progress: Progress, save: Callable[[Path], None]) -> None:
+    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         """Nothing is kept."""
 
     def step_seconds(self) -> float:

@@ -1,0 +1,232 @@
+"""How the state of a training is kept while it goes on; Ray Train itself is in ``test_train``."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray.train
+import torch
+from ray.train import CheckpointUploadMode
+
+from raydr.stages.member import LoneMember, RayTrainMember
+from raydr.store.folder import Folder
+from raydr.training.checkpoint import PROGRESS, Save
+
+#: Until a thread that goes on by itself has done so; a test that waits so long has failed.
+_S = 60
+
+
+class Training:
+    """Has a number for its state, and a disk that writes when it is let."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.copied: list[int] = []
+        self.disk = threading.Event()
+
+    def copy(self) -> Save:
+        number = self.number
+        self.copied.append(number)
+
+        def save(folder: Path) -> None:
+            assert self.disk.wait(_S)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "state").write_text(str(number))
+            (folder / PROGRESS).write_text("{}")
+
+        return save
+
+    def keep(self, member: LoneMember | RayTrainMember, number: int) -> None:
+        self.number = number
+        member.report({"global_step": number}, self.copy)
+
+
+def broken() -> Save:
+    def save(folder: Path) -> None:
+        (folder / "state").write_text("half of it")
+        raise OSError("the disk is gone")
+
+    return save
+
+
+@pytest.fixture
+def training() -> Iterator[Training]:
+    training = Training()
+    yield training
+    training.disk.set()
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[LoneMember]:
+    with closing(LoneMember(Folder(str(tmp_path / "states")), torch.device("cpu"))) as member:
+        yield member
+
+
+def last(member: LoneMember) -> str | None:
+    with member.last_state() as folder:
+        return None if folder is None else (folder / "state").read_text()
+
+
+def test_training_goes_on_while_its_state_is_written(lone: LoneMember, training: Training) -> None:
+    training.keep(lone, 1)
+    assert not lone.kept()
+    assert last(lone) is None
+    # A step that is taken meanwhile is not in the state.
+    training.number = 99
+    training.disk.set()
+    lone.wait()
+    assert lone.kept()
+    assert last(lone) == "1"
+
+
+def test_the_next_state_waits_for_the_one_before(lone: LoneMember, training: Training) -> None:
+    training.keep(lone, 1)
+    second = threading.Thread(target=training.keep, args=[lone, 2])
+    second.start()
+    second.join(0.2)
+    # Nor is it copied before: there is memory for one.
+    assert second.is_alive()
+    assert training.copied == [1]
+    training.disk.set()
+    second.join(_S)
+    lone.wait()
+    assert training.copied == [1, 2]
+    assert last(lone) == "2"
+    assert lone.states.files() == [f"step-000000002/{name}" for name in (PROGRESS, "state")]
+
+
+@pytest.mark.parametrize("ask", [LoneMember.kept, LoneMember.wait, lambda one: one.report({"global_step": 3}, broken)])
+def test_what_the_thread_raises_is_raised_in_the_training(
+    ask: Callable[[LoneMember], Any], lone: LoneMember, training: Training
+) -> None:
+    training.disk.set()
+    training.keep(lone, 1)
+    lone.report({"global_step": 2}, broken)
+    assert lone._writing is not None
+    wait([lone._writing], _S)
+    with pytest.raises(OSError, match="the disk is gone"):
+        ask(lone)
+    # What was kept before is what the next start goes on from.
+    assert last(lone) == "1"
+
+
+def test_a_state_whose_writing_was_killed_is_none(lone: LoneMember, training: Training) -> None:
+    """Of a process that is killed in its thread: its progress file, which comes last, is not there."""
+    training.disk.set()
+    training.keep(lone, 1)
+    lone.wait()
+    with (lone.states / "step-000000002").publish("state") as path:
+        Path(path).write_text("2")
+    assert last(lone) == "1"
+    training.keep(lone, 3)
+    lone.wait()
+    assert last(lone) == "3"
+    assert {name.split("/")[0] for name in lone.states.files()} == {"step-000000003"}
+
+
+def test_a_training_that_breaks_off_keeps_the_state_that_is_being_written(tmp_path: Path, training: Training) -> None:
+    member = LoneMember(Folder(str(tmp_path)), torch.device("cpu"))
+    with pytest.raises(KeyboardInterrupt), closing(member):
+        training.keep(member, 1)
+        threading.Timer(0.05, training.disk.set).start()
+        raise KeyboardInterrupt
+    assert last(member) == "1"
+
+
+class Reports:
+    """Ray Train: uploads in a thread of its own, to a store that takes things when it is let."""
+
+    def __init__(self, storage: Path) -> None:
+        self.storage = storage
+        self.threads: list[threading.Thread] = []
+        self.errors: list[Exception] = []
+        self.store = threading.Event()
+
+    def __call__(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: ray.train.Checkpoint,
+        checkpoint_upload_mode: CheckpointUploadMode,
+        checkpoint_upload_fn: Callable[[ray.train.Checkpoint, str], ray.train.Checkpoint],
+    ) -> None:
+        assert checkpoint_upload_mode is CheckpointUploadMode.ASYNC
+        name = f"checkpoint-{metrics['global_step']}"
+        self.threads.append(threading.Thread(target=self._upload, args=[checkpoint_upload_fn, checkpoint, name]))
+        self.threads[-1].start()
+
+    def _upload(self, upload: Callable[..., ray.train.Checkpoint], checkpoint: Any, name: str) -> None:
+        try:
+            assert upload(checkpoint, name).path == str(self.storage / name)
+        except Exception as error:
+            self.errors.append(error)
+
+    def persist_current_checkpoint(self, checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
+        assert self.store.wait(_S)
+        return ray.train.Checkpoint(shutil.copytree(checkpoint.path, self.storage / name))
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Reports]:
+    (tmp_path / "node").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))
+    reports = Reports(tmp_path / "storage")
+    monkeypatch.setattr(ray.train, "report", reports)
+    yield reports
+    reports.store.set()
+
+
+@pytest.fixture
+def member(reports: Reports) -> RayTrainMember:
+    member = object.__new__(RayTrainMember)
+    member.rank, member.leaving, member.failure = 0, None, None
+    member.context = SimpleNamespace(get_storage=lambda: reports)
+    return member
+
+
+def test_a_group_goes_on_while_the_state_is_written_and_uploaded(
+    member: RayTrainMember, reports: Reports, training: Training
+) -> None:
+    training.keep(member, 1)
+    assert not member.kept()
+    training.number = 99
+    training.disk.set()
+    assert not member.kept()
+    reports.store.set()
+    member.wait()
+    assert (reports.storage / "checkpoint-1" / "state").read_text() == "1"
+
+
+def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: Reports, training: Training) -> None:
+    training.disk.set()
+    training.keep(member, 1)
+    second = threading.Thread(target=training.keep, args=[member, 2])
+    second.start()
+    second.join(0.3)
+    assert training.copied == [1]
+    reports.store.set()
+    second.join(_S)
+    member.wait()
+    assert training.copied == [1, 2]
+    assert sorted(path.name for path in reports.storage.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+
+
+def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
+    member: RayTrainMember, reports: Reports, tmp_path: Path
+) -> None:
+    member.report({"global_step": 1}, broken)
+    reports.threads[0].join(_S)
+    with pytest.raises(OSError, match="the disk is gone"):
+        member.kept()
+    # Ray Train hears of it too, and starts the group again from the state before.
+    assert [str(error) for error in reports.errors] == ["the disk is gone"]
+    assert not list((tmp_path / "node").iterdir())
+    assert not reports.storage.exists()

@@ -260,7 +260,7 @@ def follow(
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learnt: the pairs that are used, the row of each one's passage, its ŷ, the loss, and how from a teacher."""
+    """What is learnt: the pairs used, the row of each one's passage, its ŷ, the loss, and the teacher's momentum."""
 
     used: IntArray
     passage_N: IntArray

@@ -32,9 +32,9 @@ from raydr.negatives.bm25 import Analyzer
 from raydr.negatives.config import BM25Config
 
 FloatArray = NDArray[np.float64]
-COSINE, LATE, WORDS, SHORT = "cosine", "late interaction", "the query's words", "short code"
+COSINE, LATE, WORDS, LONG = "cosine", "late interaction", "the query's words", "long code"
 #: Readings whose ranks are added, all with the same weight.
-TOGETHER = ((COSINE, LATE), (COSINE, WORDS), (COSINE, SHORT))
+TOGETHER = ((COSINE, LATE), (COSINE, WORDS), (COSINE, LONG))
 #: Codes whose token states are held at once.
 _CHUNK = 64
 
@@ -86,7 +86,7 @@ def readings(queries: Sequence[str], codes: Sequence[str], encoder: LiveEncoder)
     highest cosine with a token of the code, ``the query's words`` the share of them that the code has, by idf, with
     identifiers split.
     """
-    found = {SHORT: -np.log1p([len(code.split()) for code in codes]), WORDS: _words_found(queries, codes)}
+    found = {LONG: np.log1p([len(code.split()) for code in codes]), WORDS: _words_found(queries, codes)}
     read = [
         _by_states(encoder, queries[at : at + _CHUNK], codes[at : at + _CHUNK]) for at in range(0, len(codes), _CHUNK)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.untrained_readers import COSINE, LATE, SHORT, WORDS, readings, token_states
+from experiments.untrained_readers import COSINE, LATE, LONG, WORDS, readings, token_states
 
 PAIRS = [("red river", "red river"), ("red river", "def red_river(x): blue stone"), ("blue stone", "x = 1 + 2")]
 
@@ -17,7 +17,7 @@ def test_a_code_that_is_its_query_is_read_as_right(tiny_checkpoint: str) -> None
     assert found[COSINE].argmax() == found[LATE].argmax() == found[f"{COSINE} + {LATE}"].argmax() == 0
     # Words are found in identifiers.
     np.testing.assert_allclose(found[WORDS], [1, 1, 0])
-    assert found[SHORT].argmax() == 0
+    assert found[LONG].argmin() == 0
 
 
 def test_a_pair_is_read_alike_in_any_company(tiny_checkpoint: str) -> None:

@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--query-length", type=int, default=32)
     parser.add_argument("--passage-length", type=int, default=128)
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=7)
@@ -71,7 +72,7 @@ def main() -> None:
     chosen, _ = resolve_dtype("auto", arguments.device)
     config = ModelConfig(
         num_layers=arguments.layers,
-        dropout=0.0,
+        dropout=arguments.dropout,
         query=SideConfig(max_length=arguments.query_length),
         passage=SideConfig(max_length=arguments.passage_length),
     )

@@ -58,22 +58,28 @@ class Way:
         loss: what it minimises.
         trust: ŷ of each pair, where the loss reads it.
         pairs: what it trains on: all, those that are not flagged, these and the relabelled, or those that are right.
+        momentum: of the teacher; with 1 it stays as it began.
     """
 
     loss: Loss
     trust: Literal["flags", "posterior"] | None = None
     pairs: Literal["all", "kept", "relabelled", "right"] = "all"
+    momentum: float = MOMENTUM
 
 
 ARMS = {
     "nce": Way(NCE()),
     "npc": Way(NPC(warmup_epochs=1), "flags"),
     "npc-at-once": Way(NPC(warmup_epochs=0), "flags"),
+    "npc-every-2": Way(NPC(warmup_epochs=0, consistency_every=2), "flags"),
+    "teacher-alone": Way(NPC(warmup_epochs=0)),
+    "frozen-teacher": Way(NPC(warmup_epochs=0), momentum=1.0),
     "npc-soft": Way(NPC(warmup_epochs=1), "posterior"),
     "soft-alone": Way(NPC(warmup_epochs=0, use_consistency=False), "posterior"),
     "drop": Way(NCE(), pairs="kept"),
     "relabel": Way(NCE(), pairs="relabelled"),
     "clean": Way(NCE(), pairs="right"),
+    "clean-teacher": Way(NPC(warmup_epochs=0), pairs="right"),
 }
 
 
@@ -230,7 +236,7 @@ def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pa
     }[way.pairs]
     passage_N = np.where((flagged.new_N >= 0) & (way.pairs == "relabelled"), flagged.new_N, flagged.passage_N)
     trust_N = {"flags": flagged.clean_N.astype(np.float64), "posterior": flagged.posterior_N, None: None}[way.trust]
-    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss)
+    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss, way.momentum)
     return follow(ArmResult(name, pace.seed), _epochs(frozen, lesson, pace), frozen.measure, config)
 
 
@@ -254,12 +260,13 @@ def follow(
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learnt: the pairs that are used, the row of each one's passage, its ŷ, and the loss."""
+    """What is learnt: the pairs used, the row of each one's passage, its ŷ, the loss, and the teacher's momentum."""
 
     used: IntArray
     passage_N: IntArray
     trust_N: NDArray[np.float64] | None
     loss: Loss
+    momentum: float
 
 
 def _epochs(frozen: Frozen, lesson: Lesson, pace: Pace) -> Iterator[Heads]:
@@ -286,14 +293,15 @@ def _epochs(frozen: Frozen, lesson: Lesson, pace: Pace) -> Iterator[Heads]:
         )
         if loss.needs_teacher and epoch >= loss.num_warmup_epochs:
             teacher = copy.deepcopy(heads) if teacher is heads else teacher
-            with torch.no_grad():
-                candidates = replace(candidates, teacher_scores_QC=_scores(teacher, sides, pairs.scale))
+            if step % loss.teacher_every == 0:
+                with torch.no_grad():
+                    candidates = replace(candidates, teacher_scores_QC=_scores(teacher, sides, pairs.scale))
         optimizer.zero_grad()
         torch.autograd.backward(loss.compute(candidates, epoch).per_query_Q.mean())
         optimizer.step()
         if teacher is not heads:
             for old, new in zip(teacher, heads, strict=True):
-                old.weight.data.lerp_(new.weight.data, 1.0 - MOMENTUM)
+                old.weight.data.lerp_(new.weight.data, 1.0 - lesson.momentum)
         if (step + 1) % epoch_steps == 0:
             yield heads
 

@@ -5,7 +5,7 @@ judge of ``judge.judges`` leaves (``JUDGE-filtered``), and the same training wit
 mismatched (``clean``). Arms and seeds run side by side; one that is finished is not run again.
 
     python -m experiments.noisy_pairs configs/experiments/noisy-code.yaml --seeds 3
-    python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 2 --equal-steps
+    python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ def main() -> None:
     parser = run_parser(__doc__, "experiment", seeds=3)
     parser.add_argument("--arms", default="", help="comma-separated; all if left out")
     parser.add_argument("--equal-steps", action="store_true", help="arms with fewer pairs train for more epochs")
+    told = "pairs are not measured after each epoch, which takes a fifth of an arm's time"
+    parser.add_argument("--unexamined", action="store_true", help=told)
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     names = arm_names(config, arguments.arms)
     with open_session(config) as session:
         arms = declare_arms(session, session.recipe, names)
+        arms = [replace(arm, options=replace(arm.options, examined=not arguments.unexamined)) for arm in arms]
         arms = [equal_steps(session, arm) for arm in arms] if arguments.equal_steps else arms
         results = run_arms(session, arms, arguments.seeds)
     report_arms(config, {"": names}, results, out, references={REFERENCE})

@@ -49,6 +49,18 @@ class TeacherConfig(Config):
     momentum: float = Field(default=0.99, ge=0, lt=1)
     """α: after each step the teacher becomes α · teacher + (1 − α) · student."""
 
+    half_life: float | None = Field(default=None, gt=0)
+    """Epochs in which the teacher forgets half of what it was, in place of ``momentum``: the same lag with batches and
+    data of any size."""
+
+    def momentum_of(self, epoch_steps: float) -> float:
+        """α where an epoch has so many steps.
+
+        >>> round(TeacherConfig(half_life=2).momentum_of(39), 4)
+        0.9912
+        """
+        return self.momentum if self.half_life is None else 0.5 ** (1 / (self.half_life * epoch_steps))
+
 
 class PairDetectionConfig(Config):
     """Detection of mismatched training pairs before each epoch after the loss's warm-up."""

@@ -50,9 +50,11 @@ class Learner:
         #: What gradient caching has to encode again, between a forward and its backward pass.
         self.cached: CachedEncoding | None = None
 
-    def start_teacher(self) -> None:
+    def start_teacher(self) -> Teacher:
         """Make the teacher, a copy of the network as it is now."""
-        self.teacher = Teacher(self.model, self.config.teacher.momentum)
+        momentum = self.config.teacher.momentum_of(self.num_steps / self.config.num_epochs)
+        self.teacher = Teacher(self.model, momentum)
+        return self.teacher
 
     def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
         """Inside, if ``quiet``, gradients are added up and not exchanged between ranks."""
@@ -112,5 +114,4 @@ class Learner:
         """Put back what :meth:`copy` took."""
         self.optimization.load(folder)
         if (folder / TEACHER).exists():
-            self.teacher = Teacher(self.model, self.config.teacher.momentum)
-            put_back(self.teacher.model, load_file(folder / TEACHER), self.optimization.frozen)
+            put_back(self.start_teacher().model, load_file(folder / TEACHER), self.optimization.frozen)

@@ -96,3 +96,16 @@ def test_plain_nce_learns_the_noise_and_the_clean_half_is_better(frozen: Frozen,
     assert found["nce"] < found["drop"]
     assert found["nce"] < found["clean"]
     assert isinstance(ARMS["nce"].loss, NCE)
+
+
+def test_a_teacher_that_is_the_student_changes_nothing_and_one_that_stays_does(
+    frozen: Frozen, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flagged = flag(frozen, config, 1)
+    monkeypatch.setitem(ARMS, "itself", Way(NPC(warmup_epochs=0), momentum=0.0))
+    plain = mean(frozen, flagged, "nce", config)
+    assert mean(frozen, flagged, "itself", config) == pytest.approx(plain, abs=0.01)
+    # What has learnt nothing yet holds back both what is right and what is wrong.
+    assert abs(mean(frozen, flagged, "frozen-teacher", config) - plain) > 0.02
+    found = {mean(frozen, flagged, name, config) for name in ("npc-at-once", "npc-every-2", "teacher-alone")}
+    assert len(found) == 3

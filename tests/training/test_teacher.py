@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from training.harness import model_config
+from training.harness import make_trainer, model_config
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.teacher import Teacher
@@ -21,3 +22,14 @@ def test_the_teacher_moves_by_a_share_towards_the_student(tiny_checkpoint: str) 
         teacher.follow(student)
         for name, tensor in teacher.model.named_parameters():
             torch.testing.assert_close(tensor, before[name] + 1.0 - 0.75**step)
+
+
+@pytest.mark.parametrize("num_epochs", [1, 4])
+def test_a_half_life_is_in_epochs_however_many_there_are(
+    tiny_data: tuple[str, str], tiny_checkpoint: str, num_epochs: int
+) -> None:
+    """α^(steps of an epoch · half-life) = ½."""
+    train = {"num_epochs": num_epochs, "batch_size": 8, "teacher": {"half_life": 0.5}}
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), train)
+    assert trainer.num_steps > 1
+    assert trainer.learners[0].start_teacher().momentum ** (0.5 * trainer.num_steps) == pytest.approx(0.5)

@@ -220,8 +220,27 @@ class Recipe:
         given = Judged(None, None)
         if settings.num_epochs and (negatives is None or pairs is None):
             given = self.training_data(bool(settings.num_hard_negatives))
-        node = training.cross_encoder(self.run, settings, negatives or given.negatives, pairs or given.pairs, name=name)
+        given = Judged(negatives or given.negatives, pairs or given.pairs)
+        dev_run = self.ranker_dev()
+        node = training.cross_encoder(self.run, settings, given.negatives, given.pairs, name=name, dev_run=dev_run)
         return self.named(f"models/{name}", node)
+
+    def ranker_dev(self) -> Node | None:
+        """The run over the dev split that chooses the epoch of the ranker; None if nothing does.
+
+        Raises:
+            ConfigError: the miner is an imported run, and there is none of it over the dev split.
+        """
+        settings, split = self.config.ranker, self.config.data.dev_split
+        if not settings.num_epochs or settings.dev is None or not split:
+            return None
+        miner = BM25 if self.miner() == SOURCE else self.miner()
+        if foreign.is_run(self.run, self.config.data.train_split, miner) and not foreign.is_run(self.run, split, miner):
+            raise ConfigError(
+                f"the ranker's epoch is chosen by what {miner!r} finds for split {split!r}, and that run is not there: "
+                f"raydr import-run CONFIG FILE --system {miner} --split {split}; or set ranker.dev to null"
+            )
+        return self.ranked(split, miner)
 
     def scorer(self, name: str) -> Node:
         """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""

@@ -67,6 +67,10 @@ class Optimization:
         """The weights that are not frozen, on the CPU."""
         return learnt_state(self.model, self.frozen)
 
+    def copied(self) -> dict[str, Tensor]:
+        """The same, which further steps leave as it is."""
+        return {name: value.clone() for name, value in self.learnt().items()}
+
     def put_back(self, state: dict[str, Tensor]) -> None:
         """Give the network weights that :meth:`learnt` took of it."""
         put_back(self.model, state, self.frozen)

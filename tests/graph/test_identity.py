@@ -43,7 +43,7 @@ CONTENT = {
     "data.part_rows": "corpus dataset",
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
     "folds margins ranker_scores diagnosis",
-    "data.dev_split": "model run fusion_weights diagnosis",
+    "data.dev_split": "model run fusion_weights diagnosis cross_encoder",
     "data.test_splits": "embeddings run evaluation",
     "inject_noise": "dataset",
     "inject_noise.*": "dataset",
@@ -162,6 +162,7 @@ CHANGES = {
     "judge.sieve.beta.initial": ["judge.sieve.beta.initial=0.1", "judge.sieve.beta.ramp_epochs=1"],
     "train.loss": ["train.loss=nce"],
     "train.ranker": ["train.ranker=untrained"],
+    "ranker.dev.measure": ["ranker.dev.measure=R@5"],
     "train.loss.beta.initial": ["train.loss.beta.initial=0.1", "train.loss.beta.ramp_epochs=1"],
     "train.pair_detection": ["train.pair_detection=null"],
     "train.pair_detection.detector": ["train.pair_detection.detector=anchored"],

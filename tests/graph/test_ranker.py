@@ -44,7 +44,10 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
     inputs = ranker.manifest.identity.inputs
     assert inputs["negatives"] == places.open("negatives/judged-margin-bm25-train", "negatives").fingerprint
     assert inputs["dataset"] == places.open("dataset-consistency", "dataset").fingerprint
-    assert ranker.info["history"][0]["metrics"].keys() == {"loss"}
+    # The epoch is chosen on dev, by what the miner finds there.
+    assert ranker.info["history"][0]["metrics"].keys() == {"loss", "dev RR@10"}
+    assert inputs["dev_run"] == places.open("runs/dev/bm25", "run").fingerprint
+    assert ranker.info["dev"].keys() == {"dev RR@10"}
     # No retriever was needed but for what the judges ask.
     assert places.pointer("models/trained") is None
     with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
@@ -66,6 +69,9 @@ def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     [mined] = [node for role, node in recipe.ranker().inputs.items() if role == "negatives"]
     assert mined.settings["miner"] == "untrained"
     assert mined.inputs["run"].inputs["index"].ancestors().keys() & {recipe.model("untrained").key}
+    # Nor are the dev queries' passages anybody else's.
+    assert recipe.ranker().inputs["dev_run"].inputs["index"].key == mined.inputs["run"].inputs["index"].key
+    assert "dev_run" not in recipe_of(configure({"dev": None})).ranker().inputs
     # A retriever without hard negatives needs no candidates; the ranker does all the same.
     recipe = recipe_of(configure(train={"num_hard_negatives": 0}))
     assert "negatives" in recipe.ranker().inputs

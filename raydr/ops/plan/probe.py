@@ -22,6 +22,7 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import write_index
 from raydr.indexing.factory import make_index
 from raydr.models.learning import choose_what_learns, num_learning
+from raydr.models.token_pooling import pooled_count
 from raydr.models.tokens import Tokens
 from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
 from raydr.training.config import TrainConfig
@@ -71,7 +72,7 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     tokens = tokenizers["passage"](texts.titles, texts.texts)
     texts_per_second = len(rows) / (time.perf_counter() - started)
     budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
-    passages = _describe(tokens, budget, config.model.vectors("passage"))
+    passages = _describe(tokens, budget, config.model.vectors("passage"), config.encode.token_pooling)
     asked = _describe(tokenizers["query"](None, queries) if queries else tokens, budget, config.model.vectors("query"))
     model = DualEncoder.from_config(config.model, config.seed)
     tower = model.tower("passage")
@@ -131,12 +132,12 @@ def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunC
         return count / (time.perf_counter() - started)
 
 
-def _describe(tokens: Tokens, budget: int, vectors: Vectors) -> TextSample:
+def _describe(tokens: Tokens, budget: int, vectors: Vectors, pooling: int = 1) -> TextSample:
     from raydr.models.batching import plan_batches
 
     lengths = tokens.lengths
     padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
-    mean_vectors = float(np.mean([vectors.most(int(length)) for length in lengths]))
+    mean_vectors = float(np.mean([pooled_count(vectors.most(int(length)), pooling) for length in lengths]))
     return TextSample(float(lengths.mean()), padded / tokens.num_rows, mean_vectors)
 
 

@@ -189,7 +189,7 @@ class Commands:
                 place.parent.name.startswith("step-")
                 or (place.parents[1] / "checkpoint_manager_snapshot.json").exists()
             ):
-                return yaml.safe_load(progress)["global_step"]
+                return str(yaml.safe_load(progress)["global_step"])
         return ""
 
     def first_part(self) -> str:

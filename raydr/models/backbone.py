@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from raydr.errors import ConfigError
+from raydr.models.config import ModelConfig
+from raydr.models.cross_encoder_config import CrossEncoderConfig
 
 
 def without_pooler(backbone: Any) -> Any:
@@ -17,14 +19,7 @@ def without_pooler(backbone: Any) -> Any:
     return backbone
 
 
-class Shape(Protocol):
-    """What is set on a loaded encoder, in the section ``model`` of a retriever or a cross-encoder."""
-
-    num_layers: int | None
-    dropout: float | None
-
-
-def shape_backbone(backbone: Any, config: Shape, name: str, section: str = "model") -> None:
+def shape_backbone(backbone: Any, config: ModelConfig | CrossEncoderConfig, name: str, section: str = "model") -> None:
     """Cut a backbone to ``num_layers`` and set its dropout.
 
     Args:

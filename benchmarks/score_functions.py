@@ -140,7 +140,7 @@ class Commands:
         verb, *options = words
         command = [sys.executable, "-m", "raydr", verb, str(self.config), *options]
         log = self.config.with_suffix(".log").open("a", encoding="utf-8")
-        return subprocess.Popen(command, stdout=log, stderr=log, text=True, start_new_session=True, env=os.environ)
+        return subprocess.Popen(command, stdout=log, stderr=log, text=True, env=os.environ)
 
     def end(self, *words: str) -> None:
         """Run a command to its end."""

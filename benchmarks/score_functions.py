@@ -35,7 +35,9 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.graph.places import Places
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.noise.judges.margin import Margin
 from raydr.stages.runs import Run
+from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.store.artifact import MANIFEST
 from raydr.training.checkpoint import PROGRESS
 
@@ -59,7 +61,7 @@ def main() -> None:
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory(prefix="scores-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="scores-", ignore_cleanup_errors=True) as scratch:
         for score in arguments.scores:
             found = [Commands(Path(scratch), arguments.data, score, workers) for workers in arguments.workers]
             for one in found:
@@ -183,18 +185,19 @@ class Commands:
 
     def has_state(self) -> str:
         """The step of a state that training goes on from."""
-        for place in self.workdir.rglob(f"*.training/**/{PROGRESS}"):
-            progress = place.read_text(encoding="utf-8")
-            if (
-                place.parent.name.startswith("step-")
-                or (place.parents[1] / "checkpoint_manager_snapshot.json").exists()
-            ):
-                return str(yaml.safe_load(progress)["global_step"])
+        try:
+            for place in (self.workdir / "store" / "model").rglob(PROGRESS):
+                progress = yaml.safe_load(place.read_text(encoding="utf-8"))
+                if place.parent.name.startswith("step-") or (place.parents[1] / CHECKPOINT_LIST).exists():
+                    return str(progress["global_step"])
+        except FileNotFoundError:
+            # An older state has been removed meanwhile.
+            return ""
         return ""
 
     def first_part(self) -> str:
         """The first part of vectors of passages."""
-        for place in sorted(self.workdir.rglob("embeddings/*/part-*.arrow")):
+        for place in sorted((self.workdir / "store" / "embeddings").glob("*/part-*.arrow")):
             if not (place.parent / MANIFEST).exists():
                 return str(place)
         return ""
@@ -227,12 +230,12 @@ class Commands:
         said = [row for name in verdicts.parts() for row in read(verdicts.folder.path(name))]
         judged = all_pairs(scorer, corpus, data, "train")
         qrels = data.qrels("train").to_pylist()
-        off = []
+        off, limits = [], Margin().limits
         for row in said:
             if (by := judged.get(row["query_id"])) is None:
                 continue
-            positive = max(by[one["passage_id"]] for one in qrels if one["query_id"] == row["query_id"])
-            off.append(abs(row["score"] - (by[row["passage_id"]] - positive)))
+            positives = [by[one["passage_id"]] for one in qrels if one["query_id"] == row["query_id"]]
+            off.append(abs(row["score"] - (by[row["passage_id"]] - float(limits(np.array([max(positives)]))[0]))))
         return {
             "run": max(abs(score - exact[query][passage]) for (query, passage), score in self.found.items()),
             "best 100 found": len(best & self.found.keys()) / len(best),

@@ -81,6 +81,18 @@ def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     assert (taken.settings["predicts"], dict(taken.inputs)) == ("log_odds", {})
 
 
+def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path) -> None:
+    config = configure(negatives={"miner": "lucene", "depth": 5})
+    file = tmp_path / "a.trec"
+    file.write_text("q00 Q0 p001 1 2.5 x\n")
+    raydr.import_run(config, str(file), system="lucene", split="train")
+    message = "the ranker's epoch is chosen by what 'lucene' finds for split 'dev', and that run is not there: raydr imp"
+    with pytest.raises(ConfigError, match=message):
+        raydr.train(config, name="ranker")
+    raydr.import_run(config, str(file), system="lucene", split="dev")
+    assert raydr.train(config, name="ranker", dry_run=True) == []
+
+
 def test_what_cannot_be_a_ranker_is_refused(configure: Any) -> None:
     with pytest.raises(ModelError, match=r"ranker\.num_epochs is 0, but the checkpoint .* without a classifier"):
         raydr.train(configure({"num_epochs": 0}), name="ranker")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raydr.config.run import RANKER
 from raydr.data.partitions import Scope
-from raydr.errors import ArtifactError
+from raydr.errors import ArtifactError, ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import data, retrieval
@@ -21,6 +21,20 @@ def is_own(run: Declaring, system: str) -> bool:
 def is_run(run: Declaring, split: str, system: str) -> bool:
     """Whether a system is there as a run alone."""
     return not is_own(run, system) and run.facts.places.pointer(f"runs/{split}/{system}") is not None
+
+
+def require_dev_run(run: Declaring, system: str) -> None:
+    """Refuse a miner whose run over the training split alone is there.
+
+    Raises:
+        ConfigError: the ranker's epoch could not be chosen.
+    """
+    split = run.config.data.dev_split
+    if is_run(run, run.config.data.train_split, system) and not is_run(run, split, system):
+        raise ConfigError(
+            f"the ranker's epoch is chosen by what {system!r} finds for split {split!r}, and that run is not there: "
+            f"raydr import-run CONFIG FILE --system {system} --split {split}; or set ranker.dev to null"
+        )
 
 
 def is_embedder(run: Declaring, system: str) -> bool:

@@ -119,8 +119,7 @@ class Recipe:
         if isinstance(asks, CrossEncoder) and (candidates or self.config.negatives):
             learnt_from = self.candidates(self.config.data.train_split, miner)
         reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
-        node = noise.verdicts(self.run, judge, split, candidates, reads)
-        return self.named(name, node)
+        return self.named(name, noise.verdicts(self.run, judge, split, candidates, reads))
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
@@ -221,11 +220,19 @@ class Recipe:
         """
         self.dataset()
         settings = self.config.ranker
-        given = Judged(None, None)
-        if settings.num_epochs and (negatives is None or pairs is None):
-            given = self.training_data(bool(settings.num_hard_negatives))
-        node = training.cross_encoder(self.run, settings, negatives or given.negatives, pairs or given.pairs, name=name)
+        is_open = settings.num_epochs and (negatives is None or pairs is None)
+        given = self.training_data(bool(settings.num_hard_negatives)) if is_open else Judged(None, None)
+        learnt_from = negatives or given.negatives, pairs or given.pairs
+        node = training.cross_encoder(self.run, settings, *learnt_from, name=name, dev_run=self.ranker_dev())
         return self.named(f"models/{name}", node)
+
+    def ranker_dev(self) -> Node | None:
+        """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
+        settings, miner = self.config.ranker, BM25 if self.miner() == SOURCE else self.miner()
+        if not (settings.num_epochs and settings.dev and self.config.data.dev_split):
+            return None
+        foreign.require_dev_run(self.run, miner)
+        return self.ranked(self.config.data.dev_split, miner)
 
     def scorer(self, name: str) -> Node:
         """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""
@@ -284,8 +291,7 @@ class Recipe:
         return self.named(vectors_name(model), retrieval.passages(self.run, self.model(model), model))
 
     def queries(self, split: str, model: str = TRAINED) -> Node:
-        node = retrieval.queries(self.run, self.model(model), model, split)
-        return self.named(vectors_name(model, split), node)
+        return self.named(vectors_name(model, split), retrieval.queries(self.run, self.model(model), model, split))
 
     def index(self, model: str = TRAINED) -> Node:
         vectors = self.passages(model)

@@ -96,7 +96,7 @@ class _Arm:
         given = [self._verdicts(run, judge, last, mined) for judge in judges]
         judged = judge_all(run, judges, given, mined, split)
         taught = config.train.loss.reads_ranker_scores
-        ranker = self._ranker(run, number, judged) if taught and config.train.ranker == RANKER else None
+        ranker = self._ranker(run, number, last, judged) if taught and config.train.ranker == RANKER else None
         model = self._train(run, number, last, judged, ranker)
         runs = {one: retrieval.search(run, model, system, one) for one in self._splits()}
         return Round(
@@ -122,10 +122,12 @@ class _Arm:
         split = run.config.data.train_split
         if last is None:
             return Recipe(run).candidates(split)
-        miner = f"round-{last.number}"
-        before = run.of(run.config, f"{miner}/")
-        ranked = retrieval.search(before, last.model, miner, split)
-        return noise.mined(run, miner, ranked, split, last.number)
+        return noise.mined(run, f"round-{last.number}", self._found(run, last, split), split, last.number)
+
+    def _found(self, run: Declaring, last: Round, split: str) -> Node:
+        """What the model of a round finds for the queries of a split."""
+        name = f"round-{last.number}"
+        return retrieval.search(run.of(run.config, f"{name}/"), last.model, name, split)
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges
@@ -151,11 +153,15 @@ class _Arm:
         model = asked_model(run, judge, mined, split, retriever, candidates)
         return noise.verdicts(run, judge, split, mined if on_negatives else None, model)
 
-    def _ranker(self, run: Declaring, number: int, judged: Judged) -> Node:
+    def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
         """The round's cross-encoder, on what its judges leave of its candidates."""
         start = self.last_ranker if self.settings.at(number).start == "last" else None
-        settings = run.config.ranker
-        self.last_ranker = training.cross_encoder(run, settings, judged.negatives, judged.pairs, start, RANKER)
+        settings, split = run.config.ranker, run.config.data.dev_split
+        dev_run = None
+        if settings.dev is not None and split:
+            dev_run = Recipe(run).ranker_dev() if last is None else self._found(run, last, split)
+        given = judged.negatives, judged.pairs, start, RANKER, dev_run
+        self.last_ranker = training.cross_encoder(run, settings, *given)
         return self.last_ranker
 
     def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from raydr.data.opened import offsets_of
+from raydr.indexing.backend import load_faiss
 from raydr.indexing.torch_sets import TorchSets
+from raydr.models.threads import torch_threads
 
 
 class CandidateSearch:
@@ -21,54 +26,88 @@ class CandidateSearch:
 
     The estimate is that of Lee et al. (NeurIPS 2023), XTR.
 
+    On a processor each thread looks up some of the vectors, and scores some of the candidates, by itself: a team of
+    FAISS's threads and one of PyTorch's wait for each other's ends in loops, and take four times the processor's time.
+
     Args:
         index: of all vectors, in the order of the passages.
         passages: their vectors.
         num_nearest: vectors that are looked for with each vector of a query.
         num_candidates: passages of a query that are scored.
+        num_threads: of a search.
     """
 
-    def __init__(self, index: Any, passages: TorchSets, num_nearest: int, num_candidates: int) -> None:
+    def __init__(
+        self, index: Any, passages: TorchSets, num_nearest: int, num_candidates: int, num_threads: int = 1
+    ) -> None:
         self._index = index
         self._passages = passages
         self._num_nearest = min(num_nearest, int(index.ntotal))
         self._num_candidates = num_candidates
+        self._num_threads = num_threads
+        self._threads = ThreadPoolExecutor(num_threads, initializer=_alone)
         self.ntotal = passages.ntotal
+        #: The passage that each vector is of.
+        self._row_of_T = np.repeat(np.arange(self.ntotal, dtype=np.int32), np.diff(passages.starts))
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and rows of the best candidates of each query, best first, each (queries, width); row −1 for none."""
         scores_QK = np.full((len(queries), width), -np.inf, dtype=np.float32)
         rows_QK = np.full((len(queries), width), -1, dtype=np.int64)
-        for at, (query, rows) in enumerate(zip(queries, self._candidates(queries), strict=True)):
-            scores_N = self._passages.score_rows(torch.from_numpy(query).to(self._passages.device), rows)
+        # Threads that compute alone say so of the process, too.
+        with torch_threads(None):
+            candidates = self._candidates(queries)
+            # Few queries share theirs among the threads.
+            pieces = max(1, self._num_threads // max(1, len(queries)))
+            asked = [(query, rows[at::pieces]) for query, rows in enumerate(candidates) for at in range(pieces)]
+            scored = list(self._threads.map(lambda one: self._score(queries[one[0]], one[1]), asked))
+        for at, rows in enumerate(candidates):
+            scores_N = np.empty(len(rows), dtype=np.float32)
+            for piece in range(pieces):
+                scores_N[piece::pieces] = scored[at * pieces + piece]
             best = np.lexsort((rows, -scores_N))[:width]
             scores_QK[at, : len(best)], rows_QK[at, : len(best)] = scores_N[best], rows[best]
         return scores_QK, rows_QK
+
+    def _score(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._passages.score_rows(torch.from_numpy(query).to(self._passages.device), rows)
 
     def _candidates(self, queries: NDArray[np.float32]) -> list[NDArray[np.int64]]:
         """The candidates of each query, rows in ascending order."""
         queries_QMD = queries[:, None] if queries.ndim == 2 else queries
         there_QM = (queries_QMD != 0).any(axis=-1)
-        scores_VK, places_VK = self._index.search(np.ascontiguousarray(queries_QMD[there_QM]), self._num_nearest)
-        # Above what a passage gets whose vectors were not found.
-        lowest_V = np.where(places_VK >= 0, scores_VK, np.inf).min(axis=1, keepdims=True)
-        rows_VK = np.searchsorted(self._passages.starts, places_VK, side="right") - 1
-        query_V = np.nonzero(there_QM)[0]
-        return [
-            self._best(*(one[query_V == at] for one in (rows_VK, scores_VK - lowest_V, places_VK >= 0)))
-            for at in range(len(queries))
-        ]
+        shares = np.array_split(np.ascontiguousarray(queries_QMD[there_QM]), self._num_threads)
+        found = list(self._threads.map(lambda share: self._index.search(share, self._num_nearest), shares))
+        scores_VK, places_VK = (np.concatenate([one[at] for one in found]) for at in range(2))
+        ends = offsets_of(there_QM.sum(axis=1))
+        each = [(scores_VK[start:end], places_VK[start:end]) for start, end in pairwise(ends)]
+        return list(self._threads.map(lambda one: self._best(*one), each))
 
-    def _best(
-        self, rows_MK: NDArray[np.int64], above_MK: NDArray[np.float32], found_MK: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """The passages of the highest estimates, of those with a vector that was found."""
-        vector_F, place_F = np.nonzero(found_MK)
-        # FAISS returns the best first, so a passage's first vector among those of a query's vector is its largest.
-        pairs_F = vector_F * self.ntotal + rows_MK[vector_F, place_F]
-        pairs, first = np.unique(pairs_F, return_index=True)
-        rows, passage = np.unique(pairs % self.ntotal, return_inverse=True)
-        estimates = np.bincount(passage, above_MK[vector_F, place_F][first], minlength=len(rows))
+    def _best(self, scores_MK: NDArray[np.float32], places_MK: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The passages of the highest estimates, of those with a vector that was found, for one query."""
+        estimates_N, is_found_N = np.zeros(self.ntotal), np.zeros(self.ntotal, dtype=np.bool_)
+        largest_N = np.empty(self.ntotal)
+        for scores_K, places_K in zip(scores_MK, places_MK, strict=True):
+            there_K = places_K >= 0
+            if not there_K.any():
+                continue
+            rows_F, scores_F = self._row_of_T[places_K[there_K]], scores_K[there_K].astype(np.float64)
+            largest_N[:] = 0
+            # FAISS returns the best first, and of a passage's vectors the last one that is written stays. Above what a
+            # passage gets whose vectors were not found.
+            largest_N[rows_F[::-1]] = (scores_F - scores_F.min())[::-1]
+            estimates_N += largest_N
+            is_found_N[rows_F] = True
+        rows = np.flatnonzero(is_found_N)
         if len(rows) <= self._num_candidates:
             return rows
-        return np.sort(rows[np.argsort(-estimates, kind="stable")[: self._num_candidates]])
+        estimates = estimates_N[rows]
+        limit = np.partition(estimates, len(rows) - self._num_candidates)[len(rows) - self._num_candidates]
+        above, at_limit = rows[estimates > limit], rows[estimates == limit]
+        return np.sort(np.concatenate([above, at_limit[: self._num_candidates - len(above)]]))
+
+
+def _alone() -> None:
+    """Let a thread compute without a team of others."""
+    torch.set_num_threads(1)
+    load_faiss(num_threads=1)

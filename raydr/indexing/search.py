@@ -135,7 +135,7 @@ class ShardSearcher:
             else HalfVectors(index.load_sets(shard), self._device)
         )
         passages = TorchSets(lengths_N, vectors, self._score)
-        return CandidateSearch(loaded, passages, config.num_nearest, config.num_candidates)
+        return CandidateSearch(loaded, passages, config.num_nearest, config.num_candidates, self._num_threads)
 
     def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)

@@ -9,6 +9,7 @@ from torch import nn
 
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
+from raydr.models.cross_encoder_config import CrossEncoderConfig
 
 
 def without_pooler(backbone: Any) -> Any:
@@ -18,13 +19,19 @@ def without_pooler(backbone: Any) -> Any:
     return backbone
 
 
-def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
+def shape_backbone(backbone: Any, config: ModelConfig | CrossEncoderConfig, name: str, section: str = "model") -> None:
     """Cut a backbone to ``num_layers`` and set its dropout.
+
+    Args:
+        backbone: the encoder, or a model with one inside.
+        config: what is set.
+        name: of the checkpoint.
+        section: where the settings stand, for messages.
 
     Raises:
         ConfigError: it has fewer layers than asked for.
     """
-    _keep_layers(backbone, config.num_layers, name)
+    _keep_layers(backbone, config.num_layers, f"{section}.num_layers", name)
     if config.dropout is None:
         return
     for module in backbone.modules():
@@ -38,13 +45,13 @@ def shape_backbone(backbone: Any, config: ModelConfig, name: str) -> None:
             module.dropout = config.dropout
 
 
-def _keep_layers(backbone: Any, num_layers: int | None, name: str) -> None:
+def _keep_layers(backbone: Any, num_layers: int | None, setting: str, name: str) -> None:
     if num_layers is None:
         return
     available = int(backbone.config.num_hidden_layers)
     if num_layers > available:
-        raise ConfigError(f"model.num_layers is {num_layers}, but {name} has {available} layers")
-    holder, lists = _layers(backbone, "model.num_layers", name)
+        raise ConfigError(f"{setting} is {num_layers}, but {name} has {available} layers")
+    holder, lists = _layers(backbone, setting, name)
     for attribute, layers in lists.items():
         setattr(holder, attribute, layers[:num_layers])
     backbone.config.num_hidden_layers = num_layers

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
 from raydr.errors import ModelError
-from raydr.models.backbone import check_length, choose_attention
+from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.cross_encoder_config import CrossEncoderConfig
@@ -55,7 +55,7 @@ class CrossEncoder(nn.Module):
 
         Raises:
             ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
-            ConfigError: it has fewer positions than ``max_length``.
+            ConfigError: it has fewer positions than ``max_length``, or fewer layers than ``num_layers``.
         """
         from transformers import AutoConfig, AutoModelForSequenceClassification
         from transformers.utils import logging as transformers_logging
@@ -91,6 +91,7 @@ class CrossEncoder(nn.Module):
                 f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected "
                 "one output, or two (irrelevant, relevant)"
             )
+        shape_backbone(classifier, config, config.checkpoint, f"{section}.model")
         check_length(classifier, config.max_length, f"{section}.model.max_length", config.checkpoint)
         return cls(classifier, config)
 

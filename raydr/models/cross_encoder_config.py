@@ -15,6 +15,13 @@ class CrossEncoderConfig(Config):
     """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
     checkpoint gets a new one."""
 
+    num_layers: int | None = Field(default=None, ge=1)
+    """Keep only the first layers of the checkpoint; all of them if null."""
+
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout during training; the checkpoint's own if null. With 0 the result does not depend on the number of
+    workers."""
+
     max_length: int = Field(default=256, ge=8, le=8192)
     """Tokens of query, title and text together; where they are more, the longer of query and passage is cut."""
 

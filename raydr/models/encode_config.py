@@ -32,6 +32,10 @@ class EncodeConfig(Config):
     """All give the same vectors up to rounding. ``packed`` is for BERT-like encoders on GPUs; ``compiled`` takes a C++
     compiler and half a minute at the start of each actor, and is slower on CPUs (docs/performance.md). Judges pad."""
 
+    token_pooling: int = Field(default=1, ge=1)
+    """Of passages with a vector for each token, so many times fewer are stored: near ones become their mean (Clavié et
+    al., 2024). Search then has other scores than training and judges (docs/scores.md); 1 stores all."""
+
     min_actors: int = Field(default=1, ge=1)
     """Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction."""
 

@@ -26,6 +26,7 @@ from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.models.token_pooling import pool_tokens
 from raydr.models.tokens import Tokens
 from raydr.runtime.console import detail, say
 from raydr.stages.arithmetic import Arithmetic, require_device
@@ -54,6 +55,7 @@ class Job:
     arithmetic: Arithmetic
     num_threads: int | None
     batching: Batching
+    token_pooling: int
     tokenizer: str
     encoder: str
 
@@ -143,6 +145,8 @@ class EncodeParts:
                 f"model at {job.model.folder} is broken, or its scores overflow float16: try encode.dtype=float32 or "
                 "similarity cosine"
             )
+        if isinstance(vectors, VectorSets) and self.job.token_pooling > 1:
+            vectors = pool_tokens(vectors, self.job.token_pooling)
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
         counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
@@ -204,7 +208,7 @@ def encode_texts(
     )
     job = Job(
         model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
-        settings.batching, tokenizer, encoder,
+        settings.batching, 1 if split else settings.token_pooling, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))

@@ -10,14 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
-from raydr.errors import ConfigError
+from raydr.data.schema import RUNS
+from raydr.data.subset import choose_queries
+from raydr.data.tables import of_queries
+from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool
+from raydr.stages.runs import Run
 from raydr.stages.train_progress import show_history
 from raydr.stages.worker_group import run_workers
 from raydr.store.artifact import Artifact, Building
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from raydr.models.cross_encoder import PairTokenizer
     from raydr.training.checkpoint import Progress, Save
     from raydr.training.cross_encoder import CrossEncoderTrainer
+    from raydr.training.ranker_dev import RankerDev
 
 #: Raised when training gives another model for the same config.
 VERSION = 1
@@ -46,6 +53,8 @@ class CrossEncoderJob:
     corpus: Corpus
     negatives: Artifact | None
     start: Artifact | None
+    dev: str
+    dev_run: Artifact | None
     output: Folder
 
 
@@ -56,12 +65,14 @@ def train_cross_encoder(
     corpus: Artifact,
     negatives: Artifact | None,
     start: Artifact | None,
+    dev_run: Artifact | None = None,
     *,
     settings: CrossEncoderTraining,
     workers: TrainConfig,
     split: str,
     seed: int,
     scope: Scope = "own",
+    dev: str = "",
 ) -> dict[str, Any]:
     """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
 
@@ -77,13 +88,16 @@ def train_cross_encoder(
         corpus: the corpus it was prepared with.
         negatives: a ``negatives`` artefact of the split; the data set's own candidates if None.
         start: the cross-encoder that training goes on from; the checkpoint of the settings if None.
+        dev_run: a ``run`` over dev queries, which it orders after each epoch; None if the last epoch is kept.
         settings: how it is trained, with a dtype that is resolved.
         workers: the section ``train``, for workers and devices.
         split: what is trained on.
         seed: of what is drawn.
         scope: the partitions that a query's random negatives are drawn from.
+        dev: the split of ``dev_run``.
 
     Raises:
+        DataError: no query of ``dev`` has a judgment.
         ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and there are none.
         ModelError: the checkpoint cannot be loaded.
         TrainingError: training broke off; the same command goes on from the last checkpoint.
@@ -96,9 +110,13 @@ def train_cross_encoder(
             f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
             f"split {split!r}: mine some first, or set it to 0"
         )
-    job = CrossEncoderJob(settings, split, seed, scope, data, Corpus(corpus), negatives, start, making.folder)
+    job = CrossEncoderJob(
+        settings, split, seed, scope, data, Corpus(corpus), negatives, start, dev, dev_run, making.folder
+    )
     outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
     title = f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch"
+    if outcome["dev"]:
+        title += f"; the run that it orders: {', '.join(f'{key} {value:.4f}' for key, value in outcome['dev'].items())}"
     show_history(title, outcome["history"])
     making.record_files()
     return {"trained": True, "dtype": settings.dtype, **outcome}
@@ -146,7 +164,31 @@ def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
         "detections": progress.detections,
         "num_examples": len(trainer.examples),
         "num_steps": trainer.num_steps,
+        "best_epoch": progress.best_epoch,
+        "dev": {} if trainer.dev is None else {f"dev {name}": trainer.dev.before() for name in trainer.dev.measures},
     }
+
+
+def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
+    """What measures the epochs.
+
+    Raises:
+        DataError: no dev query has a judgment.
+    """
+    from raydr.training.ranker_dev import RankerDev
+
+    settings, split = job.settings, job.dev
+    if not isinstance(settings, RankerConfig) or settings.dev is None or job.dev_run is None:
+        return None
+    qrels = job.data.qrels(split)
+    chosen = choose_queries(set(qrels["query_id"].to_pylist()), settings.dev.max_queries, job.seed)
+    if not chosen:
+        raise DataError(
+            f"split {split!r} of the data set at {job.data.artifact.folder} has no judgments, so that no epoch of the "
+            "ranker can be measured on it: set data.dev_split to a split that has some, or ranker.dev to null"
+        )
+    found = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
+    return RankerDev(found, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
 
 
 def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, PairTokenizer]:
@@ -184,6 +226,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
         report,
         wrap=member.wrap,
         detector=detector,
+        dev=_dev(job, tokenizer),
         trusted=trusted_rows(job.data.trusted(job.split), job.corpus),
     )
     with member.last_state() as folder:

@@ -60,6 +60,20 @@ class Progress(Config):
     def changed(self, **fields: Any) -> Progress:
         return self.model_copy(update=fields)
 
+    def measured(self, value: float, found: dict[str, float]) -> Progress:
+        """With what dev queries say of the epoch that is last in the history; of equal epochs the first is best.
+
+        Args:
+            value: the measure that chooses.
+            found: what goes into the history.
+        """
+        last = self.history[-1]
+        row = EpochRow(epoch=last.epoch, metrics=last.metrics | found)
+        best: dict[str, Any] = {}
+        if self.best_measure is None or value > self.best_measure:
+            best = {"best_epoch": last.epoch, "best_measure": value}
+        return self.changed(history=[*self.history[:-1], row], **best)
+
 
 def frozen_weights(model: nn.Module) -> frozenset[str]:
     """Names of the weights that training leaves as they came: where it goes on they are there again."""

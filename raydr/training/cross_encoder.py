@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.data.corpus import Corpus
@@ -23,12 +24,13 @@ from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.learning import choose_what_learns, merge_adapters
 from raydr.models.precision import autocast
 from raydr.training.batches import epoch_order, steps_per_epoch
-from raydr.training.checkpoint import EpochRow, Progress, Save, load_progress, save_progress
+from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
 from raydr.training.detection import describe_detection, keep_trusted
 from raydr.training.lists import draw_lists
 from raydr.training.optimization import Optimization, seed_step
 from raydr.training.ranker_detection import RankerPairDetector
+from raydr.training.ranker_dev import RankerDev
 
 
 @dataclass
@@ -46,6 +48,7 @@ class CrossEncoderTrainer:
         on_epoch: called on every rank after each epoch; ``copy`` takes the state and is for rank 0 only.
         wrap: makes the model data-parallel; None for a single process.
         detector: flags mismatched pairs before each epoch after the loss's warm-up; None if nobody does.
+        dev: measures each epoch, of which the best becomes the model; None if the last one does.
         trusted: query id and corpus row of pairs that people have called right: they are not flagged.
     """
 
@@ -59,6 +62,7 @@ class CrossEncoderTrainer:
     on_epoch: Callable[[Progress, Callable[[], Save]], None]
     wrap: Callable[[nn.Module], nn.Module] | None = None
     detector: RankerPairDetector | None = None
+    dev: RankerDev | None = None
     trusted: frozenset[tuple[str, int]] = frozenset()
 
     def __post_init__(self) -> None:
@@ -71,11 +75,15 @@ class CrossEncoderTrainer:
         self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, self.dtype)
         self.progress = Progress()
         self._clean: NDArray[np.bool_] | None = None
+        #: What learns, as it was after the epoch that is best on dev.
+        self.best: dict[str, Tensor] | None = None
 
     def resume(self, folder: Path) -> None:
         """Go on from a state that was kept."""
         self.progress = load_progress(folder)
         self.optimization.load(folder)
+        if (folder / BEST).exists():
+            self.best = load_file(folder / BEST)
 
     def run(self) -> Progress:
         """Train to the end.
@@ -101,7 +109,11 @@ class CrossEncoderTrainer:
                 global_step=(epoch + 1) * self.num_steps,
                 history=[*self.progress.history, EpochRow(epoch=epoch, metrics=metrics)],
             )
+            if self.dev is not None:
+                self._validate(self.dev)
             self.on_epoch(self.progress, self._copy)
+        if self.best is not None:
+            self.optimization.put_back(self.best)
         if self.config.optimizer.lora is not None:
             merge_adapters(self.model)
         return self.progress
@@ -115,6 +127,13 @@ class CrossEncoderTrainer:
         found: dict[str, Any] = describe_detection(flags, epoch, self.examples.is_noise)
         self._clean = flags.clean
         self.progress = self.progress.changed(detections=[*self.progress.detections, found])
+
+    def _validate(self, dev: RankerDev) -> None:
+        """Measure the epoch on dev, and keep its weights if it is the best so far."""
+        [name], value = dev.measures, dev.measure(self.model, self.dtype)
+        self.progress = self.progress.measured(value, {f"dev {name}": value})
+        if self.progress.best_epoch == self.progress.history[-1].epoch:
+            self.best = self.optimization.learnt()
 
     def _step(self, query_rows: NDArray[np.int64], epoch: int) -> dict[str, Tensor]:
         """One optimiser step on this rank's share of a batch; returns its loss and the loss's figures."""
@@ -151,10 +170,12 @@ class CrossEncoderTrainer:
         return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width), clean_Q), epoch)
 
     def _copy(self) -> Save:
-        own, progress = self.optimization.copy(), self.progress
+        own, progress, best = self.optimization.copy(), self.progress, self.best
 
         def save(folder: Path) -> None:
             own(folder)
             save_progress(folder, progress)
+            if best is not None:
+                save_file(best, folder / BEST)
 
         return save

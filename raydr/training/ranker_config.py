@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydr.component import Config, Pluggable
+from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.cross_encoder_training import CrossEncoderTraining
@@ -22,6 +23,20 @@ class RankerDetectionConfig(Config):
 
     num_random: int = Field(default=15, ge=1)
     """Random passages (positives of other pairs) that each pair is measured against; each is read with the query."""
+
+
+class RankerDevConfig(Config):
+    """Reranking of dev queries after each epoch: the first passages that the candidates' miner finds for them (BM25,
+    where candidates came with the data)."""
+
+    max_queries: int = Field(default=200, ge=1)
+    """The dev queries used, at most, chosen by (seed, query_id)."""
+
+    depth: int = Field(default=20, ge=1)
+    """Passages of each query that are ordered, at most."""
+
+    measure: MeasureName = "RR@10"
+    """The measure that chooses the epoch, in ir-measures' notation; higher is better."""
 
 
 class RankerConfig(CrossEncoderTraining):
@@ -40,6 +55,9 @@ class RankerConfig(CrossEncoderTraining):
 
     num_random_negatives: int = Field(default=0, ge=0)
     """Random passages of the corpus drawn as further negatives."""
+
+    dev: RankerDevConfig | None = RankerDevConfig()
+    """The epoch that orders dev queries best becomes the model; if null nothing is measured, and the last one does."""
 
     pair_detection: RankerDetectionConfig | None = None
     """Flag mismatched pairs while training, for the loss ``npc``; off if null."""

@@ -297,21 +297,13 @@ class Trainer:
         found = {name: values[better]}
         if len(values) > 1:
             found[f"{name}, the other network"] = values[1 - better]
-        epoch, metrics = progress.history[-1].epoch, progress.history[-1].metrics
-        history = [*progress.history[:-1], EpochRow(epoch=epoch, metrics=metrics | found)]
-        best_epoch, best_measure = progress.best_epoch, progress.best_measure
-        if best_epoch is None or best_measure is None or values[better] > best_measure:
-            best_epoch, best_measure = epoch, values[better]
-            if self.config.keep == "best":
-                self.best = self.learners[better].optimization.learnt()
+        progress = progress.measured(values[better], found)
+        epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
+        if best_epoch == epoch and self.config.keep == "best":
+            self.best = self.learners[better].optimization.learnt()
         patience = self.config.dev.patience
-        self.progress = progress.changed(
-            history=history,
-            best_epoch=best_epoch,
-            best_measure=best_measure,
-            better_network=better,
-            finished=progress.finished or (patience is not None and epoch - best_epoch >= patience),
-        )
+        waited = patience is not None and best_epoch is not None and epoch - best_epoch >= patience
+        self.progress = progress.changed(better_network=better, finished=progress.finished or waited)
 
     def _copy(self) -> Save:
         learners = [learner.copy() for learner in self.learners]

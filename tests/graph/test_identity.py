@@ -43,7 +43,7 @@ CONTENT = {
     "data.part_rows": "corpus dataset",
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
     "folds margins ranker_scores diagnosis",
-    "data.dev_split": "model run fusion_weights diagnosis",
+    "data.dev_split": "model run fusion_weights diagnosis cross_encoder",
     "data.test_splits": "embeddings run evaluation",
     "inject_noise": "dataset",
     "inject_noise.*": "dataset",
@@ -88,6 +88,8 @@ CONTENT = {
     "encode.dtype": "embeddings verdicts audit diagnosis margins run ranker_scores",
     "encode.token_budget": "embeddings verdicts audit diagnosis margins run ranker_scores",
     "encode.batching": "embeddings",
+    # Not without a score function of tokens, which makes more anew.
+    "encode.token_pooling": "embeddings index model run",
     "index.factory": "index run",
     "index.shard_rows": "index",
     "index.train_rows": "index",
@@ -162,6 +164,8 @@ CHANGES = {
     "judge.sieve.beta.initial": ["judge.sieve.beta.initial=0.1", "judge.sieve.beta.ramp_epochs=1"],
     "train.loss": ["train.loss=nce"],
     "train.ranker": ["train.ranker=untrained"],
+    "encode.token_pooling": ["encode.token_pooling=2", "model.score=sum_of_max"],
+    "ranker.dev.measure": ["ranker.dev.measure=R@5"],
     "train.loss.beta.initial": ["train.loss.beta.initial=0.1", "train.loss.beta.ramp_epochs=1"],
     "train.pair_detection": ["train.pair_detection=null"],
     "train.pair_detection.detector": ["train.pair_detection.detector=anchored"],

@@ -44,7 +44,10 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
     inputs = ranker.manifest.identity.inputs
     assert inputs["negatives"] == places.open("negatives/judged-margin-bm25-train", "negatives").fingerprint
     assert inputs["dataset"] == places.open("dataset-consistency", "dataset").fingerprint
-    assert ranker.info["history"][0]["metrics"].keys() == {"loss"}
+    # The epoch is chosen on dev, by what the miner finds there.
+    assert ranker.info["history"][0]["metrics"].keys() == {"loss", "dev RR@10"}
+    assert inputs["dev_run"] == places.open("runs/dev/bm25", "run").fingerprint
+    assert ranker.info["dev"].keys() == {"dev RR@10"}
     # No retriever was needed but for what the judges ask.
     assert places.pointer("models/trained") is None
     with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
@@ -66,6 +69,9 @@ def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     [mined] = [node for role, node in recipe.ranker().inputs.items() if role == "negatives"]
     assert mined.settings["miner"] == "untrained"
     assert mined.inputs["run"].inputs["index"].ancestors().keys() & {recipe.model("untrained").key}
+    # Nor are the dev queries' passages anybody else's.
+    assert recipe.ranker().inputs["dev_run"].inputs["index"].key == mined.inputs["run"].inputs["index"].key
+    assert "dev_run" not in recipe_of(configure({"dev": None})).ranker().inputs
     # A retriever without hard negatives needs no candidates; the ranker does all the same.
     recipe = recipe_of(configure(train={"num_hard_negatives": 0}))
     assert "negatives" in recipe.ranker().inputs
@@ -73,6 +79,18 @@ def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     # Of a checkpoint that is taken as it is nothing is mined.
     taken = recipe_of(configure({"num_epochs": 0})).ranker()
     assert (taken.settings["predicts"], dict(taken.inputs)) == ("log_odds", {})
+
+
+def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path) -> None:
+    config = configure(negatives={"miner": "lucene", "depth": 5})
+    file = tmp_path / "a.trec"
+    file.write_text("q00 Q0 p001 1 2.5 x\n")
+    raydr.import_run(config, str(file), system="lucene", split="train")
+    message = "the ranker's epoch is chosen by what 'lucene' finds for split 'dev', and that run is not there"
+    with pytest.raises(ConfigError, match=message):
+        raydr.train(config, name="ranker")
+    raydr.import_run(config, str(file), system="lucene", split="dev")
+    assert raydr.train(config, name="ranker", dry_run=True) == []
 
 
 def test_what_cannot_be_a_ranker_is_refused(configure: Any) -> None:

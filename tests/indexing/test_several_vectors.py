@@ -73,19 +73,25 @@ def test_exact_search_is_scoring_every_pair(name: str, block_vectors: int, devic
 
 @pytest.mark.invariant
 @pytest.mark.parametrize("name", ["multi", "sum_of_max"])
-@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "IVF4,SQfp16"])
-def test_candidates_that_cover_all_give_the_exact_search(name: str, factory: str) -> None:
+@pytest.mark.parametrize(("factory", "num_threads"), [("Flat", 3), ("IVF4,Flat", 1), ("IVF4,SQfp16", 2)])
+def test_candidates_that_cover_all_give_the_exact_search(name: str, factory: str, num_threads: int) -> None:
     index = make_index(factory, 8)
     vectors = PASSAGES.vectors_TD.astype(np.float32)
     index.train(vectors)
     index.add(vectors)
     if factory != "Flat":
         index.nprobe = 4
-    searcher = CandidateSearch(index, half(name, block_vectors=100), num_nearest=len(vectors), num_candidates=300)
-    found = search_one(searcher, QUERIES[name].astype(np.float32), 10)
+    searcher = CandidateSearch(index, half(name, block_vectors=100), len(vectors), 300, num_threads)
+    queries, before = QUERIES[name].astype(np.float32), torch.get_num_threads()
+    found = search_one(searcher, queries, 10)
     scores, rows = brute(name, 10)
     np.testing.assert_array_equal(found.rows, rows)
     np.testing.assert_array_equal(found.scores, scores)
+    # A query that is asked alone is shared among the threads, which compute alone and leave the others their teams.
+    lone = search_one(searcher, queries[3:4], 10)
+    np.testing.assert_array_equal(lone.rows[0], rows[3])
+    np.testing.assert_array_equal(lone.scores[0], scores[3])
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.invariant

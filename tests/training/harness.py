@@ -25,7 +25,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
 from raydr.data.guide_vectors import GuideVectors
-from raydr.data.schema import SplitTables
+from raydr.data.schema import RUNS, SplitTables
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -39,6 +39,7 @@ from raydr.training.detection import PairFlags
 from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_detection import RankerPairDetector
+from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Trainer
 
@@ -150,19 +151,30 @@ def make_ranker_trainer(
     config: RankerConfig,
     on_epoch: Callable[[Progress, Callable[[], Save]], None] = lambda progress, copy: None,
 ) -> CrossEncoderTrainer:
-    """Of a cross-encoder without dropout: ranks would draw their own."""
+    """Ranks draw their own dropout: the config sets it to 0 where they are compared."""
     dataset, corpus = Dataset.open(data[1]), Corpus.open(data[0])
     examples = load_examples(dataset.queries("train"), dataset.qrels("train"), dataset.negatives("train"), corpus)
     model, tokenizer = CrossEncoder.from_config(config.model, seed=1), PairTokenizer(config.model)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    tables = dataset.queries("dev"), dataset.qrels("dev")
+    dev = None if config.dev is None else RankerDev(some_run(dataset), *tables, corpus, tokenizer, config.dev)
     found = config.pair_detection
     detector = None if found is None else RankerPairDetector(examples, corpus, tokenizer, found, 0)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     return CrossEncoderTrainer(
-        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, detector=detector
+        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, detector=detector, dev=dev
     )
+
+
+def some_run(dataset: Dataset) -> pa.Table:
+    """Over dev: the positive of every query but the first among those of five others, by a fixed rule."""
+    qrels = dataset.qrels("dev").to_pylist()
+    passages = sorted({row["passage_id"] for row in qrels})
+    found = []
+    for row in qrels[1:]:
+        others = [one for one in passages if one != row["passage_id"]][:5]
+        listed = sorted([row["passage_id"], *others], key=lambda one: zlib.crc32((row["query_id"] + one).encode()))
+        found += [(row["query_id"], one, at + 1, -float(at)) for at, one in enumerate(listed)]
+    return pa.Table.from_arrays(list(map(pa.array, zip(*found, strict=True))), names=RUNS.names).cast(RUNS)
 
 
 def some_ranker_scores(tables: SplitTables) -> pa.Table:

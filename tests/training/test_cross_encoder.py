@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 import torch
 from pydantic import ValidationError
-from training.harness import make_ranker_trainer, run_in_ranks
+from training.harness import make_ranker_trainer, run_in_ranks, some_run
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -33,7 +34,7 @@ def config_for(checkpoint: str, **changes: object) -> ClassifierConfig:
 
 
 def ranker_for(checkpoint: str, **changes: object) -> RankerConfig:
-    model = {"checkpoint": checkpoint, "max_length": 64}
+    model = {"checkpoint": checkpoint, "max_length": 64, "dropout": 0.0}
     settings = {
         "model": model,
         "batch_size": 8,
@@ -124,7 +125,7 @@ def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(
 def test_a_ranker_learns_over_the_list_and_opens_with_equal_scores(
     tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path, loss: dict[str, object]
 ) -> None:
-    trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, num_epochs=10, loss=loss))
+    trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, num_epochs=10, loss=loss, dev=None))
     losses = [row.metrics["nce" if loss["name"] == "rcl" else "loss"] for row in trainer.run().history]
     assert losses[-1] < 0.8 * losses[0]
     trainer.model.save(tmp_path, trainer.tokenizer, trainer.config.predicts)
@@ -212,6 +213,64 @@ def test_resumed_is_uninterrupted(tiny_data: tuple[str, str], tiny_checkpoint: s
     assert progress == whole.progress
     for key, value in whole.model.state_dict().items():
         torch.testing.assert_close(resumed.model.state_dict()[key], value)
+
+
+@pytest.mark.invariant
+def test_the_epoch_that_orders_dev_best_becomes_the_model(
+    tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    """The rate is so high that training gets worse and better; stopped after the third epoch it ends the same."""
+    config = ranker_for(tiny_checkpoint, num_epochs=5, optimizer={"learning_rate": 2e-2})
+    weights: list[dict[str, torch.Tensor]] = []
+
+    def keep(progress: Progress, save: Callable[[Path], None]) -> None:
+        weights.append({key: value.clone() for key, value in whole.model.state_dict().items()})
+        if progress.epoch == 3:
+            save(tmp_path)
+
+    whole = make_ranker_trainer(tiny_data, config, keep)
+    progress = whole.run()
+    values = [row.metrics["dev RR@10"] for row in progress.history]
+    assert progress.best_epoch == int(np.argmax(values))
+    assert progress.best_epoch < 4
+    assert whole.dev is not None
+    assert max(values) == progress.best_measure == whole.dev.measure(whole.model, torch.float32)
+    for key, value in whole.model.state_dict().items():
+        torch.testing.assert_close(value, weights[progress.best_epoch][key])
+    resumed = make_ranker_trainer(tiny_data, config)
+    resumed.resume(tmp_path)
+    assert resumed.run() == progress
+    for key, value in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[key], value)
+
+
+def test_what_a_ranker_orders_on_dev_is_what_the_run_has(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    dev = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, dev={"depth": 3, "measure": "R@3"})).dev
+    assert dev is not None
+    run = some_run(Dataset.open(tiny_data[1])).filter(pc.field("rank") <= 3)
+    positives = {query: set(judged) for query, judged in dev.qrels.items()}
+    inside = sum(row["passage_id"] in positives[row["query_id"]] for row in run.to_pylist())
+    # Whatever the order: three of the six passages that a query has. The query that the run has not counts as 0.
+    model = CrossEncoder.from_config(CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=64))
+    expected = inside / len(positives)
+    assert 0 < expected < 1
+    assert dev.before() == pytest.approx(expected)
+    assert dev.measure(model, torch.float32) == pytest.approx(expected)
+
+
+def test_a_cross_encoder_is_cut_to_its_first_layers(tiny_checkpoint: str, tmp_path: Path) -> None:
+    config = CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=64, num_layers=1, dropout=0.25)
+    whole, cut = (CrossEncoder.from_config(config.model_copy(update={"num_layers": num})) for num in (None, 1))
+    assert {module.p for module in cut.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+    left = {key for key in whole.state_dict() if ".layer.1." not in key}
+    assert cut.state_dict().keys() == left < whole.state_dict().keys()
+    cut.save(tmp_path, PairTokenizer(config))
+    opened = CrossEncoder.load(tmp_path)
+    tokens = torch.arange(1, 9).view(1, 8)
+    asked = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
+    torch.testing.assert_close(opened.eval()(**asked), cut.eval()(**asked))
+    with pytest.raises(ConfigError, match=r"ranker\.model\.num_layers is 9, but .* has 2 layers"):
+        CrossEncoder.from_config(config.model_copy(update={"num_layers": 9}), section="ranker")
 
 
 def test_a_checkpoint_without_classifier_cannot_be_taken_as_it_is(tiny_checkpoint: str) -> None:

@@ -31,7 +31,7 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
         "embeddings",
         run.label("encode", name, "passages"),
         stage(partial(encode_texts, settings=settings, arithmetic=arithmetic), "model", "corpus"),
-        {"side": "passage", **arithmetic.content, "batching": settings.batching},
+        {"side": "passage", **arithmetic.content, **settings.model_dump(include={"batching", "token_pooling"})},
         {"model": model, "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
         asks_model=True,

@@ -140,6 +140,7 @@ def cross_encoder(
     pairs: Node | None = None,
     start: Node | None = None,
     name: str = "cross-encoder",
+    dev_run: Node | None = None,
 ) -> Node:
     """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
 
@@ -150,6 +151,7 @@ def cross_encoder(
         pairs: the data set with the pairs that it is trained on; the run's if None.
         start: the cross-encoder that it goes on from; ``model.checkpoint`` of the settings if None.
         name: what it is called.
+        dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
     """
     from raydr.stages.train_cross_encoder import VERSION, save_cross_encoder, train_cross_encoder
 
@@ -176,6 +178,9 @@ def cross_encoder(
         inputs["negatives"] = negatives
     if start is not None:
         inputs["start"] = start
+    dev = {} if dev_run is None else {"dev_split": config.data.dev_split}
+    if dev_run is not None:
+        inputs["dev_run"] = dev_run
     return Node(
         "cross_encoder",
         label,
@@ -187,11 +192,13 @@ def cross_encoder(
                 split=split,
                 seed=config.seed,
                 scope=config.partition.negatives,
+                dev=config.data.dev_split,
             ),
-            *("dataset", "corpus", "negatives", "start"),
+            *("dataset", "corpus", "negatives", "start", "dev_run"),
         ),
         settings.model_dump(mode="json", exclude={"model": {"checkpoint"}})
         | {"predicts": settings.predicts, "split": split, "seed": config.seed, "scope": config.partition.negatives}
+        | dev
         | origin,
         inputs,
         VERSION,

@@ -18,7 +18,7 @@ from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
-_STAGE_SECONDS = 3.0
+START_SECONDS = 3.0
 #: Rounds of k-means in FAISS.
 _KMEANS_ROUNDS = 10
 #: Bytes of an id and of its offset in an Arrow file.
@@ -80,7 +80,7 @@ def estimate_encoding(
     return StageEstimate(
         name=name,
         work=f"{num_texts:,} {noun} of {sample.mean_tokens:.0f} tokens",
-        seconds=rates.load_seconds + _STAGE_SECONDS + seconds,
+        seconds=rates.load_seconds + START_SECONDS + seconds,
         cpus=encoders * settings.cpus_per_actor + min(tokenizers, encoders) * settings.cpus_per_tokenizer,
         gpus=encoders * settings.gpus_per_actor,
         worker_bytes=rates.peak_bytes,
@@ -100,10 +100,7 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     num_steps = max(1, num_queries // train.batch_size)
     workers = train.fewest_workers
     query, passage = encoding.queries.padded_tokens, encoding.passages.padded_tokens
-    rate = encoding.tokens_per_second * workers
-    if not train.use_gpu and not config.encode.gpus_per_actor:
-        # The rate is that of an encoder, which computes with whole threads.
-        rate *= train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
+    rate = encoding.tokens_per_second * threads_of_trainer(config)
     group = query + train.passages_per_query * passage
     networks = 2 if train.coteaching is not None else 1
     dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
@@ -130,7 +127,7 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
     return StageEstimate(
         name=name,
         work=f"{num_queries:,} queries x {train.num_epochs} epochs",
-        seconds=encoding.load_seconds + 2 * _STAGE_SECONDS + total,
+        seconds=encoding.load_seconds + 2 * START_SECONDS + total,
         cpus=workers * train.cpus_per_worker,
         gpus=workers if train.use_gpu else 0,
         worker_bytes=training.peak_bytes,
@@ -139,6 +136,14 @@ def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunR
         network_bytes=int(train.num_epochs * num_steps * sent),
         note=f"{training.step_seconds:.2f} s a step; {shares}",
     )
+
+
+def threads_of_trainer(config: RunConfig) -> float:
+    """What all training workers do, as a multiple of an encoder, which computes with whole threads."""
+    train = config.train
+    if train.use_gpu or config.encode.gpus_per_actor:
+        return train.fewest_workers
+    return train.fewest_workers * train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
 
 
 def gradient_bytes(num_learning: int, config: RunConfig) -> float:
@@ -195,7 +200,7 @@ def estimate_index(
     return StageEstimate(
         name=name,
         work=_counted(sizes, rows) + f" in {num_shards} shards",
-        seconds=_STAGE_SECONDS + train + assign + fill,
+        seconds=START_SECONDS + train + assign + fill,
         cpus=at_once * threads,
         gpus=0,
         worker_bytes=int(shard_rows * size + config.data.part_rows * dim * 4),
@@ -231,7 +236,7 @@ def estimate_search(
     return StageEstimate(
         name=name,
         work=f"{num_queries:,} queries x {looked_at:,.0f} vectors",
-        seconds=_STAGE_SECONDS + num_queries * looked_at * dim / (rates.products_per_second * held),
+        seconds=START_SECONDS + num_queries * looked_at * dim / (rates.products_per_second * held),
         cpus=held,
         gpus=0,
         worker_bytes=int(min(rows, math.ceil(num_shards / actors) * settings.shard_rows) * size),

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.ops.plan.probe import probe_encoding, probe_search, probe_training
-from raydr.ops.plan.rates import EncodingRates, RunRates, TrainingRates
+from raydr.ops.plan.probe import probe_encoding, probe_ranker, probe_search, probe_training
+from raydr.ops.plan.rates import EncodingRates, RankerRates, RunRates, TrainingRates
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import resolve_arithmetic
@@ -21,13 +21,14 @@ from raydr.stages.ray_pool import RayPool
 T = TypeVar("T")
 
 
-def try_model(config: RunConfig, corpus: Corpus, data: Dataset) -> RunRates:
+def try_model(config: RunConfig, corpus: Corpus, data: Dataset, ranker: bool) -> RunRates:
     """Measure how fast this run's workers are.
 
     Args:
         config: the run; its section ``plan`` says for how long it is tried, or has figures of another device.
         corpus: the prepared corpus, from which passages are sampled evenly.
         data: the prepared queries.
+        ranker: try the config's cross-encoder too.
 
     Raises:
         ConfigError: the cluster has not the resources of one worker.
@@ -35,24 +36,40 @@ def try_model(config: RunConfig, corpus: Corpus, data: Dataset) -> RunRates:
     """
     start_ray()
     with worker_errors():
-        encoding = _try_encoding(config, corpus, data)
+        dtype, device = _arithmetic(config)
+        encoding = _try_encoding(config, corpus, data, dtype, device)
         training = _try_training(config, corpus, data, encoding)
         search, _ = _run(probe_search, 1, 0, encoding.dim)
-    return RunRates(encoding, training, search)
+        reading = _try_ranker(config, corpus, data, dtype, device) if ranker else None
+    return RunRates(encoding, training, search, reading)
 
 
-def _try_encoding(config: RunConfig, corpus: Corpus, data: Dataset) -> EncodingRates:
-    settings, figures = config.encode, config.plan.device
-    device, dtype = "cpu", "float32"
-    if figures is None:
-        arithmetic = resolve_arithmetic(settings, RayPool())
-        device, dtype = arithmetic.device, arithmetic.dtype
+def _arithmetic(config: RunConfig) -> tuple[str, str]:
+    """In which type, and where, texts are encoded and pairs are read; of no account with another device's figures."""
+    if config.plan.device is not None:
+        return "float32", "cpu"
+    arithmetic = resolve_arithmetic(config.encode, RayPool())
+    return arithmetic.dtype, arithmetic.device
+
+
+def _try_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> RankerRates:
+    say("plan: the ranker reads some queries with passages")
+    rates, seconds = _run(probe_ranker, *_of_encoder(config), config, corpus, data, dtype, device)
+    return replace(rates, load_seconds=seconds)
+
+
+def _of_encoder(config: RunConfig) -> tuple[float, float]:
+    """CPUs and GPUs of an encoder; none of these where another device's figures are taken."""
+    return config.encode.cpus_per_actor, 0 if config.plan.device else config.encode.gpus_per_actor
+
+
+def _try_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> EncodingRates:
+    figures = config.plan.device
     say(
         f"plan: {config.plan.sample_passages:,} passages are tokenised, and some encoded "
         + (f"with {dtype} on {device}" if figures is None else f"by the figures of {figures.name}")
     )
-    gpus = 0 if figures else settings.gpus_per_actor
-    rates, seconds = _run(probe_encoding, settings.cpus_per_actor, gpus, config, corpus, data, dtype, device)
+    rates, seconds = _run(probe_encoding, *_of_encoder(config), config, corpus, data, dtype, device)
     return replace(rates, load_seconds=seconds)
 
 

@@ -8,6 +8,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,13 +22,15 @@ from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import write_index
 from raydr.indexing.factory import make_index
 from raydr.models.learning import choose_what_learns, num_learning
+from raydr.models.token_pooling import pooled_count
 from raydr.models.tokens import Tokens
-from raydr.ops.plan.rates import EncodingRates, SearchRates, TextSample, TrainingRates, encoder_flops
+from raydr.ops.plan.rates import EncodingRates, RankerRates, SearchRates, TextSample, TrainingRates, encoder_flops
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from raydr.models.scores.base import Vectors
-    from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress, Save
     from raydr.training.detection import PairFlags
 
@@ -70,17 +73,18 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     tokens = tokenizers["passage"](texts.titles, texts.texts)
     texts_per_second = len(rows) / (time.perf_counter() - started)
     budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
-    passages = _describe(tokens, budget, config.model.vectors("passage"))
+    passages = _describe(tokens, budget, config.model.vectors("passage"), config.encode.token_pooling)
     asked = _describe(tokenizers["query"](None, queries) if queries else tokens, budget, config.model.vectors("query"))
     model = DualEncoder.from_config(config.model, config.seed)
     tower = model.tower("passage")
     num_parameters = sum(weights.numel() for weights in model.parameters())
     if figures is not None:
-        flops = _flops(tower, passages.mean_tokens)
+        flops = _flops(tower.backbone, passages.mean_tokens)
         tokens_per_second, peak, name = figures.flops * figures.utilisation / flops, None, figures.name
     else:
         tower = tower.ready(device, torch_dtype(dtype))
-        tokens_per_second = _encode(tower, tokens, budget, tokenizers["passage"].pad_id, config)
+        read = partial(tower, side="passage")
+        tokens_per_second = _read(read, device, tokens, budget, tokenizers["passage"].pad_id, config)
         peak, name = _peak_bytes(device), torch.cuda.get_device_name() if device == "cuda" else "this machine's CPU"
     choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
     return EncodingRates(
@@ -91,31 +95,63 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     )  # fmt: skip
 
 
-def _flops(tower: Tower, mean_tokens: float) -> float:
+def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> RankerRates:
+    """Tokenise queries with passages, and read some of their batches; arguments as of :func:`probe_encoding`."""
+    import torch
+
+    from raydr.models.batching import plan_batches
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+    from raydr.models.precision import torch_dtype
+
+    torch.set_num_threads(max(1, int(config.encode.cpus_per_actor)))
+    figures, settings = config.plan.device, config.ranker.model
+    rows = np.unique(np.linspace(0, len(corpus) - 1, config.plan.sample_passages).round().astype(np.int64))
+    texts, queries = corpus.texts(rows), data.queries(config.data.train_split)["text"].slice(0, _SAMPLE_QUERIES)
+    asked = [queries[at % len(queries)].as_py() for at in range(len(rows))]
+    tokenizer = PairTokenizer(settings)
+    tokens = tokenizer(asked, texts.titles, texts.texts)
+    budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
+    padded = sum(int(tokens.lengths[some].max()) * len(some) for some in plan_batches(tokens.lengths, budget))
+    model = CrossEncoder.from_config(settings, config.seed, section="ranker")
+    mean_tokens = float(tokens.lengths.mean())
+    if figures is not None:
+        rate, peak = figures.flops * figures.utilisation / _flops(model.classifier, mean_tokens), None
+    else:
+        model.to(device=device, dtype=torch_dtype(dtype)).eval()
+        rate = _read(model, device, tokens, budget, tokenizer.pad_id, config)
+        peak = _peak_bytes(device)
+    return RankerRates(
+        mean_tokens=mean_tokens, padded_tokens=padded / tokens.num_rows, longest_tokens=float(tokens.lengths.max()),
+        num_parameters=sum(weights.numel() for weights in model.parameters()), tokens_per_second=rate,
+        load_seconds=0.0, peak_bytes=peak,
+    )  # fmt: skip
+
+
+def _flops(backbone: nn.Module, mean_tokens: float) -> float:
     """Operations of one token; looking up embeddings takes none."""
     from torch import nn
 
-    backbone = tower.backbone
     tables = [module for module in backbone.modules() if isinstance(module, nn.Embedding)]
     num_weights = sum(one.numel() for one in backbone.parameters()) - sum(one.weight.numel() for one in tables)
     shape: Any = backbone.config
     return encoder_flops(num_weights, int(shape.num_hidden_layers), int(shape.hidden_size), mean_tokens)
 
 
-def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunConfig) -> float:
+def _read(
+    model: Callable[..., Tensor], device: str, tokens: Tokens, budget: int, pad_id: int, config: RunConfig
+) -> float:
     """Padded tokens a second, from batches of the sample in a drawn order."""
     import torch
 
     from raydr.models.batching import pad, plan_batches
 
-    device = next(tower.parameters()).device
     batches = plan_batches(tokens.lengths, budget)
     order = np.random.default_rng(config.seed).permutation(len(batches))
 
     def run(chosen: int) -> int:
         batch = {key: value.to(device) for key, value in pad(tokens, batches[chosen], pad_id).items()}
         # The copy waits for the device.
-        tower(**batch, side="passage").float().cpu()
+        model(**batch).float().cpu()
         return batch["input_ids"].numel()
 
     with torch.inference_mode():
@@ -130,12 +166,12 @@ def _encode(tower: Tower, tokens: Tokens, budget: int, pad_id: int, config: RunC
         return count / (time.perf_counter() - started)
 
 
-def _describe(tokens: Tokens, budget: int, vectors: Vectors) -> TextSample:
+def _describe(tokens: Tokens, budget: int, vectors: Vectors, pooling: int = 1) -> TextSample:
     from raydr.models.batching import plan_batches
 
     lengths = tokens.lengths
     padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
-    mean_vectors = float(np.mean([vectors.most(int(length)) for length in lengths]))
+    mean_vectors = float(np.mean([pooled_count(vectors.most(int(length)), pooling) for length in lengths]))
     return TextSample(float(lengths.mean()), padded / tokens.num_rows, mean_vectors)
 
 

@@ -76,12 +76,36 @@ class SearchRates:
 
 
 @dataclass(frozen=True)
+class RankerRates:
+    """What one reader of pairs does with the cross-encoder.
+
+    Args:
+        mean_tokens: of a query with a passage, cut at the maximum length.
+        padded_tokens: the same with the padding of batches.
+        longest_tokens: of the longest pair, to which lists are padded in training.
+        num_parameters: of the model.
+        tokens_per_second: padded tokens through it.
+        load_seconds: until a worker has started and loaded it.
+        peak_bytes: memory of the worker at its peak; None if it was not tried.
+    """
+
+    mean_tokens: float
+    padded_tokens: float
+    longest_tokens: float
+    num_parameters: int
+    tokens_per_second: float
+    load_seconds: float
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
 class RunRates:
-    """All rates of a run."""
+    """All rates of a run; those of its ranker where it has one."""
 
     encoding: EncodingRates
     training: TrainingRates
     search: SearchRates
+    ranker: RankerRates | None = None
 
 
 def encoder_flops(num_weights: int, num_layers: int, width: int, mean_tokens: float) -> float:

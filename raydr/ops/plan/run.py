@@ -14,6 +14,7 @@ from raydr.errors import ConfigError
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.graph.node import Node
 from raydr.graph.nodes.cross_fitting import MARGINS
+from raydr.graph.places import TRAINED
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
@@ -25,10 +26,12 @@ from raydr.ops.plan.estimate import (
     estimate_training,
     network_warning,
 )
+from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
 from raydr.ops.plan.measure import try_model
-from raydr.ops.plan.rates import RunRates
+from raydr.ops.plan.rates import RankerRates, RunRates
 from raydr.ops.plan.tables import plan_rows
 from raydr.runtime.console import duration, say, show_summary, show_table, warn
+from raydr.stages.ranker_scores import KIND as RANKER_SCORES
 from raydr.stages.resources import cluster_capacity
 from raydr.store.folder import Folder
 from raydr.training.config import TrainConfig
@@ -55,8 +58,9 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
         )
     sizes = RunSizes(config.plan.num_passages or corpus.rows("passages"), num_queries)
     capacity = _capacity(config)
-    rates = try_model(config, Corpus(corpus), data)
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
+    asks_ranker = any(_is_ranker(one) for node, _ in nodes.values() for one in (node, *node.inputs.values()))
+    rates = try_model(config, Corpus(corpus), data, asks_ranker)
     found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
     if warning := network_warning(config, rates.encoding.num_learning, rates.training.step_seconds):
         warn(warning)
@@ -84,10 +88,13 @@ _Planned = dict[str, tuple[Node, RunConfig]]
 
 
 def _nodes_of_run(recipe: Recipe) -> _Planned:
-    """All that leads to the evaluations of the test splits."""
+    """All that leads to the evaluations of the test splits; to reranked runs too, where the config has a ranker."""
     config, found = recipe.config, _Planned()
+    ranks = bool({"ranker", "rerank"} & config.model_fields_set)
     for split in config.data.test_splits:
-        target = recipe.evaluation(split, recipe.systems(split))
+        systems = recipe.systems(split)
+        asked = [] if not ranks else [f"{TRAINED}+{config.rerank.model}"]
+        target = recipe.evaluation(split, list(dict.fromkeys([*systems, *asked])))
         found |= {key: (node, config) for key, node in target.ancestors().items()}
     variants = {recipe.model(name).key: config.variant(name) for name in config.variants}
     return {key: (node, variants.get(key, own)) for key, (node, own) in found.items()}
@@ -133,6 +140,8 @@ def _estimate(
         num_pairs = sizes.num_queries[node.settings["split"]]
         num_texts = num_pairs + min(num_pairs, config.cross_fit.num_folds * node.settings["pool"])
         return estimate_encoding(config, name, num_texts, encoding, capacity, queries=False)
+    if rates.ranker is not None and (_is_ranker(node) or _is_ranker(node.inputs.get("model", node))):
+        return _estimate_ranker(node, config, sizes, rates.ranker, capacity)
     if node.kind == "index":
         return estimate_index(config, name, sizes, encoding, rates.search, cpus)
     if node.kind == "run" and "index" in node.inputs:
@@ -141,6 +150,27 @@ def _estimate(
         num_texts = sizes.num_passages if split is None else sizes.num_queries[split]
         return estimate_encoding(config, name, num_texts, encoding, capacity, queries=split is not None)
     return None
+
+
+def _is_ranker(node: Node) -> bool:
+    """Whether a node is the config's cross-encoder; judges have others."""
+    return node.kind == "cross_encoder" and node.settings.get("predicts", "log_odds") == "log_odds"
+
+
+def _estimate_ranker(
+    node: Node, config: RunConfig, sizes: RunSizes, rates: RankerRates, capacity: Mapping[str, float]
+) -> StageEstimate | None:
+    """The ranker's training, and what it reads; None for other nodes."""
+    if _is_ranker(node):
+        if "num_epochs" not in node.settings:
+            return None
+        return estimate_ranker_training(config, node.label, node.settings, sizes, rates)
+    num_queries = sizes.num_queries[node.settings["split"]]
+    if node.kind == RANKER_SCORES:
+        a_query = 1 + (config.negatives.depth if config.negatives is not None else config.train.num_hard_negatives)
+    else:
+        a_query = min(node.settings["depth"], config.search.top_k)
+    return estimate_reading(config, node.label, num_queries * a_query, rates, capacity)
 
 
 def _estimate_fold(node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates) -> StageEstimate:

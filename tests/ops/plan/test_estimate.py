@@ -19,7 +19,8 @@ from raydr.ops.plan.estimate import (
     estimate_training,
     network_warning,
 )
-from raydr.ops.plan.rates import EncodingRates, TextSample
+from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
+from raydr.ops.plan.rates import EncodingRates, RankerRates, TextSample
 
 SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
 #: Seconds of a stage without any work: Ray's and the model's start.
@@ -188,3 +189,32 @@ def test_each_vector_of_a_query_is_looked_for():
         for run, how in ((one, ENCODING), (several, rates))
     ]
     assert seconds[1] == pytest.approx(1000 * seconds[0])
+
+
+RANKER = RankerRates(
+    mean_tokens=80, padded_tokens=100, longest_tokens=150, num_parameters=1000, tokens_per_second=15_000,
+    load_seconds=7, peak_bytes=10**9,
+)  # fmt: skip
+LISTS = {"split": "train", "num_epochs": 2, "num_hard_negatives": 3, "num_random_negatives": 1, "dev": None}
+
+
+def test_a_ranker_reads_each_list_three_times_in_training_and_dev_lists_once():
+    def seconds(run: RunConfig, **settings: Any) -> float:
+        return estimate_ranker_training(run, "ranker", LISTS | settings, SIZES, RANKER).seconds - START - 3
+
+    lists = 3 * 2 * 6400 * 5 * 150 / 15_000
+    assert seconds(config()) == pytest.approx(lists)
+    dev = {"dev": {"max_queries": 200, "depth": 20}, "dev_split": "dev"}
+    # There are a hundred dev queries.
+    assert seconds(config(), **dev) == pytest.approx(lists + 2 * 100 * 20 * 100 / 15_000)
+    assert seconds(config(train={"num_workers": 2, "cpus_per_worker": 2})) == pytest.approx(lists / 4)
+
+
+def test_pairs_are_read_by_as_many_workers_as_fit():
+    def seconds(num_pairs: int, **encode: Any) -> float:
+        found = estimate_reading(config(encode=encode), "rerank", num_pairs, RANKER, {"CPU": 4, "GPU": 0})
+        assert found.disk_bytes == 20 * num_pairs
+        return found.seconds - START
+
+    assert seconds(3000) == pytest.approx(3000 / 150)
+    assert seconds(3000, max_actors=2) == pytest.approx(3000 / 300)

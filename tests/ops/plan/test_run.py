@@ -24,6 +24,8 @@ def test_a_run_is_planned_done_and_compared(
         "plan": {"sample_passages": 50, "probe_seconds": 0.1, "prices": {"cpu_hour": 0.1}},
         "train": {"num_epochs": 1},
         "variants": {"longer": {"num_epochs": 40}},
+        "ranker": {"model": {"checkpoint": tiny_checkpoint, "max_length": 48}, "num_hard_negatives": 3},
+        "rerank": {"depth": 7},
     }
     config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections))
     plan = raydr.plan(config)
@@ -36,6 +38,8 @@ def test_a_run_is_planned_done_and_compared(
         "40 queries x 1 epochs",
         "40 queries x 40 epochs",
     ]
+    assert planned["ranker"].work == "40 lists of 4 x 1 epochs"
+    assert planned["rerank-trained+ranker-test"].work.startswith("70 pairs of ")
     assert "bm25" in plan.missing
     [vectors] = raydr.encode(config)
     took = times(tmp_path)

@@ -19,8 +19,10 @@ from raydr.stages.export import export as write
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
+from raydr.verbs.command import takes_config
 
 
+@takes_config
 def export(
     config: RunConfig,
     output: Annotated[str, typer.Argument()],

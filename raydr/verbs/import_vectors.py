@@ -13,9 +13,10 @@ from raydr.graph.nodes.retrieval import imported_vectors
 from raydr.graph.places import vectors_name
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 
 
+@takes_config
 def import_vectors(
     config: RunConfig,
     file: Annotated[str, typer.Argument(metavar="FILE")],

@@ -77,7 +77,8 @@ def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Conca
 
         return verb(RunConfig.of(config), *arguments, **options)
 
-    return called
+    # That the config may be given by its name too is more than the type says.
+    return called  # type: ignore[return-value]
 
 
 def program(name: str) -> str:

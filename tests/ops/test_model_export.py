@@ -112,12 +112,13 @@ def facts_of(model: dict[str, Any], **changes: Any) -> CardFacts:
 
 
 def test_late_interaction_opens_in_pylate_and_says_so(tiny_checkpoint: str) -> None:
-    card = ModelCard(model_card(facts_of({"checkpoint": tiny_checkpoint, "score": "sum_of_max"})))
+    settings = {"checkpoint": tiny_checkpoint, "score": "sum_of_max", "passage": {"max_length": 64}}
+    card = ModelCard(model_card(facts_of(settings)))
     assert (card.data.library_name, card.data.base_model, card.data.datasets) == ("PyLate", "org/base", ["org/data"])
     assert "models.ColBERT" in card.text
     assert "It was not evaluated." in card.text
     # PyLate scales vectors to length 1.
-    dot = ModelCard(model_card(facts_of({"checkpoint": tiny_checkpoint, "score": "sum_of_max", "similarity": "dot"})))
+    dot = ModelCard(model_card(facts_of(settings | {"similarity": "dot"})))
     assert dot.data.library_name == "sentence-transformers"
     assert "pylate" not in dot.text.lower()
 

@@ -217,4 +217,4 @@ def test_resumed_is_uninterrupted(tiny_data: tuple[str, str], tiny_checkpoint: s
 
 def test_a_checkpoint_without_classifier_cannot_be_taken_as_it_is(tiny_checkpoint: str) -> None:
     with pytest.raises(ModelError, match="is a BertModel without a classifier"):
-        CrossEncoder.from_config(CrossEncoderConfig(checkpoint=tiny_checkpoint), must_be_trained=True)
+        CrossEncoder.from_config(CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=64), must_be_trained=True)

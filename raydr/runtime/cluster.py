@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -116,7 +117,7 @@ def start_ray() -> None:
         _bound_worker_memory()
         if there := _address(config):
             knock(there)
-            ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
+            _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
             return
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         start = partial(
@@ -141,6 +142,7 @@ def start_ray() -> None:
 
 def _begin(start: Callable[[], object]) -> None:
     """Start Ray, a second time where a busy machine took longer than the 30 s that Ray gives itself."""
+    ended_by = signal.getsignal(signal.SIGTERM)
     try:
         start()
     except Exception as error:
@@ -148,6 +150,9 @@ def _begin(start: Callable[[], object]) -> None:
             raise
         warn("Ray did not come up within 30 s, as on a machine that is busy: it is started once more")
         start()
+    if callable(ended_by) and threading.current_thread() is threading.main_thread():
+        # Ray has put its own in its place, which leaves in the middle of whatever is done.
+        signal.signal(signal.SIGTERM, ended_by)
 
 
 def local_session() -> RayConfig | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -94,17 +95,20 @@ def test_the_version_is_shown():
 @pytest.mark.parametrize(
     ("asked", "said"), [([], "the same command goes on"), (["--again"], "without --again goes on")]
 )
-def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, asked, said):
+@pytest.mark.parametrize(
+    ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, monkeypatch, asked, said, sent, status, how):
     (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
-
-    def interrupted(*settings: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("raydr.verbs.train.open_session", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("raydr.verbs.train.open_session", lambda *_: signal.raise_signal(sent))
     monkeypatch.setattr(sys, "argv", ["raydr", *asked])
     result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
-    assert result.exit_code == 130
-    assert said in result.output
+    assert result.exit_code == status
+    [line] = result.output.splitlines()
+    assert line.startswith(f"{how}: what is finished is kept; ")
+    assert said in line
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_dir_shows_the_verbs():

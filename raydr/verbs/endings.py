@@ -49,18 +49,18 @@ def exit_status(what: str) -> Iterator[None]:
         with _ended_by_sigterm() as told:
             yield
     except RaydrError as error:
-        from raydr.runtime.console import console
+        from raydr.runtime.console import prose
 
-        console.print(f"error: {error}", style="red", markup=False)
+        prose(f"error: {error}", "red")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         from raydr.runtime.cluster import step_threads
-        from raydr.runtime.console import console
+        from raydr.runtime.console import prose
 
         # That would remove what is finished.
         without = " without --again" if "--again" in sys.argv else ""
         how, status = ("ended by SIGTERM", 143) if told else ("interrupted", 130)
-        console.print(f"{how}: what is finished is kept; the same {what}{without} goes on from there", style="yellow")
+        prose(f"{how}: what is finished is kept; the same {what}{without} goes on from there", "yellow")
         if step_threads():
             # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.
             sys.stdout.flush()

@@ -72,7 +72,7 @@ def saved() -> str:
 
 def any_columns() -> str:
     with open("mine.csv", "w", newline="") as file:
-        csv.writer(file, delimiter=";").writerows([("Ticket", "Wiki page"), *((q, p) for q, p, _ in pairs())])
+        csv.writer(file).writerows([("Ticket", "Wiki page"), *((q, p) for q, p, _ in pairs())])
     return "mine.csv"
 
 

@@ -137,8 +137,10 @@ def _noise(places: Places, model: Artifact) -> list[str]:
         found = detections[-1]
         known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
         quality = f" ({', '.join(f'{key} {value:.2f}' for key, value in known.items())})" if known else ""
-        flagged = f"{found['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}"
-        lines.append(f"{flagged}, by the detection for epoch {found['epoch'] + 1}. {found['reason']}".strip())
+        flagged = f"{found['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}, by the"
+        if found["reason"]:
+            flagged = f"Whether training pairs are mismatched could not be told ({found['reason']}), by the"
+        lines.append(f"{flagged} detection for epoch {found['epoch'] + 1}.")
     inputs = {role: _input(places, model, role) for role in ("dataset", "negatives")}
     if (pairs := inputs["dataset"]) is not None and "judgments_after" in pairs.info:
         lines.append(f"Judges left {pairs.info['judgments_after']:,} of {pairs.info['judgments_before']:,} judgments.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 from sentence_transformers import SentenceTransformer
+from sqlalchemy.exc import OperationalError
 
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig, SideConfig
@@ -144,6 +146,16 @@ def test_dead_server_gives_one_warning_and_little_delay(
             worker.log_metrics({"loss": 1.0})
     assert " ".join(capsys.readouterr().err.split()).count("does not work") == 1
     assert len(calls) <= 2, "the circuit breaker must keep calls away from the dead server"
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(client: object) -> None:
+        error = OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
+        error.add_detail("raised as a result of Query-invoked autoflush")
+        raise error
+
+    mlflow_runs.Connection(f"sqlite:///{tmp_path}/mlflow.db").call(full)
+    assert "mlflow.db does not work (database or disk is full). The work goes on" in capsys.readouterr().err
 
 
 def test_what_was_logged_while_the_server_was_away_is_sent_later(

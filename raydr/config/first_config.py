@@ -85,11 +85,12 @@ def _splits(names: Sequence[str]) -> dict[str, Any]:
 
     >>> _splits(["train", "validation"])
     {'dev_split': 'validation', 'hold_out': {'test': 0.1}}
-    >>> _splits(["test"]), _splits(["train", "dev", "test"])
+    >>> _splits(["test"]), _splits(["heldout_train", "train", "dev", "test"])
     ({'dev_split': ''}, {})
     """
     by_word: dict[str, list[str]] = {}
-    for name in names:
+    # A split that is called by the word itself is meant by it.
+    for name in sorted(names, key=lambda name: name not in ("train", "dev", "test")):
         by_word.setdefault(split_in(name), []).append(name)
     settings: dict[str, Any] = {}
     for word, key in (("train", "train_split"), ("dev", "dev_split")):

@@ -7,10 +7,10 @@ and values out of range are errors that name the key, the value and what is allo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -80,6 +80,10 @@ def check_name(name: str, what: str) -> None:
         raise ConfigError(
             f"{what} {name!r} is no name: expected letters, digits, '.', '_' and '-', and one of the first two first"
         )
+
+
+#: What every verb of the Python API takes as its config.
+GivenConfig: TypeAlias = "RunConfig | str | Path | Mapping[str, Any]"
 
 
 class RunConfig(Config):
@@ -233,6 +237,24 @@ class RunConfig(Config):
             "ranker": RankerConfig.model_validate(merged(self.ranker.model_dump(), changes.ranker)),
         }
         return self.model_copy(update={**changed, "variants": {}})
+
+    @classmethod
+    def of(cls, given: GivenConfig) -> RunConfig:
+        """A config as it is, a YAML file's or that of a config that comes with raydr, or that of a nested dict.
+
+        Raises:
+            ConfigError: it is none of these, or is wrong.
+        """
+        if isinstance(given, RunConfig):
+            return given
+        if isinstance(given, str | Path):
+            return cls.load(given)
+        if isinstance(given, Mapping):
+            return cls.parse(dict(given))
+        raise ConfigError(
+            f"the config is a {type(given).__name__}; expected a RunConfig, the path of a YAML file, the name of a "
+            "config that comes with raydr, or a nested dict"
+        )
 
     @classmethod
     def load(cls, path: str | Path, overrides: list[str] | None = None) -> RunConfig:

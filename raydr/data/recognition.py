@@ -26,7 +26,8 @@ _SPLITS = {
 }
 _KNOWN = (
     "Known are BEIR (corpus.jsonl, queries.jsonl, qrels/), DPR (passages TSV, biencoder JSON), MS MARCO "
-    "(collection.tsv, queries.SPLIT.tsv), data sets that save_to_disk wrote, and files of pairs named train, dev, test "
+    "(collection.tsv, queries.SPLIT.tsv), Zeshel (documents/, mentions/), data sets that save_to_disk wrote, and files "
+    "of pairs named train, dev, test "
     f"({', '.join(f'.{end}' for end in FORMATS)}, also .gz)"
 )
 
@@ -66,12 +67,18 @@ def recognise(path: str) -> Recognised:
     plain = {name.removesuffix(".gz") for name in names}
     if {"corpus.jsonl", "queries.jsonl"} <= plain:
         splits = _named(plain, r"qrels/([^/]+)\.tsv")
-        return Recognised({"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits)
+        judged = _num_listed(place, names, "qrels/train.tsv")
+        return Recognised({"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits, judged)
+    if any(name.startswith("documents/") for name in plain) and (splits := _named(plain, r"mentions/([^/]+)\.json")):
+        what = f"Zeshel's files, mentions of {', '.join(splits)}"
+        num_mentions = _num_listed(place, names, "mentions/train.json", until="\n")
+        return Recognised({"name": "zeshel", "path": place}, what, splits, num_mentions)
     if plain & {"dataset_dict.json", "state.json"}:
         return _saved(place)
     if "collection.tsv" in plain:
         splits = _named(plain, r"queries\.([^/]+)\.tsv")
-        return Recognised({"name": "msmarco", "path": place, "splits": splits}, "MS MARCO's files", splits)
+        judged = _num_listed(place, names, "qrels.train.tsv")
+        return Recognised({"name": "msmarco", "path": place, "splits": splits}, "MS MARCO's files", splits, judged)
     return _folder(place, names)
 
 
@@ -130,6 +137,13 @@ def _splits(files: Iterable[str], shape: PairShape, records: Sequence[Mapping[st
 
 def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | None:
     return len({str(record.get(column)) for record in records}) if len(records) < _LOOKED_AT else None
+
+
+def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s") -> int | None:
+    """Different beginnings of a file's lines, its queries; None where there is no file, or more than is looked at."""
+    path = next((f"{folder}/{name}" for name in names if name.removesuffix(".gz") == file), "")
+    lines = [line for _, line in islice(read_lines(path, BadRows(path)), _LOOKED_AT)] if path else []
+    return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < _LOOKED_AT else None
 
 
 def _named(names: Iterable[str], pattern: str) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.graph.node import Node, Resources, Work
@@ -30,6 +31,8 @@ _WORTH_TELLING_S = 1.0
 _LOOK_S = 0.5
 #: Parts that one call reads for their checksums: each task of Ray costs memory in this process.
 _READ_AT_ONCE = 64
+#: What the runs of trainings in MLflow have as parameters, where it is not the default.
+_OF_A_MODEL = ("seed", "model", "train")
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,20 @@ class Runner:
                 )
         if node.kind == "evaluation":
             self.tracker.log_metrics(means(made))
-        tracking = self.run_config.get("tracking", {})
-        if node.kind == "model" and data is not None and tracking.get("log_models"):
-            tracker.log_model(made.folder, tracking["registered_model"])
+            for system, measures in made.info["means"].items():
+                if (model := self.names.get(f"models/{system}")) is not None:
+                    split = made.info["split"]
+                    self.tracker.log_measures(
+                        model.key, {f"{split}/{measure}": value for measure, value in measures.items()}
+                    )
+        # Folds of a cross-fitting are models too, of which nobody serves one.
+        if data is not None and node.label.startswith("train-") and node.kind == "model":
+            name = node.label.removeprefix("train-")
+            config = RunConfig.parse(dict(self.run_config)).variant(name)
+            changed = config.changed_settings().items()
+            tracker.log_params({key: value for key, value in changed if key.partition(".")[0] in _OF_A_MODEL})
+            if config.tracking.log_models:
+                tracker.log_model(made.folder, f"{config.name}-{name}", config.tracking.registered_model)
 
     def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
         """The node's place, once no other process is making it; held until the stack ends."""

@@ -62,19 +62,18 @@ class Brought:
     unknown: bool = False
 
 
-def with_checkpoint(given: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+def with_checkpoint(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a model with what its checkpoint brings in place of those that are left out.
 
     Args:
         given: settings of the section ``model``.
-        fields: all that there are.
 
     Raises:
         ValueError: the checkpoint's vectors are made in a way that raydr does not know, and the settings do not say in
             which other way they shall be made.
     """
     name, filled = given.get("checkpoint"), dict(given)
-    if not isinstance(name, str) or not name or _is_whole(given, fields):
+    if not isinstance(name, str) or not name:
         return filled
     found = _of_towers(name, str(given.get("passage_checkpoint") or "") if given.get("towers") == "two" else "")
     for setting, problem in found.refused.items():
@@ -87,8 +86,13 @@ def with_checkpoint(given: Mapping[str, Any], fields: Iterable[str]) -> dict[str
     return filled
 
 
-def _is_whole(given: Mapping[str, Any], fields: Iterable[str]) -> bool:
-    """Whether nothing is left to the checkpoint, as in configs that were resolved before."""
+def is_whole(given: Mapping[str, Any], fields: Iterable[str]) -> bool:
+    """Whether nothing is left to the checkpoint, as in configs that were resolved before.
+
+    Args:
+        given: settings of the section ``model``.
+        fields: all that there are.
+    """
     sides = [given[side] for side in _SIDES if isinstance(given.get(side), Mapping)]
     return given.keys() >= set(fields) - _OF_THE_RUN and all(side.keys() >= _OF_A_SIDE for side in sides)
 
@@ -150,7 +154,7 @@ def _of_towers(name: str, passage_name: str) -> Brought:
 
 def brought(name: str) -> Brought:
     """What a checkpoint brings: a folder, or a name on the hub; nothing where there is no such folder."""
-    files = _Files(name)
+    files = CheckpointFiles(name)
     own = None if files.on_hub else files.read(MODEL_FILE)
     if own is not None:
         settings = {key: value for key, value in own.items() if key not in _OF_THE_RUN}
@@ -166,7 +170,7 @@ def brought(name: str) -> Brought:
     return found
 
 
-class _Files:
+class CheckpointFiles:
     """The small files of a checkpoint."""
 
     def __init__(self, name: str) -> None:
@@ -210,7 +214,7 @@ def hub_file(name: str, file: str) -> tuple[Path | None, bool]:
         return (Path(kept), False) if isinstance(kept, str) else (None, kept is None and isinstance(weights, str))
 
 
-def _read_modules(files: _Files, modules: list[dict[str, Any]], found: Brought) -> None:
+def _read_modules(files: CheckpointFiles, modules: list[dict[str, Any]], found: Brought) -> None:
     kinds = [str(one.get("type", "")).rpartition(".")[2] for one in modules]
     paths = {kind: str(one.get("path") or "") for kind, one in zip(kinds, modules, strict=True)}
     _read_transformer(files, found)
@@ -229,7 +233,7 @@ def _read_modules(files: _Files, modules: list[dict[str, Any]], found: Brought) 
         found.settings["similarity"] = "cosine"
 
 
-def _read_transformer(files: _Files, found: Brought) -> None:
+def _read_transformer(files: CheckpointFiles, found: Brought) -> None:
     config: dict[str, Any] = next((one for name in _TRANSFORMER_FILES if (one := files.read(name)) is not None), {})
     tokenizer, backbone = files.read("tokenizer_config.json") or {}, files.read("config.json") or {}
     longest = config.get("max_seq_length") or min(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from raydr.component import Config, Pluggable
-from raydr.models.checkpoint_settings import with_checkpoint
+from raydr.models.checkpoint_settings import is_whole, with_checkpoint
+from raydr.models.positions import check_positions
 from raydr.models.scores.base import ScoreFunction, Vectors
 from raydr.models.scores.dual import Dual
 
@@ -88,10 +89,16 @@ class ModelConfig(Config):
     trust_remote_code: bool = False
     """Run the checkpoint's own code; only for models you trust."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _take_up_checkpoint(cls, given: Any) -> Any:
-        return with_checkpoint(given, cls.model_fields) if isinstance(given, Mapping) else given
+    def _take_up_checkpoint(cls, given: Any, make: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(given, Mapping) or is_whole(given, cls.model_fields):
+            return make(given)
+        made = make(with_checkpoint(given))
+        for name in SIDES:
+            own = made.passage_checkpoint if name == "passage" and made.towers == "two" else ""
+            check_positions(own or made.checkpoint, made.side(name).max_length, f"{name}.max_length")
+        return made
 
     @model_validator(mode="after")
     def _one_checkpoint_a_tower(self) -> Self:

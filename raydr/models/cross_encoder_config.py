@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from raydr.component import Config
 from raydr.models.config import OFFLINE_CHECKPOINT
+from raydr.models.positions import check_positions
 
 
 class CrossEncoderConfig(Config):
@@ -30,3 +33,9 @@ class CrossEncoderConfig(Config):
 
     trust_remote_code: bool = False
     """Run the checkpoint's own code; only for models you trust."""
+
+    @model_validator(mode="after")
+    def _has_so_many_positions(self) -> Self:
+        # Its section is in every config: what nobody asks is not looked up on the hub.
+        check_positions(self.checkpoint, self.max_length, "max_length", ask_hub=False)
+        return self

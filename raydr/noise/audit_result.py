@@ -11,17 +11,26 @@ from raydr.noise.agreement import Agreement
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 
 
+def inconclusive(judge: str, reason: str) -> str:
+    """What is said of a judge of pairs that could not tell: that this is no finding, and what may be one."""
+    return (
+        f"{judge} is inconclusive: {reason}. It keeps all pairs, which does not say that none is mismatched. Try "
+        "margins of models that have not seen the pairs (the judge npc with margins: cross_fitted), then longer "
+        "trainings or a stronger model for them (cross_fit.num_epochs, cross_fit.model); or look at some (raydr review)"
+    )
+
+
 @dataclass(frozen=True)
 class PairFindings:
     """What a judge of annotated pairs found.
 
     Args:
         judge: its name.
-        num_judged, num_flagged: pairs.
+        num_judged, num_flagged: pairs; none is flagged where ``reason`` says why the judge could not tell.
         mean_probability: of being mismatched, over all pairs: an estimate of the share that does not depend on a
             threshold. None if the judge gives no probabilities.
         share_estimated: of mismatched pairs, by the detector; None if it could not tell, or the judge has none.
-        reason: why a detector kept all pairs; empty if it did not.
+        reason: why a detector could not tell, and kept all pairs; empty if it could.
         settings: of the judge, its name among them.
         detection: quality against the truth, the fields of :class:`raydr.noise.detection_report.DetectionReport`; None
             if the truth is not known.
@@ -38,7 +47,8 @@ class PairFindings:
 
     @property
     def share_flagged(self) -> float | None:
-        return self.num_flagged / self.num_judged if self.num_judged else None
+        """None where nothing was judged, or the judge could not tell."""
+        return self.num_flagged / self.num_judged if self.num_judged and not self.reason else None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from raydr.errors import ModelError, first_line
 from raydr.graph.places import Places
 from raydr.models.config import OFFLINE_CHECKPOINT
 from raydr.models.saved_config import read_config
@@ -58,6 +59,38 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
         return making.finish({"format": "model"})
 
 
+def push_model(exported: Artifact, repository: str) -> str:
+    """Upload an exported model to the hub, into a repository that is private where it is new.
+
+    Args:
+        exported: what :func:`export_model` has made.
+        repository: ``OWNER/NAME`` on the hub.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        ModelError: the hub cannot be reached, or does not take it.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    folder = exported.folder.localize_all()
+    try:
+        api = HfApi()
+        api.create_repo(repository, private=True, exist_ok=True)
+        # The manifest has places of this machine.
+        done = api.upload_folder(repo_id=repository, folder_path=folder, ignore_patterns=[MANIFEST])
+    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
+        raise ModelError(
+            f"the model is in {exported.folder}, and could not be pushed to {repository} ({first_line(error)}): the "
+            "name is OWNER/NAME, and the hub wants a token that may write (hf auth login, or HF_TOKEN)"
+        ) from None
+    say(f"pushed to {done.commit_url}")
+    return str(done.commit_url)
+
+
 def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifact]:
     """The evaluations that have a name and took this very model, by split."""
     named = {one.partition("/")[2]: places.open(one, "evaluation") for one in places.names("evaluation")}
@@ -104,8 +137,10 @@ def _noise(places: Places, model: Artifact) -> list[str]:
         found = detections[-1]
         known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
         quality = f" ({', '.join(f'{key} {value:.2f}' for key, value in known.items())})" if known else ""
-        flagged = f"{found['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}"
-        lines.append(f"{flagged}, by the detection for epoch {found['epoch'] + 1}. {found['reason']}".strip())
+        flagged = f"{found['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}, by the"
+        if found["reason"]:
+            flagged = f"Whether training pairs are mismatched could not be told ({found['reason']}), by the"
+        lines.append(f"{flagged} detection for epoch {found['epoch'] + 1}.")
     inputs = {role: _input(places, model, role) for role in ("dataset", "negatives")}
     if (pairs := inputs["dataset"]) is not None and "judgments_after" in pairs.info:
         lines.append(f"Judges left {pairs.info['judgments_after']:,} of {pairs.info['judgments_before']:,} judgments.")

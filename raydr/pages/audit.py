@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydr.noise.agreement import Agreement
-from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings
+from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings, inconclusive
 from raydr.noise.judges.base import judge_class
 from raydr.noise.offenders import Offender
 from raydr.pages.html import ABSENT, Page, number
@@ -74,8 +74,8 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     rows = []
     for one in result.pairs:
         shares = (one.share_flagged, one.mean_probability, one.share_estimated)
-        shown = (number(share, ".1%") for share in shares)
-        rows.append([one.judge, number(one.num_judged), number(one.num_flagged), *shown])
+        shown = ["inconclusive" if one.reason else number(one.num_flagged), *(number(share, ".1%") for share in shares)]
+        rows.append([one.judge, number(one.num_judged), *shown])
     return columns, rows
 
 
@@ -164,7 +164,7 @@ def audit_page(
         _rules(page, result.pairs)
         for one in result.pairs:
             if one.reason:
-                page.note(f"{one.judge} keeps all pairs: {one.reason}")
+                page.note(inconclusive(one.judge, one.reason))
         _quality(page, result.pairs, "quality against the pairs that were mismatched on purpose")
         _evidence(page, "pairs", result.pairs, result.pair_agreement, pictures, offenders)
     if result.negatives:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from raydr.pages.queries import QueryBrowser
 _MOST_ROWS = 40
 #: A figure that is not defined, in a table; it is aligned like a number.
 ABSENT = "–"
+_CODE = ' class="code"'
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -37,7 +39,7 @@ details { border-bottom: 1px solid #8884; padding: .25rem 0; } summary { cursor:
   input, select, button.more { display: none; } body { max-width: none; } table, figure { break-inside: avoid; }
 }
 figcaption, .note { color: light-dark(#666, #aaa); font-size: .9rem; }
-code { font-size: .9em; }
+code { font-size: .9em; } p.code { font-family: ui-monospace, monospace; tab-size: 4; }
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1rem; }
 .beside { margin: .3rem 0 1.4rem; }
 .beside > div { border-left: 3px solid #8886; padding-left: .7rem; min-width: 0; }
@@ -49,6 +51,15 @@ _SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 _HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
 #: Nothing is fetched, and no other script runs, whatever a text says.
 _POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
+
+
+def is_code(text: str) -> bool:
+    """Whether a text is shown as code, in a font of one width: a line of it is indented. ``page.js`` says it too.
+
+    >>> is_code("def f():\\n    pass"), is_code("two\\nlines")
+    (True, False)
+    """
+    return re.search(r"\n[ \t]+\S", text) is not None
 
 
 def number(value: float | None, form: str = ",") -> str:
@@ -99,7 +110,9 @@ class Page:
             facts: one line below the title.
             texts: heading and text of each column.
         """
-        columns = "".join(f"<div><h4>{escape(head)}</h4><p>{escape(text)}</p></div>" for head, text in texts)
+        columns = "".join(
+            f"<div><h4>{escape(head)}</h4><p{_CODE * is_code(text)}>{escape(text)}</p></div>" for head, text in texts
+        )
         self._parts.append(
             f"<h3>{escape(title)}</h3>" + f'<p class="note">{escape(facts)}</p><div class="beside">{columns}</div>'
         )

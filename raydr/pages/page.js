@@ -72,7 +72,9 @@ function browser(root) {
     for (const id of query.top[system]) {
       const right = query.positives.includes(id);
       const [title, text] = data.passages[id];
-      const item = make("p", right ? { class: "right" } : {});
+      // Code: a line is indented.
+      const kinds = [right ? "right" : "", /\n[ \t]+\S/.test(text) ? "code" : ""].filter(Boolean).join(" ");
+      const item = make("p", kinds ? { class: kinds } : {});
       item.append(make("b", {}, `${right ? "✓ " : ""}${title || id}`), make("br"), document.createTextNode(text));
       column.append(item);
     }

@@ -161,7 +161,12 @@ def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
 
 def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
     rows = [
-        [f"{found['epoch'] + 1}", f"{found['share_flagged']:.1%}", *_quality(found), found["reason"]]
+        [
+            f"{found['epoch'] + 1}",
+            "inconclusive" if found["reason"] else f"{found['share_flagged']:.1%}",
+            *_quality(found),
+            found["reason"],
+        ]
         for found in detections
     ]
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]

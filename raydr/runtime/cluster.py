@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -127,7 +128,7 @@ def start_ray() -> None:
         _bound_worker_memory()
         if there := _address(config):
             knock(there)
-            ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False)
+            _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
             return
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
         start = partial(
@@ -145,9 +146,18 @@ def start_ray() -> None:
         # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main:
-            start()
+            _begin(start)
         else:
             _LASTING_THREAD.submit(start).result()
+
+
+def _begin(start: Callable[[], object]) -> None:
+    """Start Ray or join it; what SIGTERM does stays as it was."""
+    ended_by = signal.getsignal(signal.SIGTERM)
+    start()
+    if callable(ended_by) and threading.current_thread() is threading.main_thread():
+        # Ray has put its own in its place, which leaves in the middle of whatever is done.
+        signal.signal(signal.SIGTERM, ended_by)
 
 
 def local_session() -> RayConfig | None:

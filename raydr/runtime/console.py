@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -91,8 +92,16 @@ def detail(message: str) -> None:
         say(message)
 
 
+def prose(message: str, style: str = "") -> None:
+    """Sentences: on a terminal broken between words, elsewhere whole; no path is cut."""
+    width = console.width if console.is_terminal else _WHOLE_LINE
+    for line in message.split("\n"):
+        whole = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        console.print(whole, style=style, markup=False)
+
+
 def warn(message: str) -> None:
-    console.print(f"warning: {message}", style="yellow", markup=False)
+    prose(f"warning: {message}", "yellow")
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -100,8 +100,10 @@ class Connection:
             self._away_until = time.monotonic() + RETRY_AFTER_S
             if not self._warned:
                 self._warned = True
+                # What SQLAlchemy says first may be its own detail, and not that a disk is full.
+                cause = getattr(error, "orig", None) or error
                 warn(
-                    f"tracking at {self.uri} does not work ({first_line(error)}). The work goes on; metrics are kept, "
+                    f"tracking at {self.uri} does not work ({first_line(cause)}). The work goes on; metrics are kept, "
                     f"and sending them is tried again every {RETRY_AFTER_S:.0f} s. "
                     "Check tracking.uri, or set tracking.enabled: false"
                 )

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from raydr.errors import ArtifactError
 from raydr.runtime.console import say, warn
-from raydr.runtime.mlflow_models import log_model, opens_there
+from raydr.runtime.mlflow_models import log_model, measure, opens_there
 from raydr.runtime.mlflow_runs import Connection, RunMaker, RunPlace, tracking_uri
 from raydr.runtime.tracking_config import TrackingConfig
 from raydr.store.folder import Folder
@@ -172,16 +172,28 @@ class Tracker:
         used = DatasetInput(Dataset(name, digest[:36], "local", source), [InputTag("mlflow.data.context", context)])
         self._send(lambda client, run_id: client.log_inputs(run_id, [used]))
 
-    def log_model(self, folder: Folder, registered: str = "") -> None:
+    def log_model(self, folder: Folder, name: str, registered: str = "") -> None:
         """Log a model that sentence-transformers opens; nothing happens with another.
 
         Args:
             folder: of the model.
+            name: what it is called.
             registered: the registered model that it becomes a version of; none if empty.
         """
         local = Path(folder.localize_all())
         if opens_there(local):
-            self._send(lambda client, run_id: log_model(client, run_id, local, registered))
+            called = re.sub(r"[^\w-]+", "-", name)
+            self._send(lambda client, run_id: log_model(client, run_id, local, called, registered))
+
+    def log_measures(self, key: str, values: Mapping[str, float]) -> None:
+        """Log measures of a model into the run that made it, so that runs of models are compared under one name.
+
+        Args:
+            key: of the model; nothing happens where no run of the experiment has it.
+            values: by name; names go through :func:`metric_name`.
+        """
+        named = {metric_name(name): value for name, value in values.items()}
+        self._send(lambda client, run_id: measure(client, client.get_run(run_id).info.experiment_id, key, named))
 
     @contextmanager
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
@@ -308,7 +320,7 @@ class NullTracker(Tracker):
         # MLflow need not be imported.
         pass
 
-    def log_model(self, folder: Folder, registered: str = "") -> None:
+    def log_model(self, folder: Folder, name: str, registered: str = "") -> None:
         pass
 
     def _send(self, action: Callable[[Any, str], T]) -> T | None:

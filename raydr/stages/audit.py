@@ -24,7 +24,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.models.encode_config import EncodeConfig
-from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings
+from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings, inconclusive
 from raydr.noise.offenders import Offender
 from raydr.pages.audit import negative_rows, pair_rows, quality_rows
 from raydr.runtime.console import show_summary, show_table, warn
@@ -106,7 +106,7 @@ def show(artifact: Artifact) -> None:
         show_table("against the truth", *_turned(columns, rows))
     for one in result.pairs:
         if one.reason:
-            warn(f"judge {one.judge} keeps all pairs: {one.reason}")
+            warn(inconclusive(one.judge, one.reason))
     show_summary("audit", {"report": artifact.folder.path(REPORT)})
 
 

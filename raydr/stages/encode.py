@@ -236,7 +236,7 @@ def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None
     columns = ("rows", "tokens", "truncated", "encoding", "waited")
     total = {column: float(sum(row[column] for row in said)) for column in columns}
     cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
-    say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f} {unit}/s){cut}")
+    say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f}/s){cut}")
     detail(
         f"encode: {total['tokens']:,.0f} tokens, start-up counts; {describe_spent(total['encoding'], total['waited'])}"
     )

@@ -39,7 +39,7 @@ from raydr.pages.evaluation import (
     measure_rows,
     transposed,
 )
-from raydr.runtime.console import say, show_summary, show_table, warn
+from raydr.runtime.console import prose, show_summary, show_table, warn
 from raydr.stages.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query, check_found
@@ -150,7 +150,7 @@ def show(artifact: Artifact) -> None:
         columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
     show_table(title, columns, rows)
     if result.comparisons:
-        say(marks(result))
+        prose(marks(result))
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     for system, counts in result.counts.items():

@@ -24,6 +24,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
+from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import PeopleJudge
@@ -215,7 +216,7 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
     show_summary(f"verdicts of {judge.name} on {info['split']}", facts)
     reason = info.get("detector", {}).get("reason")
     if reason:
-        warn(f"judge {judge.name} keeps all pairs: {reason}")
+        warn(inconclusive(judge.name, reason))
     if info.get("unjudged"):
         warn(
             f"{info['unjudged']:,} candidates have no verdict and stay as they are: their queries have no positive, or "

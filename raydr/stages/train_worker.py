@@ -209,9 +209,11 @@ class WorkerListener:
             return
         found = progress.detections[-1]
         known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
-        facts = [f"{key} {value:.3f}" for key, value in known.items()] + [found["reason"]] * bool(found["reason"])
-        details = f" ({', '.join(facts)})" if facts else ""
-        self.tell(f"epoch {progress.epoch + 1}: {found['share_flagged']:.1%} of the pairs flagged{details}")
+        facts = ", ".join(f"{key} {value:.3f}" for key, value in known.items())
+        told = f"{found['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
+        if found["reason"]:
+            told = f"detection is inconclusive, and all pairs are kept: {found['reason']}"
+        self.tell(f"epoch {progress.epoch + 1}: {told}")
         numbers = {"share_flagged": found["share_flagged"]} | known
         self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
         table = pa.table(

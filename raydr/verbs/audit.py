@@ -13,7 +13,7 @@ from raydr.graph.session import Session, open_session
 from raydr.runtime.console import say
 from raydr.stages.audit import show as show_audit
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TrainSplit
+from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 from raydr.verbs.judge import TRUTH
 
 #: Judges of a run whose config has none: ``npc``, which trains short models of its own once (``cross_fit``), and those
@@ -21,6 +21,7 @@ from raydr.verbs.judge import TRUTH
 JUDGES = ("npc", "consistency", "margin")
 
 
+@takes_config
 def audit(
     config: RunConfig,
     model: str = "",

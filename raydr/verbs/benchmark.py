@@ -9,10 +9,11 @@ from raydr.evaluation.benchmark import Checked, check_known
 from raydr.graph.session import open_session
 from raydr.runtime.console import say, show_table
 from raydr.stages.evaluate import load_result
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 from raydr.verbs.evaluate import evaluate_in
 
 
+@takes_config
 def benchmark(
     config: RunConfig,
     system: list[str] | None = None,

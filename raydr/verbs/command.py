@@ -11,9 +11,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from inspect import Parameter
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+
+if TYPE_CHECKING:
+    from raydr.config.run import GivenConfig, RunConfig
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ConfigFile = Annotated[
     str,
@@ -60,6 +66,19 @@ _NEXT = {
     "audit": "review",
     "diagnose": "report",
 }
+
+
+def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Concatenate[GivenConfig, P], T]:
+    """A verb of the Python API, called with a config in any form that :meth:`RunConfig.of` takes."""
+
+    @functools.wraps(verb)
+    def called(config: GivenConfig, *arguments: P.args, **options: P.kwargs) -> T:
+        from raydr.config.run import RunConfig
+
+        return verb(RunConfig.of(config), *arguments, **options)
+
+    # That the config may be given by its name too is more than the type says.
+    return called  # type: ignore[return-value]
 
 
 def program(name: str) -> str:

@@ -10,9 +10,10 @@ from raydr.graph.places import TRAINED, UNTRAINED
 from raydr.graph.session import open_session
 from raydr.runtime.console import say
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 
 
+@takes_config
 def diagnose(
     config: RunConfig,
     model: str = "trained",

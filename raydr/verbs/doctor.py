@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from raydr.config.run import RunConfig
+from raydr.config.run import GivenConfig, RunConfig
 from raydr.ops.doctor.examine import examine, show
 from raydr.ops.doctor.finding import Finding, any_broken
 from raydr.verbs.command import Overrides
 
 
-def doctor(config: RunConfig | None = None) -> list[Finding]:
+def doctor(config: GivenConfig | None = None) -> list[Finding]:
     """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
-    findings = examine(config)
+    findings = examine(None if config is None else RunConfig.of(config))
     show(findings)
     return findings
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, Model
+from raydr.verbs.command import Again, DryRun, Model, takes_config
 
 
+@takes_config
 def encode(
     config: RunConfig,
     model: Model = "trained",

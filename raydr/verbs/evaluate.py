@@ -10,7 +10,7 @@ from raydr.graph.session import Session, open_session
 from raydr.stages.evaluate import load_result
 from raydr.stages.evaluate import show as show_evaluation
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,6 +35,7 @@ class Evaluations(list["Artifact"]):
         return str(means.to_string(float_format="{:.4f}".format))
 
 
+@takes_config
 def evaluate(
     config: RunConfig,
     system: list[str] | None = None,

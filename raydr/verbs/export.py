@@ -11,7 +11,7 @@ from raydr.config.run import RunConfig
 from raydr.data.writers.base import Writer
 from raydr.errors import ConfigError
 from raydr.graph.places import Places
-from raydr.ops.model_export import export_model
+from raydr.ops.model_export import export_model, push_model
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 from raydr.stages.choose_pool import choose_pool
@@ -19,8 +19,10 @@ from raydr.stages.export import export as write
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
+from raydr.verbs.command import takes_config
 
 
+@takes_config
 def export(
     config: RunConfig,
     output: Annotated[str, typer.Argument()],
@@ -31,6 +33,7 @@ def export(
     shape: Literal["triplets", "lists", "pairs"] | None = None,
     num_negatives: Annotated[int | None, typer.Option(min=1)] = None,
     model: str = "",
+    push: Annotated[str, typer.Option(metavar="OWNER/NAME")] = "",
     again: bool = False,
 ) -> Artifact:
     """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
@@ -44,13 +47,19 @@ def export(
         shape: what a row of sentence-transformers is; triplets if left out.
         num_negatives: columns of negatives in a row of lists; 1 if left out.
         model: a model of the run in place of the data set, with a model card.
+        push: upload the model to the hub, into a repository that is private where it is new.
         again: replace what was exported with other settings.
     """
     places = Places.of(config.workdir)
     if model:
         if negatives or dataset or shape or num_negatives or fold_whitespace:
             raise ConfigError("export --model writes a model: the options of data sets do not go with it")
-        return export_model(places, model, Folder(output).absolute(), again)
+        exported = export_model(places, model, Folder(output).absolute(), again)
+        if push:
+            push_model(exported, push)
+        return exported
+    if push:
+        raise ConfigError("--push uploads a model: name it with --model")
     noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
     own = "dataset-noisy" if noisy else "dataset"

@@ -6,10 +6,11 @@ from raydr.config.run import RunConfig
 from raydr.evaluation.config import FUSED
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TestSplit
+from raydr.verbs.command import Again, DryRun, TestSplit, takes_config
 from raydr.verbs.search import first_test_split, write_trec
 
 
+@takes_config
 def fuse(
     config: RunConfig,
     split: TestSplit = "",

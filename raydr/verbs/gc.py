@@ -6,8 +6,10 @@ from raydr.config.run import RunConfig
 from raydr.graph.garbage import Garbage, find_garbage
 from raydr.graph.places import Places
 from raydr.runtime.console import counted, say
+from raydr.verbs.command import takes_config
 
 
+@takes_config
 def gc(
     config: RunConfig,
     yes: bool = False,

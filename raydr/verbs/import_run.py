@@ -16,10 +16,11 @@ from raydr.graph.session import Session, open_session
 from raydr.runtime.console import warn
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TestSplit
+from raydr.verbs.command import Again, DryRun, TestSplit, takes_config
 from raydr.verbs.search import first_test_split
 
 
+@takes_config
 def import_run(
     config: RunConfig,
     file: Annotated[str, typer.Argument(metavar="FILE")],

@@ -13,15 +13,19 @@ from raydr.graph.nodes.retrieval import imported_vectors
 from raydr.graph.places import vectors_name
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
+from raydr.verbs.search import first_test_split
 
 
+@takes_config
 def import_vectors(
     config: RunConfig,
     file: Annotated[str, typer.Argument(metavar="FILE")],
     system: str,
     split: str = "",
     ids: str = "",
+    queries: str = "",
+    query_ids: str = "",
     similarity: Literal["cosine", "dot"] = "cosine",
     again: Again = False,
     dry_run: DryRun = False,
@@ -33,6 +37,8 @@ def import_vectors(
         system: what the embedder is called: index, search, mine take it.
         split: whose queries they are of; of passages if left out.
         ids: file of their ids, one a line or .npy, where FILE has none.
+        queries: with FILE of passages, another with vectors of the queries of SPLIT, or of the first test split.
+        query_ids: file of their ids.
         similarity: how the embedder's vectors are compared.
 
     Raises:
@@ -44,5 +50,13 @@ def import_vectors(
         recipe.dataset()
         if foreign.is_own(recipe.run, system):
             raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
-        node = imported_vectors(recipe.run, system, file, ids, split, similarity)
-        return session.make(recipe.named(vectors_name(system, split), node))
+        given = [(file, ids, "" if queries else split)]
+        given += [(queries, query_ids, split or first_test_split(config))] if queries else []
+        return session.make(
+            *(
+                recipe.named(
+                    vectors_name(system, of), imported_vectors(recipe.run, system, vectors, named, of, similarity)
+                )
+                for vectors, named, of in given
+            )
+        )

@@ -6,9 +6,10 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 
 
+@takes_config
 def inject_noise(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
     """Put mismatched pairs or false negatives into the training split, as the section inject_noise says."""
     if config.inject_noise is None:

@@ -8,12 +8,13 @@ from raydr.graph.judging import speaking
 from raydr.graph.nodes.noise import clean_only
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TrainSplit
+from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 
 #: In place of a judge's name: drop the pairs that were made noisy on purpose.
 TRUTH = "truth"
 
 
+@takes_config
 def judge(
     config: RunConfig,
     judge: list[str] | None = None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TrainSplit
+from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 
 
+@takes_config
 def mine(
     config: RunConfig,
     split: TrainSplit = "",

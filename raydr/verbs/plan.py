@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
+from raydr.verbs.command import takes_config
 
 if TYPE_CHECKING:
     from raydr.graph.forecast import Forecast
 
 
+@takes_config
 def plan(
     config: RunConfig,
     refresh: bool = False,

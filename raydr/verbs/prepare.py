@@ -11,9 +11,10 @@ from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.runtime.console import say
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, Overrides, Yes, overrides, tell_next
+from raydr.verbs.command import Again, DryRun, Overrides, Yes, overrides, takes_config, tell_next
 
 
+@takes_config
 def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
     """Read the raw files into a corpus and a data set, and put noise in on purpose if the config says so.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from raydr.config.run import RunConfig
+from raydr.config.run import GivenConfig, RunConfig
 from raydr.data.dataset import Dataset
 from raydr.graph.places import TRAINED
 from raydr.graph.session import CONFIG_FILE, Session, open_session
@@ -23,15 +23,9 @@ from raydr.verbs.evaluate import evaluate_in
 DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
 
 
-def quickstart(
-    config: RunConfig | str | None = None,
-    overrides: list[str] | None = None,
-    again: bool = False,
-    dry_run: bool = False,
-) -> list[Artifact]:
+def quickstart(config: GivenConfig = DEFAULT_CONFIG, again: bool = False, dry_run: bool = False) -> list[Artifact]:
     """The whole run with its baselines; without a config, code search over installed Python packages."""
-    if not isinstance(config, RunConfig):
-        config = RunConfig.load(config or DEFAULT_CONFIG, overrides)
+    config = RunConfig.of(config)
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits)
         if made:
@@ -51,7 +45,7 @@ def run(
     Args:
         config: YAML file or name of a run; code search over installed packages if none.
     """
-    quickstart(config or None, set_, again, dry_run)
+    quickstart(RunConfig.load(config or DEFAULT_CONFIG, set_), again, dry_run)
 
 
 def _show_detection(session: Session) -> None:

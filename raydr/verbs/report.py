@@ -5,8 +5,10 @@ from __future__ import annotations
 from raydr.config.run import RunConfig
 from raydr.graph.places import Places
 from raydr.ops.report import write_report
+from raydr.verbs.command import takes_config
 
 
+@takes_config
 def report(config: RunConfig) -> str:
     """Put training curves, detections, evaluations, audits and verdicts of the working folder on one HTML page.
 

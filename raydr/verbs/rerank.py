@@ -5,10 +5,11 @@ from __future__ import annotations
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TestSplit
+from raydr.verbs.command import Again, DryRun, TestSplit, takes_config
 from raydr.verbs.search import first_test_split, write_trec
 
 
+@takes_config
 def rerank(
     config: RunConfig,
     system: str = "trained",

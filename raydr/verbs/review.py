@@ -14,12 +14,13 @@ from raydr.ops.review.desk import Desk
 from raydr.ops.review.doubts import find_doubts, queue
 from raydr.ops.review.server import listen, serve
 from raydr.runtime.console import say, show_summary, warn
-from raydr.verbs.command import TrainSplit
+from raydr.verbs.command import TrainSplit, takes_config
 
 if TYPE_CHECKING:
     from raydr.noise.decisions import Decisions
 
 
+@takes_config
 def review(
     config: RunConfig,
     reviewer: str = "",

@@ -17,7 +17,7 @@ from raydr.stages.bm25 import open_bm25
 from raydr.stages.runs import Run, export_trec
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.verbs.command import Again, DryRun, TestSplit
+from raydr.verbs.command import Again, DryRun, TestSplit, takes_config
 from raydr.verbs.hits import show_hits
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raydr.models.pair_scoring import PairScorer
 
 
+@takes_config
 def search(
     config: RunConfig,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]")] = None,
@@ -75,6 +76,7 @@ def write_trec(run: Artifact, file: str, tag: str) -> None:
     export_trec(Run(run), Folder(folder or ".").absolute(), name, tag=tag)
 
 
+@takes_config
 def search_text(
     config: RunConfig,
     text: str,

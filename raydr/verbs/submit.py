@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from raydr.errors import ConfigError
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
 from raydr.runtime.console import console
@@ -15,7 +17,7 @@ from raydr.verbs.command import Again, ConfigFile, Overrides
 
 
 def submit(
-    config: str,
+    config: str | Path,
     verb: str,
     arguments: Sequence[str] = (),
     overrides: list[str] | None = None,
@@ -42,7 +44,12 @@ def submit(
         ConfigError: something is wrong with the request; nothing was sent.
         ClusterError: the cluster cannot be reached or refuses the job.
     """
-    request = build_request(config, verb, arguments, overrides or [], sent, submission_id)
+    if not isinstance(config, str | Path):
+        raise ConfigError(
+            f"submit sends a file: the config is a {type(config).__name__}; expected the path of a YAML file in the "
+            "working directory, or the name of one that comes with raydr"
+        )
+    request = build_request(str(config), verb, arguments, overrides or [], sent, submission_id)
     job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
     return follow(job) if wait else job
 

@@ -9,9 +9,10 @@ from raydr.graph.places import BM25, UNTRAINED
 from raydr.graph.recipe import SOURCE
 from raydr.graph.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun
+from raydr.verbs.command import Again, DryRun, takes_config
 
 
+@takes_config
 def train(
     config: RunConfig,
     name: str = "trained",

@@ -10,12 +10,13 @@ import typer
 from raydr.config.run import RunConfig
 from raydr.graph.session import open_session
 from raydr.tuning.plan import open_plan
-from raydr.verbs.command import Again, ConfigFile, DryRun, Overrides
+from raydr.verbs.command import Again, ConfigFile, DryRun, Overrides, takes_config
 
 if TYPE_CHECKING:
     from raydr.tuning.run import TuneOutcome
 
 
+@takes_config
 def tune(
     config: RunConfig,
     space: str | Mapping[str, Any],

@@ -11,8 +11,10 @@ from raydr.graph.places import Places
 from raydr.graph.why import explain_query
 from raydr.pages.query_story import QueryStory, print_story
 from raydr.runtime.console import output
+from raydr.verbs.command import takes_config
 
 
+@takes_config
 def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryStory:
     """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
 

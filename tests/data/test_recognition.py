@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_linking import make_worlds
 
 from raydr.component import build
 from raydr.config.first_config import first_config
@@ -132,6 +133,7 @@ def test_a_folder_of_files_has_the_splits_that_their_names_say(tmp_path):
 
 def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
     assert recognise(str(beir_folder)).reader == {"name": "beir", "path": str(beir_folder)}
+    assert recognise(str(beir_folder)).num_queries == 40
     assert first_config(str(beir_folder)).raw["data"].keys() == {"reader"}
     ms = tmp_path / "ms"
     ms.mkdir()
@@ -139,6 +141,13 @@ def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
     (ms / "queries.train.tsv").write_text("q\tquery\n")
     (ms / "qrels.train.tsv").write_text("q\t0\t1\t1\n")
     assert counted(rows_of(recognise(str(ms)))) == {"passages": 1, "queries": 1, "qrels": 1}
+    assert recognise(str(ms)).num_queries == 1
+    (tmp_path / "zeshel").mkdir()
+    zeshel = make_worlds(Path(tmp_path / "zeshel"), {"heldout_train_seen": "a", "train": "ab", "val": "c"}, mentions=3)
+    assert counted(rows_of(recognise(str(zeshel)))) == {"passages": 90, "queries": 12, "qrels": 12}
+    first = first_config(str(zeshel)).raw
+    assert first["data"].items() >= {"dev_split": "val", "hold_out": {"test": 0.1}}.items()
+    assert (recognise(str(zeshel)).num_queries, first["train"]["batch_size"]) == (6, 2)
     dpr = tmp_path / "dpr"
     dpr.mkdir()
     (dpr / "psgs.tsv").write_text("id\ttext\ttitle\n1\tpassage\tof it\n")

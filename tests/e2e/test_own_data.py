@@ -1,4 +1,4 @@
-"""From a person's own data, in each shape, to a page with figures: two commands."""
+"""From a person's own data, in each shape, to a page with figures: two commands; three with vectors of one's own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from made_linking import make_worlds
 from typer.testing import CliRunner
 
+import raydr
+from raydr.stages.evaluate import load_result
 from raydr.verbs import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("here")]
@@ -66,7 +70,58 @@ def saved() -> str:
     return "mine"
 
 
-@pytest.mark.parametrize("write", [triplets, scored, lists, tevatron, saved], ids=lambda one: one.__name__)
+def any_columns() -> str:
+    with open("mine.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("Ticket", "Wiki page"), *((q, p) for q, p, _ in pairs())])
+    return "mine.csv"
+
+
+def beir() -> str:
+    corpus = [{"_id": f"p{at}", "title": "", "text": p} for at, (_, p, _) in enumerate(pairs())]
+    queries = [{"_id": f"q{at}", "text": q} for at, (q, _, _) in enumerate(pairs())]
+    Path("mine/qrels").mkdir(parents=True)
+    lines("mine/corpus.jsonl", corpus)
+    lines("mine/queries.jsonl", queries)
+    for split, numbers in (("train", range(60)), ("test", range(60, 80))):
+        judged = "".join(f"q{at}\tp{at}\t1\n" for at in numbers)
+        Path(f"mine/qrels/{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return "mine"
+
+
+def ms_marco() -> str:
+    Path("mine").mkdir()
+    Path("mine/collection.tsv").write_text("".join(f"{at}\t{p}\n" for at, (_, p, _) in enumerate(pairs())))
+    Path("mine/queries.train.tsv").write_text("".join(f"q{at}\t{q}\n" for at, (q, *_) in enumerate(pairs())))
+    Path("mine/qrels.train.tsv").write_text("".join(f"q{at}\t0\t{at}\t1\n" for at in range(80)))
+    return "mine"
+
+
+def dpr() -> str:
+    Path("mine").mkdir()
+    passages = "".join(f"{at}\t{p}\tt\n" for at, (_, p, _) in enumerate(pairs()))
+    Path("mine/psgs.tsv").write_text(f"id\ttext\ttitle\n{passages}")
+
+    def context(at: int) -> dict[str, str]:
+        return {"passage_id": str(at), "title": "t", "text": pairs()[at][1]}
+
+    records = [
+        {"question": q, "answers": [], "positive_ctxs": [context(at)], "hard_negative_ctxs": [context((at + 1) % 80)]}
+        for at, (q, *_) in enumerate(pairs())
+    ]
+    Path("mine/biencoder-train.json").write_text(json.dumps(records))
+    return "mine"
+
+
+def zeshel() -> str:
+    Path("mine").mkdir()
+    make_worlds(Path("mine"), {"heldout_train_seen": "a", "train": "ab", "test": "c"}, mentions=12)
+    return "mine"
+
+
+SHAPES = [triplets, scored, lists, any_columns, tevatron, dpr, ms_marco, beir, zeshel, saved]
+
+
+@pytest.mark.parametrize("write", SHAPES, ids=lambda one: one.__name__)
 def test_two_commands_lead_to_a_page(write, tiny_checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     prepared = CliRunner().invoke(app, ["prepare", write()])
@@ -77,3 +132,24 @@ def test_two_commands_lead_to_a_page(write, tiny_checkpoint, tmp_path, monkeypat
     page = Path("work/mine/evaluation/test/report.html").read_text()
     assert "bm25" in page
     assert "trained" in page
+
+
+def test_three_commands_lead_from_vectors_of_ones_own_to_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    drawn = np.random.default_rng(0).standard_normal((80, 8)).astype(np.float32)
+    np.savez("passages.npz", vectors=drawn, ids=[f"p{at}" for at in range(80)])
+    np.save("queries.npy", drawn[60:])
+    Path("ids.txt").write_text("".join(f"q{at}\n" for at in range(60, 80)))
+    for command in (
+        ["prepare", beir()],
+        ["import-vectors", "mine.yaml", "passages.npz", "--system", "other"]
+        + ["--queries", "queries.npy", "--query-ids", "ids.txt", "--set", "tracking.enabled=false"],
+        ["evaluate", "mine.yaml", "--system", "bm25", "--system", "other", "--set", "tracking.enabled=false"],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    # Each query's vector is its passage's.
+    [evaluation] = raydr.evaluate("mine.yaml", ["bm25", "other"])
+    found = {(one.system, one.measure): one.mean for one in load_result(evaluation).summaries}
+    assert found["other", "recall@1 (qrels)"] == 1
+    assert "other" in Path("work/mine/evaluation/test/report.html").read_text()

@@ -66,7 +66,7 @@ def test_an_arms_key_depends_on_what_changes_its_result(
         return config(
             data={"reader": {"name": "beir", "path": str(beir_folder)}},
             workdir=str(tmp_path / "w"),
-            model={"checkpoint": tiny_checkpoint},
+            model={"checkpoint": tiny_checkpoint, "passage": {"max_length": 64}},
             **sections,
         )
 

@@ -227,13 +227,16 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checkpoint(tiny_checkpoint: str, tmp_path: Path) -> Path:
-    """A checkpoint of the test's own."""
-    return Path(shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint"))
+    """A checkpoint of the test's own, which says that it has positions for all default lengths: nothing loads it."""
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+    return folder
 
 
 @pytest.fixture
-def other(tiny_checkpoint: str, tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "other"))
+def other(checkpoint: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     change_a_byte(folder)
     return folder
 

@@ -14,7 +14,7 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, ModelError
 from raydr.graph.places import Places
-from raydr.models.config import ModelConfig
+from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
@@ -56,7 +56,7 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
         raydr.search_text(config, "a river", "ranker")
     with pytest.raises(ArtifactError, match="expected a model at .*, found a cross_encoder"):
         places.open("models/ranker", "model")
-    retriever = ModelConfig(checkpoint=ranker.folder.path("."))
+    retriever = ModelConfig(checkpoint=ranker.folder.path("."), passage=SideConfig(max_length=32))
     with pytest.raises(
         ModelError, match=r"is a cross-encoder \(Bert.*\), and a retriever is expected here: give an enc"
     ):

@@ -14,6 +14,7 @@ import pytest
 from patience import PATIENCE_S
 
 from graph.things import make_all, thing
+from raydr.config.run import RunConfig
 from raydr.errors import DataError
 from raydr.graph.garbage import find_garbage
 from raydr.graph.node import Existing, Node, Work
@@ -212,6 +213,15 @@ class Noting(NullTracker):
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         self.logged.setdefault(self.name, {}).update(metrics)
 
+    def log_measures(self, key: str, values: Mapping[str, float]) -> None:
+        self.logged.setdefault(key, {}).update(values)
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        self.logged.setdefault(f"params of {self.name}", {}).update(params)
+
+    def log_model(self, folder: Folder, name: str, registered: str = "") -> None:
+        self.logged.setdefault("models", {})[name] = 1.0
+
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> AbstractContextManager[Tracker]:
         return nullcontext(Noting(name, self.logged))
 
@@ -224,9 +234,25 @@ def test_measures_of_an_evaluation_reach_its_own_run_and_that_of_the_command(tmp
     node = replace(thing("evaluate-test"), kind="evaluation", make=make)
     of_round = replace(thing("round-2/evaluate-dev"), kind="evaluation", make=make)
     tracker = Noting()
-    Runner(Inventory(Places(Folder(str(tmp_path)))), tracker, {}, {"CPU": 2.0}, {}).make([node, of_round])
+    model = thing("trained")
+    names = {"models/trained": model}
+    Runner(Inventory(Places(Folder(str(tmp_path)))), tracker, {}, {"CPU": 2.0}, names).make([node, of_round])
     means = {"test/bm25/RR@10": 0.5, "test/trained/RR@10": 0.75}
     counts = {"evaluation/num_queries": 3.0}
     assert tracker.logged == {
         "evaluate-test": means | counts, "round-2/evaluate-dev": means | counts, "parent": means,
+        # Models are compared under one name.
+        model.key: {"test/RR@10": 0.75},
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("here")
+def test_a_training_is_logged_with_its_own_settings_and_a_fold_is_no_model_of_anybody(tmp_path: Path) -> None:
+    raw = {"data": {"reader": {"name": "beir", "path": "x"}}, "name": "mine", "variants": {"rcl": {"num_epochs": 7}}}
+    config = RunConfig.parse(raw).model_dump(mode="json")
+    data = thing("dataset")
+    models = [replace(thing(label, data), kind="model") for label in ("train-rcl", "cross-fit-1", "round-2/train-rcl")]
+    tracker = Noting()
+    Runner(Inventory(Places(Folder(str(tmp_path)))), tracker, config, {"CPU": 2.0}, {}).make([data, *models])
+    logged = {name: what for name, what in tracker.logged.items() if what}
+    assert logged == {"params of train-rcl": {"train.num_epochs": 7}, "models": {"mine-rcl": 1.0}}

@@ -222,7 +222,7 @@ def test_a_name_on_the_hub_brings_what_was_kept_of_it(
     # Weights that were kept without what belongs to them.
     kept.append("config.json")
     hub_file.cache_clear()
-    config = ModelConfig(checkpoint="somebody/far-away")
+    config = ModelConfig(checkpoint="somebody/far-away", passage=SideConfig(max_length=64))
     assert config.pooling == "mean"
     assert "far-away cannot be reached now, so that it is not known whether" in replaced(config.model_dump())
     kept += ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]

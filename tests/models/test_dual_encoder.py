@@ -254,9 +254,15 @@ def test_wrong_checkpoints_are_named(tmp_path, tiny_checkpoint):
     with pytest.raises(ModelError, match="no/such/folder does not exist"):
         DualEncoder.from_config(ModelConfig(checkpoint="./no/such/folder"))
     with pytest.raises(ConfigError, match="num_layers is 9, but .* has 2 layers"):
-        DualEncoder.from_config(ModelConfig(checkpoint=tiny_checkpoint, num_layers=9))
+        DualEncoder.from_config(
+            ModelConfig(checkpoint=tiny_checkpoint, num_layers=9, passage=SideConfig(max_length=24))
+        )
+    # Said when a config is read; of a config that comes without its checkpoint when that is loaded.
+    with pytest.raises(ValidationError, match=r"passage.max_length is 160, but .* has positions for 128 tokens only"):
+        ModelConfig(checkpoint=tiny_checkpoint)
+    late = ModelConfig().model_copy(update={"checkpoint": tiny_checkpoint})
     with pytest.raises(ConfigError, match=r"model.passage.max_length is 160, but .* has positions for 128 tokens only"):
-        DualEncoder.from_config(ModelConfig(checkpoint=tiny_checkpoint))
+        DualEncoder.from_config(late)
     with pytest.raises(ModelError, match="holds no raydr model"):
         DualEncoder.load(tiny_checkpoint)
 
@@ -281,7 +287,7 @@ def test_weights_that_were_cut_off_are_named(size: int, tmp_path, tiny_checkpoin
 
 def test_a_passage_checkpoint_that_would_not_be_used_is_refused(tmp_path, tiny_checkpoint):
     with pytest.raises(ValidationError, match="passage_checkpoint needs towers: two"):
-        ModelConfig(checkpoint=tiny_checkpoint, passage_checkpoint=tiny_checkpoint)
+        ModelConfig(checkpoint=tiny_checkpoint, passage_checkpoint=tiny_checkpoint, passage=SideConfig(max_length=24))
     config = saved(tmp_path, tiny_checkpoint, towers="two")[0].config
     folder = str(tmp_path / "model")
     taken = config.model_copy(update={"checkpoint": folder, "passage_checkpoint": tiny_checkpoint})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,8 +12,26 @@ from sklearn.metrics import cohen_kappa_score
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 from raydr.noise.agreement import Agreement, align
+from raydr.noise.audit_result import AuditResult, PairFindings, inconclusive
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 from raydr.noise.offenders import merge_offenders, worst_offenders
+from raydr.pages.audit import audit_page, pair_rows
+
+
+def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
+    """Where half was mismatched an audit said 0.0 %."""
+    told = PairFindings("npc", 40, 0, None, None, "the two groups are too close", {"name": "npc"}, None)
+    flags_none = replace(told, reason="")
+    assert (told.share_flagged, flags_none.share_flagged) == (None, 0.0)
+    nothing = Agreement.of(align([], []))
+    result = AuditResult("train", "trained", [told, flags_none], [], nothing, None, "npc", 0, 0)
+    _, rows = pair_rows(result)
+    assert [row[2:4] for row in rows] == [["inconclusive", "–"], ["0", "0.0%"]]
+    assert "mismatched_share.npc" in replace(result, pairs=[flags_none]).numbers
+    assert "mismatched_share.npc" not in replace(result, pairs=[told]).numbers
+    for text in (inconclusive("npc", told.reason), audit_page(result, {"pairs": {}, "scores": {}}, {"npc": []})):
+        assert "npc is inconclusive: the two groups are too close" in text
+        assert "cross_fitted" in text
 
 
 def table_of(judge: str, rows: list[tuple[str, str, float, str]]) -> pa.Table:

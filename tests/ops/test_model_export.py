@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import threading
+from base64 import b64decode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.errors import ArtifactError, ConfigError, FingerprintError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError, ModelError
 from raydr.graph.places import Places
 from raydr.models.config import ModelConfig
 from raydr.models.saved_config import read_config
@@ -112,12 +116,13 @@ def facts_of(model: dict[str, Any], **changes: Any) -> CardFacts:
 
 
 def test_late_interaction_opens_in_pylate_and_says_so(tiny_checkpoint: str) -> None:
-    card = ModelCard(model_card(facts_of({"checkpoint": tiny_checkpoint, "score": "sum_of_max"})))
+    settings = {"checkpoint": tiny_checkpoint, "score": "sum_of_max", "passage": {"max_length": 64}}
+    card = ModelCard(model_card(facts_of(settings)))
     assert (card.data.library_name, card.data.base_model, card.data.datasets) == ("PyLate", "org/base", ["org/data"])
     assert "models.ColBERT" in card.text
     assert "It was not evaluated." in card.text
     # PyLate scales vectors to length 1.
-    dot = ModelCard(model_card(facts_of({"checkpoint": tiny_checkpoint, "score": "sum_of_max", "similarity": "dot"})))
+    dot = ModelCard(model_card(facts_of(settings | {"similarity": "dot"})))
     assert dot.data.library_name == "sentence-transformers"
     assert "pylate" not in dot.text.lower()
 
@@ -143,3 +148,57 @@ def test_the_command(config: RunConfig, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(file), str(tmp_path / "out"), "--model", "trained"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """As much of the hub as an upload asks for; small files come in the commit itself."""
+
+    got: dict[str, Any]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if self.path == "/api/repos/create":
+            self.got["created"] = json.loads(body)
+            answer: dict[str, Any] = {"url": f"{self.got['at']}/ada/tried"}
+        elif self.path.endswith("/preupload/main"):
+            files = [one["path"] for one in json.loads(body)["files"]]
+            answer = {"files": [{"path": one, "uploadMode": "regular", "shouldIgnore": False} for one in files]}
+        elif self.path == "/api/validate-yaml":
+            answer = {"errors": [], "warnings": []}
+        else:
+            lines = [json.loads(line) for line in body.splitlines()]
+            self.got["files"] = {
+                line["value"]["path"]: b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"
+            }
+            answer = {"commitUrl": f"{self.got['at']}/ada/tried/commit/1", "commitOid": "1"}
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_model_is_pushed_to_the_hub(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: dict[str, Any] = {}
+    hub = ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (_Hub,), {"got": got}))
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    got["at"] = f"http://127.0.0.1:{hub.server_port}"
+    for name, value in {"ENDPOINT": got["at"], "HF_HUB_OFFLINE": False}.items():
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+    monkeypatch.setenv("HF_TOKEN", "a token")
+    try:
+        raydr.export(config, str(tmp_path / "out"), model="trained", push="ada/tried")
+    finally:
+        hub.shutdown()
+        hub.server_close()
+    assert got["created"].items() >= {"name": "tried", "organization": "ada", "visibility": "private"}.items()
+    there = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert set(got["files"]) == there - {"manifest.json"}
+    assert got["files"]["README.md"] == (tmp_path / "out" / "README.md").read_bytes()
+    # Nobody is there any more: what was exported stays, and that is said.
+    with pytest.raises(ModelError, match=r"the model is in .*/out, and could not be pushed to ada/tried"):
+        raydr.export(config, str(tmp_path / "out"), model="trained", push="ada/tried")
+    with pytest.raises(ConfigError, match="--push uploads a model: name it with --model"):
+        raydr.export(config, str(tmp_path / "out"), push="ada/tried")

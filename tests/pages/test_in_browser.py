@@ -13,6 +13,8 @@ from raydr.pages.queries import BrowsedQuery, QueryBrowser
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
 ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"]]
 CELLS = "[...document.querySelectorAll('tbody tr:not([hidden])')].map((row) => row.cells[0].textContent)"
+#: An indented line makes a text code.
+SHOWN = "titledef f():\n    text"
 QUERIES = "[...document.querySelectorAll('summary')].map((one) => one.textContent)"
 
 
@@ -24,7 +26,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
         BrowsedQuery("lost by b", ["p2"], [1.0, 0.5], [["p2"], ["p1"]]),
         BrowsedQuery(HOSTILE, [], [0.5, 0.5], [[], []]),
     ]
-    browser = QueryBrowser(["a", "b"], "nDCG@10", queries, 9, {"p1": ("", HOSTILE), "p2": ("title", "text")})
+    browser = QueryBrowser(
+        ["a", "b"], "nDCG@10", queries, 9, {"p1": ("", HOSTILE), "p2": ("title", "def f():\n    text")}
+    )
     file = folder / "page.html"
     made = Page(HOSTILE).table(HOSTILE, ["name", "value"], ROWS).queries(browser)
     file.write_text(made.render(), encoding="utf-8")
@@ -62,7 +66,7 @@ def test_queries_are_looked_through_by_win_and_loss(page: OpenPage) -> None:
     enter(page, which, "all")
     page.ask("one = document.querySelector('details'); one.open = true; one.dispatchEvent(new Event('toggle'))")
     found = "[...document.querySelectorAll('details .beside p')].map((one) => [one.className, one.textContent])"
-    assert page.ask(found) == [["right", f"✓ p1{HOSTILE}"], ["", "titletext"], ["", "titletext"]]
+    assert page.ask(found) == [["right", f"✓ p1{HOSTILE}"], ["code", SHOWN], ["code", SHOWN]]
 
 
 def test_no_text_runs_and_nothing_is_fetched(page: OpenPage) -> None:

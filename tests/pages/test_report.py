@@ -60,6 +60,12 @@ def test_many_bars_stay_readable_in_width() -> None:
     assert size_of(metric_bars(bars, "t", 0.95))[0] <= 1800
 
 
+def test_code_has_a_font_of_one_width_and_prose_has_not() -> None:
+    page = Page("x").beside("a", "b", [("code", "def f():\n    pass"), ("prose", "two\nlines")]).render()
+    assert '<p class="code">def f():' in page
+    assert "<p>two" in page
+
+
 def test_page_is_self_contained_and_escaped() -> None:
     page = evaluation_page(RESULT, bar_plot(RESULT), [("run:<trained>", "abc")])
     assert "<trained>" not in page

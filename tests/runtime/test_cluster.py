@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import tempfile
 import pytest
 
 from raydr.errors import ClusterError
-from raydr.runtime.cluster import TIME_TO_START, RayConfig, connected, knock, ray_session, start_ray
+from raydr.runtime.cluster import TIME_TO_START, RayConfig, _begin, connected, knock, ray_session, start_ray
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
@@ -81,3 +82,18 @@ def test_a_ray_that_a_step_has_started_outlives_it_and_starts_silently() -> None
     assert found.stdout.split() == ["alive", "alive"], found.stderr
     # Not even Ray's core says a word.
     assert found.stderr == ""
+
+
+def test_sigterm_stays_with_who_had_it_before_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own answer to it leaves in the middle of whatever is done, with tracebacks of its own."""
+    of_ray = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    def mine(number: int, frame: object) -> None:
+        raise AssertionError
+
+    try:
+        signal.signal(signal.SIGTERM, mine)
+        _begin(lambda: signal.signal(signal.SIGTERM, lambda *_: None))
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, of_ray)

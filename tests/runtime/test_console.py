@@ -6,7 +6,7 @@ import pytest
 
 from raydr.pages.query_story import ExplainedPassage, QueryStory, print_story
 from raydr.runtime import console
-from raydr.runtime.console import output, progress_bar, show_table
+from raydr.runtime.console import output, progress_bar, show_table, warn
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"
@@ -80,3 +80,14 @@ def test_what_goes_into_a_file_tells_how_far_it_is(monkeypatch, capsys) -> None:
     with progress_bar("encode passages", total=2, unit="passages") as bar:
         bar.advance()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_sentences_are_broken_between_words_on_a_terminal_and_whole_in_a_file(terminal, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(console.console, "_width", 80)
+    monkeypatch.setattr(console.console, "_force_terminal", terminal)
+    path = "/a/path/" + "that-is-longer/" * 8
+    warn(f"{WORDS}\nat {path}, {WORDS}")
+    lines = capsys.readouterr().err.replace("\x1b[33m", "").replace("\x1b[0m", "").splitlines()
+    assert " ".join(lines) == f"warning: {WORDS} at {path}, {WORDS}"
+    assert len(lines) == 2 if not terminal else max(len(line) for line in lines if path not in line) <= 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 from patience import PATIENCE_S, wait_until
 from sentence_transformers import SentenceTransformer
+from sqlalchemy.exc import OperationalError
 
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig, SideConfig
@@ -147,6 +149,16 @@ def test_dead_server_gives_one_warning_and_little_delay(
     assert len(calls) <= 2, "the circuit breaker must keep calls away from the dead server"
 
 
+def test_a_full_disk_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(client: object) -> None:
+        error = OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
+        error.add_detail("raised as a result of Query-invoked autoflush")
+        raise error
+
+    mlflow_runs.Connection(f"sqlite:///{tmp_path}/mlflow.db").call(full)
+    assert "mlflow.db does not work (database or disk is full). The work goes on" in capsys.readouterr().err
+
+
 def test_what_was_logged_while_the_server_was_away_is_sent_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,9 +237,24 @@ def test_a_second_run_of_other_settings_has_a_number(tmp_path: Path) -> None:
 def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Path, tiny_checkpoint: str) -> None:
     config = ModelConfig(checkpoint=tiny_checkpoint, query=SideConfig(max_length=32), passage=SideConfig(max_length=32))
     DualEncoder.from_config(config).save(tmp_path / "model", build_tokenizers(config))
-    with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, run.stage("train") as stage:
-        stage.log_model(Folder(str(tmp_path / "model")), "retriever")
-        stage.log_dataset("mine", "f" * 64, "/data/mine", "training")
+    with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run:
+        with run.stage("train", {"raydr.key": "k1"}) as stage:
+            stage.log_model(Folder(str(tmp_path / "model")), "v1.5/trained", "retriever")
+            stage.log_dataset("mine", "f" * 64, "/data/mine", "training")
+        with run.stage("untrained", {"raydr.key": "k2"}):
+            pass
+        for key, value in (("k1", 0.5), ("k2", 0.25), ("nobody's", 0.0)):
+            run.log_measures(key, {"test/recall@20": value})
+    # Two models are compared under one name, in the runs that made them.
+    assert {name: run_of(tmp_path, name)[0].data.metrics for name in ("train", "untrained", "trial")} == {
+        "train": {"test/recall_20": 0.5},
+        "untrained": {"test/recall_20": 0.25},
+        "trial": {},
+    }
+    client = client_of(tmp_path)
+    [model] = client.search_logged_models([client.get_experiment_by_name("raydr").experiment_id])
+    assert (model.name, str(model.status), model.model_type) == ("v1-5-trained", "READY", "retriever")
+    assert [(one.key, one.value) for one in model.metrics] == [("test/recall_20", 0.5)]
     [logged] = run_of(tmp_path, "train")
     [used] = logged.inputs.dataset_inputs
     assert (used.dataset.name, json.loads(used.dataset.source)) == ("mine", {"uri": "/data/mine"})
@@ -236,7 +263,10 @@ def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Pat
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri)
     try:
-        served = mlflow.pyfunc.load_model("models:/retriever/1").predict(["red river"])
+        served = [
+            mlflow.pyfunc.load_model(place).predict(["red river"])
+            for place in ("models:/retriever/1", model.model_uri, f"runs:/{logged.info.run_id}/{model.name}")
+        ]
     finally:
         mlflow.set_tracking_uri(before)
-    np.testing.assert_allclose(served, expected, rtol=1e-6)
+    np.testing.assert_allclose(served, [expected] * 3, rtol=1e-6)

@@ -172,3 +172,18 @@ def test_a_text_that_does_not_fit_is_named(pool: Pool, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "dataset", corpus, {"queries": {"train": [{"query_id": "q", "text": "x"}]}})
     with pytest.raises(DataError, match="passage 'p' has a line break"):
         export_of((corpus.artifact, dataset.artifact), "triples", tmp_path / "out", pool)
+
+
+def test_an_export_without_a_row_says_so(source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "x"}])
+    tables = {
+        "queries": {"train": [{"query_id": "q", "text": "x"}]},
+        "qrels": {"train": [{"query_id": "q", "passage_id": "p"}]},
+    }
+    without_negatives = corpus.artifact, make_dataset(tmp_path / "dataset", corpus, tables).artifact
+    export_of(without_negatives, "sentence-transformers", tmp_path / "out")
+    told = capsys.readouterr().err
+    assert "warning: not one row could be written as sentence-transformers, see what was left out" in told
+    assert "raydr mine" in told
+    export_of(source, "sentence-transformers", tmp_path / "whole")
+    assert "warning" not in capsys.readouterr().err

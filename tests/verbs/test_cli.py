@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import raydr
+from raydr.errors import ConfigError
 from raydr.runtime import console
 from raydr.verbs import VERBS, app
 
@@ -88,18 +93,72 @@ def test_the_version_is_shown():
 @pytest.mark.parametrize(
     ("asked", "said"), [([], "the same command goes on"), (["--again"], "without --again goes on")]
 )
-def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, asked, said):
+@pytest.mark.parametrize(
+    ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, monkeypatch, asked, said, sent, status, how):
     (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
-
-    def interrupted(*settings: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("raydr.verbs.train.open_session", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("raydr.verbs.train.open_session", lambda *_: signal.raise_signal(sent))
     monkeypatch.setattr(sys, "argv", ["raydr", *asked])
     result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
-    assert result.exit_code == 130
-    assert said in result.output
+    assert result.exit_code == status
+    [line] = result.output.splitlines()
+    assert line.startswith(f"{how}: what is finished is kept; ")
+    assert said in line
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_dir_shows_the_verbs():
     assert {verb.replace("-", "_") for verb in VERBS} | {"RunConfig", "search_text"} <= set(dir(raydr))
+
+
+_VERBS = {verb.replace("-", "_") for verb in VERBS} - {"settings", "submit"}
+
+
+@pytest.mark.parametrize("verb", sorted({"search_text"} | _VERBS))
+def test_every_verb_of_python_takes_a_config_in_any_form_or_says_what_it_takes(verb, tmp_path):
+    function = getattr(raydr, verb)
+    for wrong, told in [
+        (tmp_path / "none.yaml", "there is no config file"),
+        (str(tmp_path / "none.yaml"), "there is no config file"),
+        ({"data": {"reader": {"name": "beir", "path": "x"}}, "sed": 1}, "sed"),
+        (3, "the config is a int; expected a RunConfig, the path of a YAML file"),
+    ]:
+        with pytest.raises(ConfigError, match=told):
+            # What else a verb must be given comes after the config.
+            function(wrong, *["x"] * _num_needed(function))
+
+
+def _num_needed(function):
+    [_, *others] = inspect.signature(function).parameters.values()
+    return sum(one.default is inspect.Parameter.empty for one in others)
+
+
+def test_a_config_is_the_same_in_every_form(tmp_path, monkeypatch):
+    raw = {"data": {"reader": {"name": "beir", "path": "x"}}, "seed": 5}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    monkeypatch.setattr("raydr.verbs.train.open_session", lambda config, *_: nullcontext(_Asked(config)))
+    config = raydr.RunConfig.parse(raw)
+    for given in (config, raw, tmp_path / "run.yaml", str(tmp_path / "run.yaml")):
+        assert raydr.train(given) == config
+        assert raydr.train(config=given) == config
+
+
+class _Asked:
+    """A session that hands back its config."""
+
+    def __init__(self, config):
+        self.config = config
+        self.recipe = self
+
+    def trained(self, *_):
+        return self.config
+
+    def make(self, config):
+        return config
+
+
+def test_submit_sends_a_file_and_says_so():
+    with pytest.raises(ConfigError, match="submit sends a file: the config is a dict"):
+        raydr.submit({}, "train")

@@ -62,7 +62,8 @@ function draw(state) {
     const box = make("section", { tabindex: "0", "aria-label": text.role }, "");
     box.append(make("h3", {}, `${text.role} (${text.id})`));
     if (text.title) box.append(make("h4", {}, text.title));
-    box.append(make("p", {}, text.text));
+    // Code: a line is indented.
+    box.append(make("p", /\n[ \t]+\S/.test(text.text) ? { class: "code" } : {}, text.text));
     return box;
   }));
 }

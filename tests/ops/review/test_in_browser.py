@@ -18,6 +18,19 @@ COUNTS = "document.querySelector('#counts').textContent"
 QUESTION = "document.querySelector('#question').textContent"
 TEXTS = "[...document.querySelectorAll('#texts section')].map((one) => one.querySelector('p').textContent)"
 FOCUS = "document.activeElement?.id"
+#: Contrast of an element's text with what is behind it, as WCAG defines it: 4.5 can be read.
+CONTRAST = """
+light = (color) => color.match(/[\\d.]+/g).slice(0, 3)
+    .map((one) => one / 255).map((one) => one <= .04045 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4)
+    .reduce((sum, one, at) => sum + one * [.2126, .7152, .0722][at], .05);
+document.documentElement.style.colorScheme = '%s'; document.body.style.backgroundColor = 'Canvas';
+['#question', '#trouble', '#facts', '#texts p', '#wrong', 'select'].map((name) => {
+    found = document.querySelector(name);
+    for (behind = found; /, 0\\)/.test(getComputedStyle(behind).backgroundColor); ) behind = behind.parentElement;
+    both = [getComputedStyle(found).color, getComputedStyle(behind).backgroundColor].map(light);
+    return Math.max(...both) / Math.min(...both);
+})
+"""
 
 
 @pytest.fixture
@@ -93,6 +106,8 @@ def test_what_cannot_be_saved_is_said_and_stays(page: OpenPage, desk: Desk) -> N
     desk.file.mkdir()
     page.press("w")
     page.wait_for("document.querySelector('#trouble').textContent.startsWith('Not saved')", True)
+    for scheme in ("light", "dark"):
+        assert min(page.ask(CONTRAST % scheme)) > 4.5, scheme
     assert page.ask(TEXTS) == [text for *_, text in desk.queue[0].texts]
     desk.file.rmdir()
     page.press("w")

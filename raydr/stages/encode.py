@@ -45,6 +45,8 @@ class Job:
     """What every worker of one encoding knows; picklable."""
 
     model: Artifact
+    #: The model's encoder in int8; None if it is asked as it is.
+    quantized: Artifact | None
     #: The corpus or data set.
     texts: Artifact
     #: Names of the parts to encode, in order; output part i comes from part i.
@@ -118,8 +120,9 @@ class EncodeParts:
         require_device(job.arithmetic.device)
         self.job = job
         model, how = job.model.folder.localize_all(), job.arithmetic
+        in_int8 = {"quantized": job.quantized.folder.localize_all()} if job.quantized is not None else {}
         self.encoder = _resolve(job.encoder)(
-            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching
+            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
         )
         self._encoding = threading.Lock()
         #: When the last part was encoded.
@@ -163,6 +166,7 @@ def encode_texts(
     pool: Pool,
     model: Artifact,
     texts: Artifact,
+    quantized: Artifact | None = None,
     *,
     split: str = "",
     settings: EncodeConfig,
@@ -177,6 +181,7 @@ def encode_texts(
         pool: where the encoders run.
         model: a model saved by raydr.
         texts: the corpus, or the data set.
+        quantized: the model's encoder in int8, where the arithmetic is that.
         split: of the queries; empty for passages.
         settings: how texts are batched, and the size and number of the encoders.
         arithmetic: see :func:`raydr.stages.arithmetic.resolve_arithmetic`.
@@ -203,7 +208,7 @@ def encode_texts(
         f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
-        model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
+        model, quantized, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
         settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}

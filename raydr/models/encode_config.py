@@ -13,6 +13,9 @@ from raydr.models.config import Dtype
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
 
 
+#: Passages that the scales of an encoder in int8 are measured on.
+NUM_CALIBRATING = 200
+
 EncodeDtype = Literal[Dtype, "int8"]
 
 #: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding;
@@ -61,7 +64,9 @@ class EncodeConfig(Config):
         if self.device == "cuda" or self.gpus_per_actor > 0:
             raise ValueError("dtype is int8, which is for processors: on a GPU bfloat16 is quicker, set dtype auto")
         if self.batching != "padded":
-            raise ValueError(f"dtype is int8, whose encoder reads padded texts: set batching padded, not {self.batching}")
+            raise ValueError(
+                f"dtype is int8, whose encoder reads padded texts: batching is {self.batching}, set padded"
+            )
         return self
 
     def batch_tokens(self, device: str) -> int:

@@ -168,8 +168,8 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
             )
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
         raise ModelError(
-            f"encode.dtype is int8, and OpenVINO cannot translate {type(tower.backbone).__name__}: {first_line(error)}; "
-            "set encode.dtype=auto"
+            f"encode.dtype is int8, and OpenVINO cannot translate {type(tower.backbone).__name__}: {first_line(error)}"
+            "; set encode.dtype=auto"
         ) from error
     openvino.save_model(graph, f"{folder}/{_FILE}", compress_to_fp16=False)
     tower.backbone = _Int8Backbone(graph, None)
@@ -177,7 +177,7 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
     mean = float(cosines.mean())
     if mean < _LEAST_COSINE:
         raise ModelError(
-            f"encode.dtype is int8, in which the vectors of {tokens.num_rows} passages have a mean cosine of {mean:.3f} "
+            f"encode.dtype is int8, in which the vectors of {tokens.num_rows} texts have a mean cosine of {mean:.3f} "
             f"to those in float32, and {_LEAST_COSINE} is expected at least: this encoder cannot do with 8 bits; set "
             "encode.dtype=auto"
         )

@@ -34,7 +34,6 @@ class Arithmetic:
         """What of it vectors and scores depend on."""
         return {"dtype": self.dtype, "token_budget": self.token_budget}
 
-
     def in_int8(self) -> Arithmetic:
         """The arithmetic of passages where ``encode.dtype`` is int8; this one is that of queries and pairs."""
         return replace(self, dtype="int8", reason="as configured")

@@ -208,8 +208,8 @@ def encode_texts(
         f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
-        model, quantized, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
-        settings.batching, tokenizer, encoder,
+        model, quantized, texts, tuple(parts), making.folder, side, arithmetic,
+        pool.num_threads(settings.cpus_per_actor), settings.batching, tokenizer, encoder,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))

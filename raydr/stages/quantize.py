@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.runtime.console import say
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
 
-#: Passages that the scales are measured on.
-NUM_PASSAGES = 200
 #: Parts that they come from, at most: each may have to be fetched.
 _MOST_PARTS = 8
 
@@ -74,7 +73,7 @@ def _quantize(output: Folder, model: Artifact, corpus: Artifact) -> dict[str, An
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     folder, passages = model.folder.localize_all(), Corpus(corpus)
-    rows = sample_rows(passages.passages.starts, NUM_PASSAGES)
+    rows = sample_rows(passages.passages.starts, NUM_CALIBRATING)
     texts, tokenizer = passages.texts(rows), load_tokenizer(folder, "passage")
     tokens = tokenizer(texts.titles, texts.texts)
     tower = load_tower(folder, "passage").ready("cpu", torch.float32)

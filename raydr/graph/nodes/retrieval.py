@@ -12,13 +12,14 @@ from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, asking, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
+from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
 from raydr.stages.encode import encode_texts
 from raydr.stages.import_vectors import file_checksum, import_vectors
 from raydr.stages.index import build_index
-from raydr.stages.quantize import NUM_PASSAGES, quantize_encoder
+from raydr.stages.quantize import quantize_encoder
 from raydr.stages.rerank import VERSION, rerank
 from raydr.stages.runs import import_trec_run, trec_checksum
 from raydr.stages.search import search as find
@@ -51,9 +52,9 @@ def quantized(run: Declaring, model: Node, name: str) -> Node:
         "quantized",
         run.label("quantize", name),
         stage(partial(quantize_encoder, num_cpus=settings.cpus_per_actor), "model", "corpus"),
-        {"num_passages": NUM_PASSAGES},
+        {"num_passages": NUM_CALIBRATING},
         {"model": model, "corpus": data.corpus(run)},
-        num_rows=lambda inputs: NUM_PASSAGES,
+        num_rows=lambda inputs: NUM_CALIBRATING,
         asks_model=True,
         demand={"CPU": settings.cpus_per_actor},
         temporary=True,

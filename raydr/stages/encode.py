@@ -45,8 +45,6 @@ class Job:
     """What every worker of one encoding knows; picklable."""
 
     model: Artifact
-    #: The model's encoder in int8; None if it is asked as it is.
-    quantized: Artifact | None
     #: The corpus or data set.
     texts: Artifact
     #: Names of the parts to encode, in order; output part i comes from part i.
@@ -58,6 +56,8 @@ class Job:
     batching: Batching
     tokenizer: str
     encoder: str
+    #: The model's encoder in int8; None if the model is asked as it is.
+    quantized: Artifact | None = None
 
     def load_part(self, part: int) -> Any:
         """The table of one input part, memory-mapped."""
@@ -208,8 +208,8 @@ def encode_texts(
         f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
-        model, quantized, texts, tuple(parts), making.folder, side, arithmetic,
-        pool.num_threads(settings.cpus_per_actor), settings.batching, tokenizer, encoder,
+        model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
+        settings.batching, tokenizer, encoder, quantized,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))

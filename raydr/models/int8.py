@@ -166,7 +166,7 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
                 subset_size=len(batches),
                 advanced_parameters=nncf.AdvancedQuantizationParameters(smooth_quant_alphas=smoothing),
             )
-    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # A trace, OpenVINO and NNCF have no class of errors in common.
         raise ModelError(
             f"encode.dtype is int8, and OpenVINO cannot translate {type(tower.backbone).__name__}: {first_line(error)}"
             "; set encode.dtype=auto"

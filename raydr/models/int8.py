@@ -30,7 +30,7 @@ from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 
 #: Share of the spread that SmoothQuant moves, as an exponent.
-_SMOOTHING = 0.5
+_SMOOTHING = 0.8
 #: Tokens of a batch while scales are measured: what is measured does not depend on it but by its padding.
 _BATCH_TOKENS = 1024
 #: The mean cosine to the float vectors below which something went wrong; all-MiniLM-L6-v2 has 0.99.

@@ -205,6 +205,8 @@ def _graph(openvino: Any, tower: Tower, names: tuple[str, ...]) -> Any:
     # Without padding the mask would not become a part of it.
     example = {name: torch.ones((3, 7), dtype=torch.int64) for name in names}
     example["attention_mask"][1, 4:] = 0
+    # Decoders would return keys and values as well.
+    tower.backbone.config.use_cache = False  # type: ignore[union-attr]
     graph = openvino.convert_model(_HiddenStates(tower.backbone, names), example_input=tuple(example.values()))
     for name, one in zip(names, graph.inputs, strict=True):
         one.get_node().set_partial_shape(openvino.PartialShape([-1, -1]))

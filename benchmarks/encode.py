@@ -3,17 +3,22 @@
 Every candidate tokenises and encodes the same texts. sentence-transformers runs with its default batch of 32 and sorts
 by length; the plain loop is Transformers in batches of 32 in the texts' order, padded to the longest. ``raydr`` is
 raydr's default: bfloat16 where the processor has it. The last column is the arithmetic without padding over what one
-large matrix product reaches in the same type, measured beforehand.
+large matrix product reaches in the same type, measured beforehand (not of int8). ``raydr int8`` is there on a processor
+that has it; ``--theirs PYTHON`` sets sentence-transformers' OpenVINO int8 backend beside it, from an environment of its
+own (benchmarks/openvino_backend.py says which).
 
     python -m benchmarks.encode --corpus corpus.jsonl.gz --json encode.json
+    python -m benchmarks.encode --corpus corpus.jsonl.gz --theirs ENVIRONMENT/bin/python
     python -m benchmarks.encode --corpus corpus.jsonl.gz --shape bert-base --device cuda --passages 20000
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,9 +34,10 @@ from benchmarks.shapes import SHAPES, forward_flops, peak_flops, save_checkpoint
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig, SideConfig
-from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
-from raydr.models.encode_config import TOKEN_BUDGET, Batching
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
+from raydr.models.encode_config import NUM_CALIBRATING, TOKEN_BUDGET, Batching
 from raydr.models.inference import InferenceEncoder
+from raydr.models.int8 import missing_for_int8, quantize
 from raydr.models.precision import resolve_dtype, torch_dtype
 
 
@@ -63,6 +69,7 @@ def main() -> None:
     parser.add_argument("--token-budget", type=int, default=0, help="raydr's default for the device if 0")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="also through torch.compile; half a minute to start")
+    parser.add_argument("--theirs", default="", help="python of an environment with sentence-transformers[openvino]")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -97,9 +104,12 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
     base = next(iter(candidates))
     print_rates(figures, "passages", base)
     flops = forward_flops(shape, lengths) / len(texts)
-    peaks = {one.dtype: peak_flops(torch_dtype(one.dtype), arguments.device) for one in candidates.values()}
+    dtypes = dict.fromkeys(one.dtype for one in candidates.values() if one.dtype != "int8")
+    peaks = {dtype: peak_flops(torch_dtype(dtype), arguments.device) for dtype in dtypes}
     utilisation = {
-        name: statistics.median(figures[name]) * flops / peaks[one.dtype] for name, one in candidates.items()
+        name: statistics.median(figures[name]) * flops / peaks[one.dtype]
+        for name, one in candidates.items()
+        if one.dtype in peaks
     }
     print(
         "one large matrix product: " + ", ".join(f"{dtype} {peak / 1e9:,.0f} GFLOP/s" for dtype, peak in peaks.items())
@@ -137,6 +147,13 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
     found[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
     if arguments.compiled:
         found[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
+    lacking = ("a device other than a CPU", "") if arguments.device != "cpu" else missing_for_int8()
+    if lacking is None:
+        found["raydr int8"] = Candidate("int8", raydr(arguments, texts, model, "int8"))
+    else:
+        print(f"without int8: {lacking[0]}")
+    if arguments.theirs:
+        found["sentence-transformers int8"] = Candidate("int8", their_int8(arguments, texts, model))
     return found
 
 
@@ -145,7 +162,15 @@ def raydr(
 ) -> Callable[[], object]:
     budget = arguments.token_budget or TOKEN_BUDGET[torch.device(arguments.device).type]
     tokenizer = load_tokenizer(model, "passage")
-    encoder = InferenceEncoder(model, "passage", dtype, arguments.device, budget, batching=batching)
+    quantized = ""
+    if dtype == "int8":
+        quantized = f"{model}-int8"
+        Path(quantized).mkdir()
+        tower = load_tower(model, "passage").ready("cpu", torch.float32)
+        quantize(tower, tokenizer(None, texts[:NUM_CALIBRATING]), tokenizer.pad_id, "passage", quantized)
+    encoder = InferenceEncoder(
+        model, "passage", dtype, arguments.device, budget, batching=batching, quantized=quantized
+    )
     return lambda: encoder.encode(tokenizer(None, texts))
 
 
@@ -156,6 +181,31 @@ def sentence_transformers(
 
     theirs = SentenceTransformer(model, device=arguments.device, model_kwargs={"dtype": torch_dtype(dtype)})
     return lambda: theirs.encode(texts)
+
+
+def their_int8(arguments: argparse.Namespace, texts: list[str], model: str) -> Callable[[], object]:
+    """Their OpenVINO backend in a process that ends with this one."""
+    file = Path(f"{model}-texts.json")
+    file.write_text(json.dumps(texts), encoding="utf-8")
+    script = Path(__file__).with_name("openvino_backend.py")
+    process = subprocess.Popen(
+        [arguments.theirs, str(script), model, str(file), str(arguments.threads)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONPATH=""),
+    )  # fmt: skip
+    asked, answers = process.stdin, process.stdout
+    assert asked is not None
+    assert answers is not None
+
+    def answer() -> None:
+        if not answers.readline():
+            raise SystemExit(f"{arguments.theirs} {script} ended with exit status {process.wait()}")
+
+    def encode() -> None:
+        print("go", file=asked, flush=True)
+        answer()
+
+    answer()
+    return encode
 
 
 def plain_loop(arguments: argparse.Namespace, texts: list[str], model: str, dtype: str) -> Callable[[], object]:

@@ -101,6 +101,7 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
 #: What a node's time is counted as, by its name in the round where that is here, else by its kind.
 _STAGES = {
     "model": "train",
+    "quantized": "encode",
     "embeddings": "encode",
     "index": "index",
     "run": "search",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from raydr.component import Config
 from raydr.models.config import Dtype
@@ -12,6 +12,11 @@ from raydr.models.config import Dtype
 #: Tokens in one batch by kind of device, if nothing is configured (docs/performance.md).
 TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
 
+
+#: Passages that the scales of an encoder in int8 are measured on.
+NUM_CALIBRATING = 200
+
+EncodeDtype = Literal[Dtype, "int8"]
 
 #: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding;
 #: ``compiled``: padded, through an encoder that torch.compile has translated.
@@ -21,8 +26,10 @@ Batching = Literal["padded", "packed", "compiled"]
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
 
-    dtype: Dtype = "auto"
-    """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it."""
+    dtype: EncodeDtype = "auto"
+    """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it. ``int8`` is for processors with VNNI or
+    AMX and needs openvino and nncf (``raydr[int8]``): passages are encoded in it, with scales measured on 200 of them;
+    queries are encoded, and pairs scored, as with ``auto`` (docs/performance.md)."""
 
     token_budget: int | None = Field(default=None, ge=64)
     """Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
@@ -53,6 +60,18 @@ class EncodeConfig(Config):
 
     cpus_per_tokenizer: float = Field(default=0.5, gt=0)
     """CPUs of each tokenising task."""
+
+    @model_validator(mode="after")
+    def _int8_is_for_processors(self) -> Self:
+        if self.dtype != "int8":
+            return self
+        if self.device == "cuda" or self.gpus_per_actor > 0:
+            raise ValueError("dtype is int8, which is for processors: on a GPU bfloat16 is quicker, set dtype auto")
+        if self.batching != "padded":
+            raise ValueError(
+                f"dtype is int8, whose encoder reads padded texts: batching is {self.batching}, set padded"
+            )
+        return self
 
     def batch_tokens(self, device: str) -> int:
         """The token budget for a device."""

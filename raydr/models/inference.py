@@ -17,6 +17,7 @@ from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
+from raydr.models.int8 import load_int8_tower
 from raydr.models.packing import pack, plan_packs, use_packed_attention
 from raydr.models.precision import torch_dtype
 from raydr.models.threads import torch_threads
@@ -101,11 +102,15 @@ class InferenceEncoder:
         token_budget: int,
         num_threads: int | None = None,
         batching: Batching = "padded",
+        quantized: str | Path = "",
     ) -> None:
         self.num_threads = num_threads
         self.token_budget = token_budget
         self.side: Side = side
-        self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
+        if quantized:
+            self.tower = load_int8_tower(model, side, quantized, num_threads)
+        else:
+            self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
         self.first_position: int | None = None

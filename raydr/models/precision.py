@@ -62,8 +62,15 @@ def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
 
 def cpu_has_bfloat16() -> bool:
     """True if the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX or Arm's BF16)."""
+    return _cpu_has("avx512_bf16", "amx_bf16", " bf16")
+
+
+def cpu_has_int8() -> bool:
+    """True if the processor has instructions that multiply bytes and add up in int32 (AVX512-VNNI, AVX-VNNI or AMX)."""
+    return _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
+
+
+def _cpu_has(*flags: str) -> bool:
     cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return False
-    flags = cpuinfo.read_text()
-    return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16"))
+    found = cpuinfo.read_text() if cpuinfo.exists() else ""
+    return any(flag in found for flag in flags)

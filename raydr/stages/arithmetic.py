@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raydr.errors import ConfigError, ModelError, TrainingError
 from raydr.models.config import Dtype
-from raydr.models.encode_config import EncodeConfig
+from raydr.models.encode_config import EncodeConfig, EncodeDtype
 from raydr.stages.pool import Pool
 from raydr.stages.resources import IF_IT_GROWS, cluster_capacity
 from raydr.training.config import TrainConfig
@@ -18,7 +18,7 @@ class Arithmetic:
     """How vectors and scores are computed, resolved once for all workers.
 
     Args:
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; of passages perhaps ``int8``.
         device: ``cpu`` or ``cuda``.
         token_budget: tokens of a batch, which decides how texts are padded.
         reason: why this dtype.
@@ -34,9 +34,15 @@ class Arithmetic:
         """What of it vectors and scores depend on."""
         return {"dtype": self.dtype, "token_budget": self.token_budget}
 
+    def in_int8(self) -> Arithmetic:
+        """The arithmetic of passages where ``encode.dtype`` is int8; this one is that of queries and pairs."""
+        return replace(self, dtype="int8", reason="as configured")
+
 
 def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
     """The arithmetic of the section ``encode``, found out where the encoders will run, which may be another machine.
+
+    That of int8 is what ``auto`` takes: only passages are encoded in int8.
 
     Raises:
         ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
@@ -63,8 +69,13 @@ def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> t
     return resolved
 
 
-def _resolve(dtype: Dtype, device: str) -> tuple[str, str]:
+def _resolve(dtype: EncodeDtype, device: str) -> tuple[str, str]:
     require_device(device)
+    if dtype == "int8":
+        from raydr.models.int8 import require_int8
+
+        require_int8()
+        dtype = "auto"
     return _resolve_dtype(dtype, device)
 
 

@@ -58,6 +58,8 @@ class Job:
     token_pooling: int
     tokenizer: str
     encoder: str
+    #: The model's encoder in int8; None if the model is asked as it is.
+    quantized: Artifact | None = None
 
     def load_part(self, part: int) -> Any:
         """The table of one input part, memory-mapped."""
@@ -120,8 +122,9 @@ class EncodeParts:
         require_device(job.arithmetic.device)
         self.job = job
         model, how = job.model.folder.localize_all(), job.arithmetic
+        in_int8 = {"quantized": job.quantized.folder.localize_all()} if job.quantized is not None else {}
         self.encoder = _resolve(job.encoder)(
-            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching
+            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
         )
         self._encoding = threading.Lock()
         #: When the last part was encoded.
@@ -167,6 +170,7 @@ def encode_texts(
     pool: Pool,
     model: Artifact,
     texts: Artifact,
+    quantized: Artifact | None = None,
     *,
     split: str = "",
     settings: EncodeConfig,
@@ -181,6 +185,7 @@ def encode_texts(
         pool: where the encoders run.
         model: a model saved by raydr.
         texts: the corpus, or the data set.
+        quantized: the model's encoder in int8, where the arithmetic is that.
         split: of the queries; empty for passages.
         settings: how texts are batched, and the size and number of the encoders.
         arithmetic: see :func:`raydr.stages.arithmetic.resolve_arithmetic`.
@@ -208,7 +213,7 @@ def encode_texts(
     )
     job = Job(
         model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
-        settings.batching, 1 if split else settings.token_pooling, tokenizer, encoder,
+        settings.batching, 1 if split else settings.token_pooling, tokenizer, encoder, quantized,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))

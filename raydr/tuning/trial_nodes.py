@@ -25,7 +25,7 @@ from raydr.stages.resources import cluster_capacity
 from raydr.stages.train_progress import Watcher
 
 #: Kinds that are large, and made again from a model.
-VECTORS = ("embeddings", "index")
+VECTORS = ("quantized", "embeddings", "index")
 
 
 def declare(config: RunConfig) -> Declaring:

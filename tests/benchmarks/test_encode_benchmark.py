@@ -12,6 +12,7 @@ from transformers import AutoModel
 
 from benchmarks import encode, shapes
 from benchmarks.shapes import Shape, forward_flops, save_checkpoint
+from raydr.models.int8 import missing_for_int8
 
 ROOT = Path(__file__).parents[2]
 SMALL = Shape(layers=2, width=16, heads=2, inner=24)
@@ -46,6 +47,7 @@ def test_the_benchmark_runs_where_only_torch_and_transformers_are(
     encode.main()
     figures = json.loads(report.read_text())["figures"]
     assert {f"raydr {dtype}" for dtype in figures["peaks"]} < figures["passages_per_second"].keys()
+    assert ("raydr int8" in figures["passages_per_second"]) == (missing_for_int8() is None)
     # Not below 1: on a busy processor the peak can be timed slower than the encoder.
     assert all(share > 0 for share in figures["utilisation"].values())
     assert ("× sentence-transformers float32" in capsys.readouterr().out) == theirs

@@ -49,7 +49,7 @@ def test_overrides(file):
         ("data.reader={name: excel}", r"unknown reader 'excel'; allowed: beir"),
         ("train.accumulation_steps=7", r"batch_size 64 is not divisible by accumulation_steps 7"),
         ("train.loss=corrected_nce", r"needs hard negatives with known draw probabilities"),
-        ("encode.dtype=int8", r"encode\.dtype"),
+        ("encode.dtype=int4", r"encode\.dtype"),
         (
             "evaluate.measures=[R@5, nDGC@10]",
             r"evaluate\.measures\.1: 'nDGC@10' is not a measure",

@@ -12,12 +12,14 @@ from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.graph.declaring import Declaring, asking, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
+from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
 from raydr.stages.encode import encode_texts
 from raydr.stages.import_vectors import file_checksum, import_vectors
 from raydr.stages.index import build_index
+from raydr.stages.quantize import quantize_encoder
 from raydr.stages.rerank import VERSION, rerank
 from raydr.stages.runs import import_trec_run, trec_checksum
 from raydr.stages.search import search as find
@@ -27,15 +29,34 @@ from raydr.stages.search import search_settings
 def passages(run: Declaring, model: Node, name: str) -> Node:
     """The vectors of all passages."""
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
+    inputs = {"model": model, "corpus": data.corpus(run)}
+    if settings.dtype == "int8":
+        arithmetic, inputs["quantized"] = arithmetic.in_int8(), quantized(run, model, name)
     return Node(
         "embeddings",
         run.label("encode", name, "passages"),
-        stage(partial(encode_texts, settings=settings, arithmetic=arithmetic), "model", "corpus"),
+        stage(partial(encode_texts, settings=settings, arithmetic=arithmetic), "model", "corpus", "quantized"),
         {"side": "passage", **arithmetic.content, **settings.model_dump(include={"batching", "token_pooling"})},
-        {"model": model, "corpus": data.corpus(run)},
+        inputs,
         num_rows=lambda inputs: inputs["corpus"].rows("passages"),
         asks_model=True,
         demand=encoders(run.config),
+        temporary=True,
+    )
+
+
+def quantized(run: Declaring, model: Node, name: str) -> Node:
+    """A model's encoder of passages in int8, for all that encode with it the same."""
+    settings = run.config.encode
+    return Node(
+        "quantized",
+        run.label("quantize", name),
+        stage(partial(quantize_encoder, num_cpus=settings.cpus_per_actor), "model", "corpus"),
+        {"num_passages": NUM_CALIBRATING},
+        {"model": model, "corpus": data.corpus(run)},
+        num_rows=lambda inputs: NUM_CALIBRATING,
+        asks_model=True,
+        demand={"CPU": settings.cpus_per_actor},
         temporary=True,
     )
 

@@ -39,7 +39,9 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
     storage = services.check_storage(config.workdir)
     seen = config.workdir if storage.state == "ok" else ""
     room = space.check_space(config) if seen else []
-    packages = [*software.check_reader(config.data.reader), *software.check_adapters(config)]
+    packages = [
+        *software.check_reader(config.data.reader), *software.check_adapters(config), *software.check_int8(config)
+    ]  # fmt: skip
     cluster = services.check_ray(ray, seen)
     return [
         *findings, *packages, storage, *room, *cluster, services.check_mlflow(config), services.check_data(config)

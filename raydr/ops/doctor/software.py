@@ -100,6 +100,16 @@ def check_adapters(config: RunConfig) -> list[Finding]:
     return [_needed("peft", wanting[0].removesuffix(".rank"))] if wanting else []
 
 
+def check_int8(config: RunConfig) -> list[Finding]:
+    """Packages and processor, where passages are encoded in int8."""
+    from raydr.models.int8 import missing_for_int8
+
+    if config.encode.dtype != "int8":
+        return []
+    lacking = missing_for_int8()
+    return [Finding.ok("int8", "can be computed here") if lacking is None else Finding.broken("int8", *lacking)]
+
+
 def _needed(package: str, by: str) -> Finding:
     if find_spec(package) is None:
         return Finding.broken(package, f"not installed, and {by} needs it", f"pip install {package}")

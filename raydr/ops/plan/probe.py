@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import resource
 import tempfile
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from raydr.models.scores.base import Vectors
+    from raydr.models.tower import Tower
     from raydr.training.checkpoint import Progress, Save
     from raydr.training.detection import PairFlags
 
@@ -78,20 +80,26 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     model = DualEncoder.from_config(config.model, config.seed)
     tower = model.tower("passage")
     num_parameters = sum(weights.numel() for weights in model.parameters())
+    int8_tokens_per_second = None
     if figures is not None:
         flops = _flops(tower.backbone, passages.mean_tokens)
         tokens_per_second, peak, name = figures.flops * figures.utilisation / flops, None, figures.name
     else:
         tower = tower.ready(device, torch_dtype(dtype))
+        pad_id = tokenizers["passage"].pad_id
         read = partial(tower, side="passage")
-        tokens_per_second = _read(read, device, tokens, budget, tokenizers["passage"].pad_id, config)
+        tokens_per_second = _read(read, device, tokens, budget, pad_id, config)
+        if config.encode.dtype == "int8":
+            in_int8 = _in_int8(tower, tokenizers["passage"](texts.titles[:10], texts.texts[:10]), pad_id)
+            read = partial(in_int8, side="passage")
+            int8_tokens_per_second = _read(read, device, tokens, budget, pad_id, config)
         peak, name = _peak_bytes(device), torch.cuda.get_device_name() if device == "cuda" else "this machine's CPU"
     choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
     return EncodingRates(
         passages=passages, queries=asked, dim=model.dim, num_parameters=num_parameters,
         num_learning=num_learning(model),
         tokens_per_second=tokens_per_second, texts_per_second=texts_per_second, load_seconds=0.0,
-        peak_bytes=peak, device=name,
+        peak_bytes=peak, device=name, int8_tokens_per_second=int8_tokens_per_second,
     )  # fmt: skip
 
 
@@ -135,6 +143,18 @@ def _flops(backbone: nn.Module, mean_tokens: float) -> float:
     num_weights = sum(one.numel() for one in backbone.parameters()) - sum(one.weight.numel() for one in tables)
     shape: Any = backbone.config
     return encoder_flops(num_weights, int(shape.num_hidden_layers), int(shape.hidden_size), mean_tokens)
+
+
+def _in_int8(tower: Tower, tokens: Tokens, pad_id: int) -> Tower:
+    """A copy of a tower whose encoder is in int8; a few texts are enough to learn how quick it is."""
+    import torch
+
+    from raydr.models.int8 import quantize
+
+    copied = copy.deepcopy(tower).ready("cpu", torch.float32)
+    with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
+        quantize(copied, tokens, pad_id, "passage", folder)
+    return copied
 
 
 def _read(

@@ -148,6 +148,8 @@ def _estimate(
         return estimate_search(config, name, sizes, str(split), encoding, rates.search, cpus)
     if node.kind == "embeddings":
         num_texts = sizes.num_passages if split is None else sizes.num_queries[split]
+        if split is None and encoding.int8_tokens_per_second is not None:
+            encoding = replace(encoding, tokens_per_second=encoding.int8_tokens_per_second)
         return estimate_encoding(config, name, num_texts, encoding, capacity, queries=split is not None)
     return None
 

@@ -210,3 +210,13 @@ def test_the_package_of_adapters_is_looked_for(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "peft", None)
     [missing] = software.check_adapters(adapted)
     assert (missing.state, missing.advice) == ("broken", "pip install peft")
+
+
+def test_what_int8_needs_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert software.check_int8(config(tmp_path)) == []
+    asked = config(tmp_path, encode={"dtype": "int8"})
+    monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: None)
+    assert [one.state for one in software.check_int8(asked)] == ["ok"]
+    monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: ("nncf not installed", "pip install nncf"))
+    [missing] = software.check_int8(asked)
+    assert (missing.state, missing.found, missing.advice) == ("broken", "nncf not installed", "pip install nncf")

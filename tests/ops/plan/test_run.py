@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from small_runs import small_run
 import raydr
 from ops.plan.made_rates import RATES
 from raydr.config.run import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
+from raydr.models.int8 import missing_for_int8
 from raydr.ops.plan.estimate import StageEstimate
 from raydr.ops.plan.measure import try_model
-from raydr.ops.plan.rates import RunRates
+from raydr.ops.plan.probe import probe_encoding
+from raydr.ops.plan.rates import EncodingRates, RunRates
 
 
 def test_a_run_is_planned_done_and_compared(
@@ -112,6 +117,20 @@ def test_a_missing_training_split_is_told(beir_folder: Path, tiny_checkpoint: st
         raydr.plan(config)
 
 
+def test_passages_in_int8_are_planned_by_a_rate_of_their_own(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(int8_tokens_per_second: float | None) -> dict[str, str]:
+        encoding = replace(RATES.encoding, int8_tokens_per_second=int8_tokens_per_second)
+        monkeypatch.setattr("raydr.ops.plan.run.try_model", lambda *given: replace(RATES, encoding=encoding))
+        config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, ray={"capacity": {"CPU": 2}}))
+        return {stage.name: stage.note for stage in raydr.plan(config).stages}
+
+    before, after = plan(None), plan(3 * RATES.encoding.tokens_per_second)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {f"encode-{model}-passages" for model in ("trained", "untrained")}
+
+
 def test_what_cross_fitting_costs_is_planned(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,3 +148,18 @@ def test_what_cross_fitting_costs_is_planned(
     assert [one.work for one in folds] == ["30 queries x 2 epochs"] * 4
     assert all(one.seconds > 0 for one in folds)
     assert planned["cross-fit-margins-train"].work.startswith("80 passages")
+
+
+@pytest.mark.skipif(missing_for_int8() is not None, reason=str(missing_for_int8()))
+def test_int8_is_tried_beside_the_arithmetic_of_queries(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    def probe(dtype: str) -> EncodingRates:
+        sections = {"plan": {"sample_passages": 20, "probe_seconds": 0.01}, "encode": {"dtype": dtype}}
+        config = RunConfig.parse(small_run(Path("unused"), tiny_checkpoint, Path("unused"), **sections))
+        return probe_encoding(config, Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1]), "float32", "cpu")
+
+    plain, found = probe("float32"), probe("int8")
+    assert plain.int8_tokens_per_second is None
+    assert found.int8_tokens_per_second is not None
+    assert min(found.int8_tokens_per_second, found.tokens_per_second) > 0
+    # The model that is planned for is the one that was there.
+    assert (found.num_learning, found.num_parameters) == (plain.num_learning, plain.num_parameters)

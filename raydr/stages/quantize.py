@@ -1,0 +1,86 @@
+"""The encoder of a model in int8, once for all workers: an artefact ``quantized``.
+
+::
+
+    encoder.xml, encoder.bin    OpenVINO's graph, see :mod:`raydr.models.int8`
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.data.corpus import Corpus
+from raydr.models.encode_config import NUM_CALIBRATING
+from raydr.runtime.console import say
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder, publish_files
+
+#: Parts that they come from, at most: each may have to be fetched.
+_MOST_PARTS = 8
+
+
+def quantize_encoder(
+    making: Building, pool: Pool, model: Artifact, corpus: Artifact, *, num_cpus: float
+) -> dict[str, Any]:
+    """Measure the scales of a model's encoder on a sample of a corpus.
+
+    Args:
+        making: the artefact.
+        pool: where it is done.
+        model: a model saved by raydr.
+        corpus: whose passages will be encoded.
+        num_cpus: of the worker.
+
+    Raises:
+        ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
+    """
+    found = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
+    making.record_files()
+    cosine = found["cosine"]
+    say(
+        f"quantize: scales of int8 measured on {found['num_passages']:,} passages, whose vectors have a cosine of "
+        f"{cosine['mean']:.4f} to those in float32 (lowest {cosine['lowest']:.4f})"
+    )
+    return dict(found)
+
+
+def sample_rows(starts: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
+    """Rows spread evenly over a few parts, the first and the last among them.
+
+    Args:
+        starts: the row at which each part starts, and the number of rows.
+        num_rows: how many; all if there are fewer.
+
+    >>> sample_rows(np.array([0, 10, 20, 30]), 5).tolist()
+    [0, 7, 14, 22, 29]
+    """
+    parts = np.unique(np.linspace(0, len(starts) - 2, _MOST_PARTS).round().astype(np.int64))
+    rows = np.concatenate([np.arange(starts[part], starts[part + 1]) for part in parts])
+    return np.asarray(rows[np.unique(np.linspace(0, len(rows) - 1, num_rows).round().astype(np.int64))])
+
+
+def _quantize(output: Folder, model: Artifact, corpus: Artifact) -> dict[str, Any]:
+    import torch
+
+    from raydr.models.dual_encoder import load_tokenizer, load_tower
+    from raydr.models.int8 import quantize
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    folder, passages = model.folder.localize_all(), Corpus(corpus)
+    rows = sample_rows(passages.passages.starts, NUM_CALIBRATING)
+    texts, tokenizer = passages.texts(rows), load_tokenizer(folder, "passage")
+    tokens = tokenizer(texts.titles, texts.texts)
+    tower = load_tower(folder, "passage").ready("cpu", torch.float32)
+    cosine: dict[str, float] = {}
+
+    def save(path: Path) -> None:
+        cosine.update(quantize(tower, tokens, tokenizer.pad_id, "passage", path))
+
+    publish_files(output, save)
+    return {"num_passages": len(rows), "cosine": cosine}

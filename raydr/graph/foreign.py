@@ -23,8 +23,8 @@ def is_run(run: Declaring, split: str, system: str) -> bool:
     return not is_own(run, system) and run.facts.places.pointer(f"runs/{split}/{system}") is not None
 
 
-def require_dev_run(run: Declaring, system: str) -> None:
-    """Refuse a miner whose run over the training split alone is there.
+def with_dev_run(run: Declaring, system: str) -> str:
+    """The miner; refuses one whose run over the training split alone is there.
 
     Raises:
         ConfigError: the ranker's epoch could not be chosen.
@@ -35,6 +35,7 @@ def require_dev_run(run: Declaring, system: str) -> None:
             f"the ranker's epoch is chosen by what {system!r} finds for split {split!r}, and that run is not there: "
             f"raydr import-run CONFIG FILE --system {system} --split {split}; or set ranker.dev to null"
         )
+    return system
 
 
 def is_embedder(run: Declaring, system: str) -> bool:

@@ -222,17 +222,15 @@ class Recipe:
         settings = self.config.ranker
         is_open = settings.num_epochs and (negatives is None or pairs is None)
         given = self.training_data(bool(settings.num_hard_negatives)) if is_open else Judged(None, None)
-        learnt_from = negatives or given.negatives, pairs or given.pairs
-        node = training.cross_encoder(self.run, settings, *learnt_from, name=name, dev_run=self.ranker_dev())
-        return self.named(f"models/{name}", node)
+        used = negatives or given.negatives, pairs or given.pairs, None, name, self.ranker_dev()
+        return self.named(f"models/{name}", training.cross_encoder(self.run, settings, *used))
 
     def ranker_dev(self) -> Node | None:
         """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
-        settings, miner = self.config.ranker, BM25 if self.miner() == SOURCE else self.miner()
-        if not (settings.num_epochs and settings.dev and self.config.data.dev_split):
+        settings, split = self.config.ranker, self.config.data.dev_split
+        if not (settings.num_epochs and settings.dev and split):
             return None
-        foreign.require_dev_run(self.run, miner)
-        return self.ranked(self.config.data.dev_split, miner)
+        return self.ranked(split, foreign.with_dev_run(self.run, BM25 if self.miner() == SOURCE else self.miner()))
 
     def scorer(self, name: str) -> Node:
         """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""

@@ -115,9 +115,8 @@ class Recipe:
         if isinstance(asks, Server):
             earlier = self.verdicts(self.config.judge.judge(asks.after), split, miner, model)
             return self.named(name, language_model.verdicts(self.run, judge, split, earlier))
-        learnt_from = None
-        if isinstance(asks, CrossEncoder) and (candidates or self.config.negatives):
-            learnt_from = self.candidates(self.config.data.train_split, miner)
+        learns = isinstance(asks, CrossEncoder) and (candidates or self.config.negatives)
+        learnt_from = self.candidates(self.config.data.train_split, miner) if learns else None
         reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
         return self.named(name, noise.verdicts(self.run, judge, split, candidates, reads))
 
@@ -340,13 +339,12 @@ class Recipe:
         return [*own, *(name for name in there if name not in own)]
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
-        runs = {system: self.search(split, system) for system in systems}
-        return self.named(f"evaluation/{split}", evaluation.evaluation(self.run, split, runs))
+        node = evaluation.evaluation(self.run, split, {system: self.search(split, system) for system in systems})
+        return self.named(f"evaluation/{split}", node)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say, with a model's scores."""
         asked = self.base_model(model)
         given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
-        on_candidates = any(judge.subject == "negatives" for judge in judges)
-        negatives = self.candidates(split) if on_candidates else None
+        negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         return self.named(f"audits/{model}-{split}", noise.audit(self.run, asked, model, given, negatives, split))

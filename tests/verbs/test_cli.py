@@ -101,7 +101,12 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, monkeypatch, asked, said,
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("raydr.verbs.train.open_session", lambda *_: signal.raise_signal(sent))
     monkeypatch.setattr(sys, "argv", ["raydr", *asked])
-    result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
+    # A test before this one, in the same process, may have left Ctrl-C with another meaning than a command has.
+    of_tests = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
+    finally:
+        signal.signal(signal.SIGINT, of_tests)
     assert result.exit_code == status
     [line] = result.output.splitlines()
     assert line.startswith(f"{how}: what is finished is kept; ")

@@ -26,6 +26,8 @@ from raydr.runtime.cluster import TIME_TO_START
 # What raydr gives a Ray to come up is for people who wait for it. Nor is a process given up here that answers late: Ray
 # would end, and with it all tests that share it.
 os.environ |= {name: f"{5 * int(time)}" for name, time in TIME_TO_START.items()}
+# A worker process that was lost while it came up is started again when its time is over: that is worth no longer wait.
+os.environ |= {name: time for name, time in TIME_TO_START.items() if "worker" in name}
 os.environ |= {"RAY_health_check_failure_threshold": "100"}
 
 if TYPE_CHECKING:

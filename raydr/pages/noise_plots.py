@@ -157,7 +157,7 @@ def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xl
     def draw(heights: Sequence[float], axes: Axes) -> None:
         axes.bar(range(first, first + len(heights)), heights, width=0.9, color=COLORS[0])
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
     return grid([(name, partial(draw, heights)) for name, heights in series.items()], title, shared_legend=False)
 

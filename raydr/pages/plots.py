@@ -61,7 +61,7 @@ def curves(
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=color)
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=xlabel, ylabel=ylabel)
         legend(axes)
 

@@ -49,7 +49,7 @@ def curves(result: StudyResult) -> bytes:
         for at, rung in enumerate(result.plan.schedule.rungs):
             label = "trials are compared" if at == 0 else None
             axes.axvline(rung, color="#999999", linestyle=":", linewidth=1, label=label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=result.unit, ylabel=result.measure)
         legend(axes)
 

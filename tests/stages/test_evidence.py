@@ -16,7 +16,8 @@ from raydr.stages.evidence_samples import bm25, cut
 @pytest.mark.parametrize("max_length", [4, 9, 64])
 def test_a_text_is_cut_where_the_model_stops_reading(tiny_checkpoint: str, prefix: str, max_length: int) -> None:
     side = {"prefix": prefix, "max_length": max_length}
-    tokenizer = TextTokenizer(tiny_checkpoint, ModelConfig(checkpoint=tiny_checkpoint, query=side, passage=side), "query")
+    config = ModelConfig(checkpoint=tiny_checkpoint, query=side, passage=side)
+    tokenizer = TextTokenizer(tiny_checkpoint, config, "query")
     texts = [make_sentence(at, 3 * at) for at in range(1, 8)]
     short = cut(tokenizer, texts)
     assert all(whole.startswith(text) for text, whole in zip(short, texts, strict=True))

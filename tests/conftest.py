@@ -29,6 +29,8 @@ os.environ |= {name: f"{5 * int(time)}" for name, time in TIME_TO_START.items()}
 # A worker process that was lost while it came up is started again when its time is over: that is worth no longer wait.
 os.environ |= {name: time for name, time in TIME_TO_START.items() if "worker" in name}
 os.environ |= {"RAY_health_check_failure_threshold": "100"}
+# Ray's processes are nice to others by default: beside tests that compute they would not come up for minutes.
+os.environ |= {"RAY_worker_niceness": "0"}
 
 if TYPE_CHECKING:
     from raydr.stages.pool import Pool

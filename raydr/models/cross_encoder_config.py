@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from raydr.component import Config
-from raydr.models.config import OFFLINE_CHECKPOINT
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.positions import check_positions
 
 

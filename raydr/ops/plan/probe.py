@@ -107,7 +107,6 @@ def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, d
     """Tokenise queries with passages, and read some of their batches; arguments as of :func:`probe_encoding`."""
     import torch
 
-    from raydr.models.batching import plan_batches
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
 
@@ -119,7 +118,6 @@ def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, d
     tokenizer = PairTokenizer(settings)
     tokens = tokenizer(asked, texts.titles, texts.texts)
     budget = config.encode.batch_tokens("cpu" if figures is None and device == "cpu" else "cuda")
-    padded = sum(int(tokens.lengths[some].max()) * len(some) for some in plan_batches(tokens.lengths, budget))
     model = CrossEncoder.from_config(settings, config.seed, section="ranker")
     mean_tokens = float(tokens.lengths.mean())
     if figures is not None:
@@ -128,10 +126,11 @@ def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, d
         model.to(device=device, dtype=torch_dtype(dtype)).eval()
         rate = _read(model, device, tokens, budget, tokenizer.pad_id, config)
         peak = _peak_bytes(device)
+    num_parameters = sum(weights.numel() for weights in model.parameters())
     return RankerRates(
-        mean_tokens=mean_tokens, padded_tokens=padded / tokens.num_rows, longest_tokens=float(tokens.lengths.max()),
-        num_parameters=sum(weights.numel() for weights in model.parameters()), tokens_per_second=rate,
-        load_seconds=0.0, peak_bytes=peak,
+        mean_tokens=mean_tokens, padded_tokens=_padded_tokens(tokens, budget),
+        longest_tokens=float(tokens.lengths.max()), num_parameters=num_parameters,
+        tokens_per_second=rate, load_seconds=0.0, peak_bytes=peak,
     )  # fmt: skip
 
 
@@ -187,12 +186,17 @@ def _read(
 
 
 def _describe(tokens: Tokens, budget: int, vectors: Vectors, pooling: int = 1) -> TextSample:
+    lengths = tokens.lengths
+    mean_vectors = float(np.mean([pooled_count(vectors.most(int(length)), pooling) for length in lengths]))
+    return TextSample(float(lengths.mean()), _padded_tokens(tokens, budget), mean_vectors)
+
+
+def _padded_tokens(tokens: Tokens, budget: int) -> float:
+    """Mean tokens of a text with the padding of its batch."""
     from raydr.models.batching import plan_batches
 
     lengths = tokens.lengths
-    padded = sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget))
-    mean_vectors = float(np.mean([pooled_count(vectors.most(int(length)), pooling) for length in lengths]))
-    return TextSample(float(lengths.mean()), padded / tokens.num_rows, mean_vectors)
+    return sum(int(lengths[rows].max()) * len(rows) for rows in plan_batches(lengths, budget)) / tokens.num_rows
 
 
 class _Stop(Exception):

@@ -15,14 +15,12 @@ from typing import Any
 import pytest
 import ray.train
 import torch
+from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
 from raydr.stages.member import LoneMember, RayTrainMember
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import PROGRESS, Save
-
-#: Until a thread that goes on by itself has done so; a test that waits so long has failed.
-_S = 60
 
 
 class Training:
@@ -38,7 +36,7 @@ class Training:
         self.copied.append(number)
 
         def save(folder: Path) -> None:
-            assert self.disk.wait(_S)
+            assert self.disk.wait(PATIENCE_S)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "state").write_text(str(number))
             (folder / PROGRESS).write_text("{}")
@@ -97,7 +95,7 @@ def test_the_next_state_waits_for_the_one_before(lone: LoneMember, training: Tra
     assert second.is_alive()
     assert training.copied == [1]
     training.disk.set()
-    second.join(_S)
+    second.join(PATIENCE_S)
     lone.wait()
     assert training.copied == [1, 2]
     assert last(lone) == "2"
@@ -112,7 +110,7 @@ def test_what_the_thread_raises_is_raised_in_the_training(
     training.keep(lone, 1)
     lone.report({"global_step": 2}, broken)
     assert lone._writing is not None
-    wait([lone._writing], _S)
+    wait([lone._writing], PATIENCE_S)
     with pytest.raises(OSError, match="the disk is gone"):
         ask(lone)
     # What was kept before is what the next start goes on from.
@@ -170,7 +168,7 @@ class Reports:
             self.errors.append(error)
 
     def persist_current_checkpoint(self, checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
-        assert self.store.wait(_S)
+        assert self.store.wait(PATIENCE_S)
         return ray.train.Checkpoint(shutil.copytree(checkpoint.path, self.storage / name))
 
 
@@ -213,7 +211,7 @@ def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: R
     second.join(0.3)
     assert training.copied == [1]
     reports.store.set()
-    second.join(_S)
+    second.join(PATIENCE_S)
     member.wait()
     assert training.copied == [1, 2]
     assert sorted(path.name for path in reports.storage.iterdir()) == ["checkpoint-1", "checkpoint-2"]
@@ -223,7 +221,7 @@ def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
     member: RayTrainMember, reports: Reports, tmp_path: Path
 ) -> None:
     member.report({"global_step": 1}, broken)
-    reports.threads[0].join(_S)
+    reports.threads[0].join(PATIENCE_S)
     with pytest.raises(OSError, match="the disk is gone"):
         member.kept()
     # Ray Train hears of it too, and starts the group again from the state before.

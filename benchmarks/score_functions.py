@@ -38,7 +38,7 @@ from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.margin import Margin
 from raydr.stages.runs import Run
 from raydr.stages.worker_group import CHECKPOINT_LIST
-from raydr.store.artifact import MANIFEST
+from raydr.store.artifact import DONE, MANIFEST
 from raydr.training.checkpoint import PROGRESS
 
 SCORES: dict[str, dict[str, Any]] = {
@@ -196,10 +196,10 @@ class Commands:
         return ""
 
     def first_part(self) -> str:
-        """The first part of vectors of passages."""
-        for place in sorted((self.workdir / "store" / "embeddings").glob("*/part-*.arrow")):
-            if not (place.parent / MANIFEST).exists():
-                return str(place)
+        """A part of vectors of passages that a resume will not make again: one that is recorded."""
+        for record in sorted((self.workdir / "store" / "embeddings").glob(f"*/{DONE}/part-*.arrow.json")):
+            if not (record.parents[1] / MANIFEST).exists():
+                return str(record.parents[1] / record.stem)
         return ""
 
     # -- comparisons

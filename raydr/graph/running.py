@@ -18,6 +18,7 @@ from raydr.graph.planning import Inventory
 from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
 from raydr.runtime.console import duration, say, warn
+from raydr.runtime.memory import give_back_memory
 from raydr.runtime.tracking import Tracker
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.pool import Pool
@@ -121,6 +122,8 @@ class Runner:
                 # Rounds, trials and arms have pages of their own.
                 if "/" not in node.label:
                     self._log_for_comparison(node, made, inputs, tracker)
+        if pool.here:
+            give_back_memory()
         seconds = time.monotonic() - started
         note_time(
             self.places.root,

@@ -22,6 +22,7 @@ from pydantic import Field
 
 from raydr.component import Config
 from raydr.errors import ClusterError
+from raydr.runtime.memory import bound_memory
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
@@ -92,6 +93,7 @@ def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
     before = _Session.config, _Session.dashboard
     owner = not is_connected()
     _Session.config, _Session.dashboard = config, dashboard
+    bound_memory()
     try:
         yield
     finally:
@@ -125,7 +127,6 @@ def start_ray() -> None:
         if config is None:
             raise ClusterError("Ray is used outside of a session: wrap the call in raydr.runtime.cluster.ray_session")
         quiet_ray_logs()
-        _bound_worker_memory()
         if there := _address(config):
             knock(there)
             _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
@@ -212,13 +213,6 @@ def knock(address: str) -> None:
             f"nothing answers at {address} ({error.strerror or error}). Is the cluster up, and can it be reached from "
             "here? docs/cluster.md says how one is started and how a tunnel to it is opened"
         ) from error
-
-
-def _bound_worker_memory() -> None:
-    """Settings that workers of the local Ray inherit; on a cluster they belong to the nodes' environment."""
-    # oneDNN keeps what it compiled for every shape of a matrix product. Batches of changing lengths fill its 1,024
-    # places with hundreds of MiB a worker, and are not slower with few (docs/performance.md).
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def quiet_ray_logs() -> None:

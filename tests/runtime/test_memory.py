@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from raydr.runtime.cluster import RayConfig, ray_session
+from raydr.runtime.memory import give_back_memory
+
+CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from /proc")
+def test_what_was_freed_between_what_is_kept_goes_back_to_the_system() -> None:
+    # Pieces below the size for which the C library asks the system each time.
+    pieces = [b"x" * 100_000 for _ in range(3000)]
+    kept = pieces[::50]
+    del pieces
+    before = resident_mib()
+    if not give_back_memory():
+        pytest.skip("the C library cannot")
+    assert resident_mib() < before - 150
+    assert len(kept) == 60
+
+
+def test_a_session_bounds_what_products_are_kept_unless_somebody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, wanted in ((None, "64"), ("7", "7")):
+        monkeypatch.delenv(CAPACITY, raising=False)
+        if given is not None:
+            monkeypatch.setenv(CAPACITY, given)
+        with ray_session(RayConfig()):
+            assert os.environ[CAPACITY] == wanted

@@ -12,6 +12,7 @@ from raydr.graph.node import Node
 from raydr.graph.planning import Inventory
 from raydr.graph.rounds import Arm, Round
 from raydr.graph.stage_times import time_of
+from raydr.pages.ranker import RankerStory
 from raydr.pages.refresh import RoundResult
 from raydr.stages.evaluate import load_result
 
@@ -95,7 +96,15 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
         seconds=_by_stage(inventory, nodes),
         folders={label: str(inventory.folder(node)) for label, node in there.items()},
         fingerprints={label: node.key for label, node in there.items()},
+        ranker=_ranker_story(inventory, arm, done),
     )
+
+
+def _ranker_story(inventory: Inventory, arm: Arm, done: Round) -> RankerStory | None:
+    if done.ranker is None:
+        return None
+    ranker = inventory.open(done.ranker)
+    return RankerStory(f"{arm.name}, round {done.number}", ranker.manifest.identity.config, ranker.info)
 
 
 #: What a node's time is counted as, by its name in the round where that is here, else by its kind.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from raydr.losses.base import Candidates, Loss, LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class BinaryCrossEntropy(Loss):
@@ -34,8 +37,17 @@ class BinaryCrossEntropy(Loss):
         scores_QC = candidates.scores_QC.float().masked_fill(candidates.excluded_QC, 0.0)
         is_positive_QC = torch.zeros_like(scores_QC).scatter(1, candidates.positive_Q.unsqueeze(1), 1.0)
         losses_QC = torch.nn.functional.binary_cross_entropy_with_logits(scores_QC, is_positive_QC, reduction="none")
-        weight_QC = torch.ones_like(scores_QC)
-        if candidates.log_weight_QC is not None:
-            weight_QC = candidates.log_weight_QC.exp()
-        weight_QC = weight_QC.masked_fill(candidates.excluded_QC, 0.0)
+        weight_QC = _weight_QC(candidates)
         return LossOutput((weight_QC * losses_QC).sum(dim=1) / weight_QC.sum(dim=1))
+
+    def guess_QC(self, candidates: Candidates) -> Tensor:
+        """The log-odds of a positive among a query's candidates, by weight: 0 where it is as heavy as all others."""
+        num_negatives_Q = _weight_QC(candidates).sum(dim=1, keepdim=True) - 1.0
+        return (-num_negatives_Q.clamp(min=1e-6).log()).expand_as(candidates.scores_QC)
+
+
+def _weight_QC(candidates: Candidates) -> Tensor:
+    """w_c, 0 where the candidate is excluded."""
+    if candidates.log_weight_QC is None:
+        return (~candidates.excluded_QC).float()
+    return candidates.log_weight_QC.exp().masked_fill(candidates.excluded_QC, 0.0)

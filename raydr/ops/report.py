@@ -19,6 +19,7 @@ from raydr.ops.browsing import browse
 from raydr.ops.plan.tables import compare
 from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.pages.ranker import RankerStory
 from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary
 from raydr.stages import audit, audit_report, evaluate
@@ -53,6 +54,9 @@ def write_report(config: RunConfig, places: Places) -> str:
         ],
         "audits": [_audit_story(name, one) for name, one in named("audits", "audit")],
         "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
+        "rankers": [
+            RankerStory(name, one.manifest.identity.config, one.info) for name, one in named("models", "cross_encoder")
+        ],
     }
     browsers = {
         result.split: browser

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.figure import COLORS, grid
 from raydr.pages.html import ABSENT, Page, number
+from raydr.pages.ranker import RankerStory, ranker_section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +29,7 @@ class RoundResult:
         seconds: by stage; of a step that was interrupted, those of the attempt that finished it.
         folders: where its artefacts are, by step.
         fingerprints: of these artefacts.
+        ranker: what the training of its ranker came to; None if it has none.
     """
 
     arm: str
@@ -38,6 +40,7 @@ class RoundResult:
     seconds: dict[str, float]
     folders: dict[str, str]
     fingerprints: dict[str, str]
+    ranker: RankerStory | None = None
 
     def measure(self, split: str, label: str) -> MeasureSummary | None:
         return next((one for one in self.measures.get(split, []) if one.measure == label), None)
@@ -121,6 +124,7 @@ def refresh_page(
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
+    ranker_section(page, [one.ranker for one in rounds if one.ranker is not None])
     caption = "Seconds, of the attempt that finished a step; steps that ran side by side count in full"
     page.heading("Time").table(caption, *time_rows(rounds))
     page.heading("Where everything is")

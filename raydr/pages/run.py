@@ -12,6 +12,7 @@ from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
 from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
 from raydr.pages.queries import QueryBrowser
+from raydr.pages.ranker import RankerStory, ranker_section, reranked_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
@@ -72,6 +73,7 @@ class RunStory:
         evaluations: result, and the address of its own page.
         audits: in the order of their names.
         verdicts: artefact name and ``info`` of its manifest.
+        rankers: in the order of their names.
         plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
         pages: other pages of the working folder: what they show, and their addresses.
         browsers: queries to look through, by split.
@@ -83,6 +85,7 @@ class RunStory:
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[AuditStory]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
+    rankers: Sequence[RankerStory] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
@@ -93,7 +96,7 @@ def run_page(story: RunStory) -> str:
     """The self-contained HTML page; its links lead to the pages of the single artefacts."""
     page = Page(f"Run {story.name}")
     trained = [model for model in story.models if model.history]
-    if not (story.models or story.evaluations or story.audits or story.verdicts or story.pages):
+    if not (story.models or story.rankers or story.evaluations or story.audits or story.verdicts or story.pages):
         page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
     for title, address in story.pages:
         page.link(title, address)
@@ -103,6 +106,7 @@ def run_page(story: RunStory) -> str:
             page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
     if trained:
         _training_section(page, trained)
+    ranker_section(page, story.rankers)
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
@@ -181,6 +185,7 @@ def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[
 def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
     page.heading(f"Evaluation on {result.split}").note(legend(result))
     page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
+    reranked_section(page, result)
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
     page.link("the page of this evaluation", address)

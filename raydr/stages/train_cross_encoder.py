@@ -21,6 +21,7 @@ from raydr.data.subset import choose_queries
 from raydr.data.tables import of_queries
 from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.runtime.console import warn
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
@@ -29,6 +30,7 @@ from raydr.stages.worker_group import run_workers
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
 from raydr.training.config import TrainConfig
+from raydr.training.guessing import not_learnt
 from raydr.training.ranker_config import RankerConfig
 
 if TYPE_CHECKING:
@@ -118,8 +120,20 @@ def train_cross_encoder(
     if outcome["dev"]:
         title += f"; the run that it orders: {', '.join(f'{key} {value:.4f}' for key, value in outcome['dev'].items())}"
     show_history(title, outcome["history"])
+    remarks = not_learnt(settings.section, outcome["history"], outcome["best_epoch"], outcome["dev"])
+    for remark in remarks:
+        warn(remark)
     making.record_files()
-    return {"trained": True, "dtype": settings.dtype, **outcome}
+    facts = {"trained": True, "dtype": settings.dtype, "mined_by": _mined_by(settings, negatives), "remarks": remarks}
+    return facts | outcome
+
+
+def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str:
+    """Who has proposed the candidates, and who has judged them; empty if there are none."""
+    if not settings.num_hard_negatives:
+        return ""
+    found = {"miner": "source"} if negatives is None else negatives.info
+    return ", judged by ".join([found["miner"], *filter(None, [" and ".join(found.get("judges", []))])])
 
 
 def save_cross_encoder(making: Building, pool: Pool, *, settings: CrossEncoderTraining) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
 from raydr.training.detection import describe_detection, keep_trusted
+from raydr.training.guessing import GUESSING
 from raydr.training.lists import draw_lists
 from raydr.training.optimization import Optimization, seed_step
 from raydr.training.ranker_detection import RankerPairDetector
@@ -167,7 +168,10 @@ class CrossEncoderTrainer:
         with autocast(self.device, self.dtype):
             scores_P = self.wrapped(**{key: value.to(self.device) for key, value in batch.items()})
         clean_Q = None if self._clean is None else self._clean[query_rows]
-        return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width), clean_Q), epoch)
+        loss, candidates = self.config.loss, lists.candidates(scores_P.float().view(num_queries, width), clean_Q)
+        output = loss.compute(candidates, epoch)
+        guessed = loss.compute(replace(candidates, scores_QC=loss.guess_QC(candidates)), epoch)
+        return LossOutput(output.per_query_Q, output.metrics | {GUESSING: guessed.per_query_Q.mean()})
 
     def _copy(self) -> Save:
         own, progress, best = self.optimization.copy(), self.progress, self.best

@@ -89,6 +89,11 @@ def test_two_rounds_from_data_to_their_table(configure: Any, capsys: Any) -> Non
     [rounds] = json.loads((Path(config.workdir) / "refresh" / "rounds.json").read_text()).values()
     assert [one["number"] for one in rounds["rounds"]] == [1, 2]
     assert rounds["rounds"][1]["seconds"]["train"] > 0
+    told = [one["ranker"] and one["ranker"]["info"] for one in rounds["rounds"]]
+    assert told == [None, ranker.info]
+    assert ranker.info["mined_by"] == "round-1, judged by sieve"
+    page = (Path(config.workdir) / "refresh" / "report.html").read_text()
+    assert f"{ranker.info['history'][ranker.info['best_epoch']]['metrics']['guessing']:.4f}" in page
     capsys.readouterr()
     raydr.refresh(config)
     assert "nothing to make" in capsys.readouterr().err

@@ -126,8 +126,11 @@ def test_a_ranker_learns_over_the_list_and_opens_with_equal_scores(
     tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path, loss: dict[str, object]
 ) -> None:
     trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, num_epochs=10, loss=loss, dev=None))
-    losses = [row.metrics["nce" if loss["name"] == "rcl" else "loss"] for row in trainer.run().history]
+    history = trainer.run().history
+    losses = [row.metrics["nce" if loss["name"] == "rcl" else "loss"] for row in history]
     assert losses[-1] < 0.8 * losses[0]
+    assert history[0].metrics["guessing"] == pytest.approx(np.log(5))
+    assert history[-1].metrics["guessing"] == pytest.approx(np.log(5) * (0.9 if loss["name"] == "rcl" else 1))
     trainer.model.save(tmp_path, trainer.tokenizer, trainer.config.predicts)
     examples, corpus = load(tiny_data)
     texts, query_P, passage_P = corpus.texts(np.arange(20)), np.repeat(np.arange(4), 5), np.arange(20)

@@ -1,0 +1,79 @@
+"""What pages say of rankers: their trainings beside guessing, reranked runs beside those that they order."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from raydr.evaluation.comparison import Comparison
+from raydr.pages.evaluation import EvaluationResult
+from raydr.pages.html import Page
+from raydr.pages.ranker import RankerStory, ranker_section, reranked_section
+
+SETTINGS = {"loss": {"name": "nce"}, "num_hard_negatives": 8, "num_random_negatives": 0}
+
+
+def story(*measures: float, **info: Any) -> RankerStory:
+    """A ranker with an epoch for each value of its dev measure; the second was chosen if there is one."""
+    history = [
+        {"epoch": at, "metrics": {"loss": 2.0 - at, "guessing": 2.1972, "dev RR@10": value}}
+        for at, value in enumerate(measures)
+    ]
+    facts = {"history": history, "best_epoch": len(measures) // 2, "dev": {"dev RR@10": 0.25}, "num_examples": 1234}
+    return RankerStory("ranker", SETTINGS, facts | {"mined_by": "bm25, judged by sieve", "remarks": []} | info)
+
+
+def shown(*rankers: RankerStory) -> str:
+    page = Page("t")
+    ranker_section(page, rankers)
+    return page.render()
+
+
+def cells(html: str) -> list[str]:
+    return re.findall(r"<td[^>]*>([^<]*)</td>", html)
+
+
+def test_a_training_stands_beside_guessing_and_dev_before_it() -> None:
+    html = shown(story(0.3, 0.4))
+    expected = ["ranker", "nce", "bm25, judged by sieve", "1 positive + 8 mined", "1,234", "2", "2", "1.0000", "2.1972"]
+    assert cells(html) == [*expected, "RR@10", "0.250", "0.400"]
+    # Loss, and dev.
+    assert html.count("data:image/png") == 2
+    assert story(0.3, 0.4).points("dev RR@10") == [(0, 0.25), (1, 0.3), (2, 0.4)]
+    assert story(0.3, 0.4).points("guessing") == [(1, 2.1972), (2, 2.1972)]
+
+
+def test_one_epoch_has_no_curve_of_its_loss_and_without_dev_the_last_one_counts() -> None:
+    assert shown(story(0.3)).count("data:image/png") == 1
+    html = shown(story(0.3, 0.2, 0.1, best_epoch=None, dev={}))
+    assert cells(html)[5:] == ["3", "3", "0.0000", "2.1972", "–", "–", "–"]
+    assert html.count("data:image/png") == 1
+
+
+def test_what_is_to_be_said_is_said_and_escaped() -> None:
+    assert "<p>ranker: it &lt;b&gt; has learnt nothing.</p>" in shown(story(0.3, remarks=["it <b> has learnt nothing"]))
+
+
+def test_a_checkpoint_as_it_is_has_no_figures_and_no_ranker_no_section() -> None:
+    html = shown(RankerStory("ranker", {"trained": False}, {"trained": False, "history": []}))
+    assert cells(html)[:3] == ["ranker", "a checkpoint as it is", "–"]
+    assert "data:image/png" not in html
+    assert "Rankers" not in shown()
+
+
+def test_a_reranked_run_is_set_beside_the_run_that_it_orders() -> None:
+    names = [("bm25", "trained"), ("bm25", "trained+ranker"), ("trained", "trained+ranker"), ("a+b", "a+b+ranker")]
+    comparisons = [
+        Comparison("RR@10", baseline, system, 0.1, 0.05, 0.15, 0.0001, 0.0002, 5, 1, 1) for baseline, system in names
+    ]
+    page = Page("t")
+    reranked_section(page, EvaluationResult("test", 0.95, [], comparisons))
+    found = cells(page.render())
+    assert [found[at + 1 : at + 3] for at in range(0, len(found), 9)] == [
+        ["trained+ranker", "trained"],
+        ["a+b+ranker", "a+b"],
+    ]
+    assert found[3:6] == ["+0.100 [+0.050, +0.150]".replace(", ", ",\xa0"), "&lt;0.001", "&lt;0.001"]
+    none = Page("t")
+    reranked_section(none, EvaluationResult("test", 0.95, [], comparisons[:2]))
+    assert "<table>" not in none.render()

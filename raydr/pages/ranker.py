@@ -10,14 +10,11 @@ from raydr.pages.evaluation import EvaluationResult, comparison_rows
 from raydr.pages.html import ABSENT, Page, number
 from raydr.pages.plots import curves
 
-_CAPTION = (
-    "by name; the loss is the mean over the steps of the chosen epoch, guessing's that of a model which cannot tell "
-    "the passages of a list apart"
+_COLUMNS = ["ranker", "epoch", "mean loss", "guessing", "dev", "loss", "mined by", "list", "queries"]
+_LEGEND = (
+    "Epoch: the chosen one. Mean loss: over its steps; guessing's is that of a model which cannot tell the passages of "
+    "a list apart. Dev: the run as it is, and in the ranker's order."
 )
-_COLUMNS = [
-    *("ranker", "loss", "mined by", "list", "queries", "epochs", "chosen epoch", "mean loss", "guessing"),
-    *("dev measure", "of the run", "reranked"),
-]
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,33 @@ class RankerStory:
         return before + [(row["epoch"] + 1.0, row["metrics"][metric]) for row in self.info["history"]]
 
 
-def ranker_section(page: Page, rankers: Sequence[RankerStory]) -> None:
-    """A table of the trainings, what is to be said of them, and their curves; nothing if there are none."""
-    if not rankers:
+def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequence[EvaluationResult] = ()) -> None:
+    """What rankers came to, and what they do to the runs that they order; nothing where there is neither.
+
+    Args:
+        page: what it is put on.
+        rankers: with a table of their trainings, what is to be said of these, and curves.
+        evaluations: of which the pairs of a reranked run and the run that it orders are shown.
+    """
+    reranked = [pairs for one in evaluations if (pairs := _reranked(one)).comparisons]
+    if not (rankers or reranked):
         return
-    page.heading("Rankers").table(_CAPTION, _COLUMNS, map(_row, rankers))
+    page.heading("Rankers")
+    if rankers:
+        _trainings(page, rankers)
+    for one in reranked:
+        caption = f"reranked, {one.split}: difference to the run that is ordered; p (Holm) is that of all pairs above"
+        page.table(caption, *comparison_rows(one))
+
+
+def _reranked(result: EvaluationResult) -> EvaluationResult:
+    """The comparisons of reranked runs with the runs that they order."""
+    pairs = [one for one in result.comparisons if one.system.rpartition("+")[0] == one.baseline]
+    return replace(result, comparisons=pairs)
+
+
+def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
+    page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
     for one in rankers:
         for remark in one.info.get("remarks", []):
             page.paragraph(f"{one.name}: {remark}.")
@@ -67,29 +86,18 @@ def ranker_section(page: Page, rankers: Sequence[RankerStory]) -> None:
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
-def reranked_section(page: Page, result: EvaluationResult) -> None:
-    """How each reranked run compares with the run that it orders; nothing where an evaluation has not both."""
-    pairs = [one for one in result.comparisons if one.system.rpartition("+")[0] == one.baseline]
-    if pairs:
-        caption = f"reranked on {result.split}: difference to the run that is ordered, tested as every pair"
-        page.table(caption, *comparison_rows(replace(result, comparisons=pairs)))
-
-
 def _row(ranker: RankerStory) -> list[str]:
     info, settings, chosen = ranker.info, ranker.settings, ranker.chosen
     if chosen is None:
         return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]
     metrics = info["history"][chosen]["metrics"]
-    lists = " + ".join(
-        f"{number} {what}"
-        for number, what in (
-            (1, "positive"),
-            (settings["num_hard_negatives"], "mined"),
-            (settings["num_random_negatives"], "random"),
-        )
-        if number
+    drawn = ((settings["num_hard_negatives"], "mined"), (settings["num_random_negatives"], "random"))
+    lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
+    # Together in a line: a figure that stands alone may be broken.
+    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
+    row += [f"{metrics['loss']:.4f}", f"{metrics['guessing']:.4f}"]
+    row.append(
+        ", ".join(f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items())
+        or ABSENT
     )
-    row = [ranker.name, settings["loss"]["name"], info["mined_by"] or ABSENT, lists, number(info["num_examples"])]
-    row += [number(len(info["history"])), number(chosen + 1), f"{metrics['loss']:.4f}", f"{metrics['guessing']:.4f}"]
-    [(measure, before)] = info["dev"].items() or [(ABSENT, None)]
-    return [*row, measure.removeprefix("dev "), number(before, ".3f"), number(metrics.get(measure), ".3f")]
+    return [*row, settings["loss"]["name"], info["mined_by"] or ABSENT, lists, number(info["num_examples"])]

@@ -12,7 +12,7 @@ from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
 from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
 from raydr.pages.queries import QueryBrowser
-from raydr.pages.ranker import RankerStory, ranker_section, reranked_section
+from raydr.pages.ranker import RankerStory, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
@@ -106,7 +106,7 @@ def run_page(story: RunStory) -> str:
             page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
     if trained:
         _training_section(page, trained)
-    ranker_section(page, story.rankers)
+    ranker_section(page, story.rankers, [result for result, _ in story.evaluations])
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
@@ -185,7 +185,6 @@ def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[
 def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
     page.heading(f"Evaluation on {result.split}").note(legend(result))
     page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
-    reranked_section(page, result)
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
     page.link("the page of this evaluation", address)

@@ -49,6 +49,11 @@ class CrossEncoderTraining(Config):
     dtype: Dtype = "auto"
     """As ``train.dtype``."""
 
+    @property
+    def passages_per_query(self) -> int:
+        """Passages of a list."""
+        return 1 + self.num_hard_negatives + self.num_random_negatives
+
     @model_validator(mode="after")
     def _has_negatives(self) -> CrossEncoderTraining:
         if self.num_epochs and not self.num_hard_negatives + self.num_random_negatives:

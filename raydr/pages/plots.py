@@ -38,7 +38,12 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
 
 
 def curves(
-    series: Mapping[str, Sequence[tuple[float, float]]], title: str, xlabel: str, ylabel: str, mark_best: bool = False
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    mark_best: bool = False,
+    with_zero: bool = False,
 ) -> bytes:
     """Lines through (x, y) points, for example loss by step or a dev measure by epoch.
 
@@ -48,6 +53,7 @@ def curves(
         xlabel: with its unit.
         ylabel: with its unit.
         mark_best: put a ring around the highest point of each line.
+        with_zero: show 0 too, so that small differences look small.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -63,6 +69,9 @@ def curves(
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=xlabel, ylabel=ylabel)
+        if with_zero:
+            values = [0.0, *(point[1] for points in series.values() for point in points)]
+            axes.set_ylim(1.05 * min(values), 1.05 * max(values))
         legend(axes)
 
     return png(draw, title)

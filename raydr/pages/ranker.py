@@ -40,7 +40,8 @@ class RankerStory:
     def points(self, metric: str) -> list[tuple[float, float]]:
         """A metric by epoch, from 1; as epoch 0 what a dev measure is of the run that is ordered."""
         before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
-        return before + [(row["epoch"] + 1.0, row["metrics"][metric]) for row in self.info["history"]]
+        rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.info["history"]]
+        return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
 
 def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequence[EvaluationResult] = ()) -> None:
@@ -77,7 +78,7 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
     if any(len(one.info["history"]) > 1 for one in trained):
         losses = {one.name: one.points("loss") for one in trained}
         losses |= {f"{one.name}, guessing": one.points("guessing") for one in trained}
-        picture = curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps")
+        picture = curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps", with_zero=True)
         page.picture(picture, "loss by epoch, beside guessing's on the same lists")
     for measure in dict.fromkeys(name for one in trained for name in one.info["dev"]):
         points = {one.name: one.points(measure) for one in trained if measure in one.info["dev"]}
@@ -95,9 +96,9 @@ def _row(ranker: RankerStory) -> list[str]:
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
     # Together in a line: a figure that stands alone may be broken.
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
-    row += [f"{metrics['loss']:.4f}", f"{metrics['guessing']:.4f}"]
+    row += [f"{metrics['loss']:.4f}", number(metrics.get("guessing"), ".4f")]
     row.append(
         ", ".join(f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items())
         or ABSENT
     )
-    return [*row, settings["loss"]["name"], info["mined_by"] or ABSENT, lists, number(info["num_examples"])]
+    return [*row, settings["loss"]["name"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]

@@ -65,7 +65,7 @@ def draw_lists(
     What is drawn for a query depends on (seed, epoch, query id) alone. A candidate list that is too short is filled up
     with random passages, none of them a known positive or dropped for the query.
     """
-    width = 1 + config.num_hard_negatives + config.num_random_negatives
+    width = config.passages_per_query
     rows = np.empty((len(query_rows), width), dtype=np.int64)
     weights = np.ones((len(query_rows), width), dtype=np.float32)
     for line, at in enumerate(query_rows.tolist()):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.ops.plan.probe import probe_encoding, probe_ranker, probe_search, probe_training
+from raydr.ops.plan.probe import probe_encoding, probe_ranker, probe_ranker_training, probe_search, probe_training
 from raydr.ops.plan.rates import EncodingRates, RankerRates, RunRates, TrainingRates
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
@@ -54,8 +54,17 @@ def _arithmetic(config: RunConfig) -> tuple[str, str]:
 
 def _try_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> RankerRates:
     say("plan: the ranker reads some queries with passages")
-    rates, seconds = _run(probe_ranker, *_of_encoder(config), config, corpus, data, dtype, device)
-    return replace(rates, load_seconds=seconds)
+    found, seconds = _run(probe_ranker, *_of_encoder(config), config, corpus, data, dtype, device)
+    reading, ranker, train = replace(found, load_seconds=seconds), config.ranker, config.train
+    share = max(1, ranker.batch_size // train.fewest_workers)
+    if config.plan.device is not None:
+        # Three forward passes of lists, which are padded to their longest pair.
+        num_tokens = share * ranker.passages_per_query * reading.longest_tokens
+        return RankerRates(reading, TrainingRates(3 * num_tokens / reading.tokens_per_second, None))
+    say(f"plan: its training is tried with {share} lists a step, a worker's share of {ranker.batch_size}")
+    trainer = train.cpus_per_worker, int(train.use_gpu)
+    training, _ = _run(probe_ranker_training, *trainer, config, corpus, data, share)
+    return RankerRates(reading, training)
 
 
 def _of_encoder(config: RunConfig) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import resource
 import tempfile
@@ -18,14 +19,16 @@ from raydr.config.overrides import merged
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.tables import of_queries
+from raydr.data.examples import load_examples
+from raydr.data.tables import of_queries, relevant
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.build import write_index
 from raydr.indexing.factory import make_index
+from raydr.losses.nce import NCE
 from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.token_pooling import pooled_count
 from raydr.models.tokens import Tokens
-from raydr.ops.plan.rates import EncodingRates, RankerRates, SearchRates, TextSample, TrainingRates, encoder_flops
+from raydr.ops.plan.rates import EncodingRates, PairRates, SearchRates, TextSample, TrainingRates, encoder_flops
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -103,7 +106,7 @@ def probe_encoding(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str,
     )  # fmt: skip
 
 
-def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> RankerRates:
+def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, device: str) -> PairRates:
     """Tokenise queries with passages, and read some of their batches; arguments as of :func:`probe_encoding`."""
     import torch
 
@@ -127,7 +130,7 @@ def probe_ranker(config: RunConfig, corpus: Corpus, data: Dataset, dtype: str, d
         rate = _read(model, device, tokens, budget, tokenizer.pad_id, config)
         peak = _peak_bytes(device)
     num_parameters = sum(weights.numel() for weights in model.parameters())
-    return RankerRates(
+    return PairRates(
         mean_tokens=mean_tokens, padded_tokens=_padded_tokens(tokens, budget),
         longest_tokens=float(tokens.lengths.max()), num_parameters=num_parameters,
         tokens_per_second=rate, load_seconds=0.0, peak_bytes=peak,
@@ -267,6 +270,42 @@ def probe_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int)
     setup = build_setup(train, config.seed, model, build_tokenizers(config.model), inputs, dtype, clock)
     with contextlib.suppress(_Stop):
         Trainer(setup).run()
+    return TrainingRates(clock.step_seconds(), _peak_bytes(device))
+
+
+def probe_ranker_training(config: RunConfig, corpus: Corpus, data: Dataset, share: int) -> TrainingRates:
+    """Train the ranker by plain NCE for ``plan.probe_seconds``, on lists of random passages; arguments as of
+    :func:`probe_training`."""
+    import torch
+
+    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+    from raydr.models.precision import resolve_dtype, torch_dtype
+    from raydr.training.cross_encoder import CrossEncoderTrainer
+
+    torch.set_num_threads(max(1, int(config.train.cpus_per_worker)))
+    device, split = "cuda" if config.train.use_gpu else "cpu", config.data.train_split
+    # One batch, so that each epoch is a step.
+    judged = relevant(data.qrels(split))
+    queries = of_queries(data.queries(split), judged["query_id"].unique().slice(0, share))
+    tables = queries, of_queries(judged, queries["query_id"]), data.negatives(split).slice(0, 0)
+    plain = {
+        "loss": NCE(), "pair_detection": None, "num_epochs": 1000, "batch_size": queries.num_rows,
+        "accumulation_steps": math.gcd(queries.num_rows, config.ranker.accumulation_steps),
+    }  # fmt: skip
+    settings = config.ranker.model_copy(update=plain)
+    clock = _Clock(config.plan.probe_seconds, lambda: _wait(device))
+    trainer = CrossEncoderTrainer(
+        settings,
+        config.seed,
+        CrossEncoder.from_config(settings.model, config.seed, section="ranker").to(device),
+        PairTokenizer(settings.model),
+        load_examples(*tables, corpus),
+        corpus,
+        torch_dtype(resolve_dtype(settings.dtype, device)[0]),
+        lambda progress, copy: clock.on_step(progress, 1, {}),
+    )
+    with contextlib.suppress(_Stop):
+        trainer.run()
     return TrainingRates(clock.step_seconds(), _peak_bytes(device))
 
 

@@ -78,7 +78,7 @@ class SearchRates:
 
 
 @dataclass(frozen=True)
-class RankerRates:
+class PairRates:
     """What one reader of pairs does with the cross-encoder.
 
     Args:
@@ -98,6 +98,14 @@ class RankerRates:
     tokens_per_second: float
     load_seconds: float
     peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class RankerRates:
+    """What one reader of pairs, and one worker that trains on lists, do with the cross-encoder."""
+
+    reading: PairRates
+    training: TrainingRates
 
 
 @dataclass(frozen=True)

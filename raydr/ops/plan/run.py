@@ -172,7 +172,7 @@ def _estimate_ranker(
         a_query = 1 + (config.negatives.depth if config.negatives is not None else config.train.num_hard_negatives)
     else:
         a_query = min(node.settings["depth"], config.search.top_k)
-    return estimate_reading(config, node.label, num_queries * a_query, rates, capacity)
+    return estimate_reading(config, node.label, num_queries * a_query, rates.reading, capacity)
 
 
 def _estimate_fold(node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates) -> StageEstimate:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ops.plan.made_rates import ENCODING, RATES
+from ops.plan.made_rates import ENCODING, RATES, READING
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
 from raydr.ops.plan.estimate import (
@@ -20,7 +20,7 @@ from raydr.ops.plan.estimate import (
     network_warning,
 )
 from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
-from raydr.ops.plan.rates import EncodingRates, RankerRates, TextSample
+from raydr.ops.plan.rates import EncodingRates, RankerRates, TextSample, TrainingRates
 
 SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
 #: Seconds of a stage without any work: Ray's and the model's start.
@@ -191,28 +191,29 @@ def test_each_vector_of_a_query_is_looked_for():
     assert seconds[1] == pytest.approx(1000 * seconds[0])
 
 
-RANKER = RankerRates(
-    mean_tokens=80, padded_tokens=100, longest_tokens=150, num_parameters=1000, tokens_per_second=15_000,
-    load_seconds=7, peak_bytes=10**9,
-)  # fmt: skip
-LISTS = {"split": "train", "num_epochs": 2, "num_hard_negatives": 3, "num_random_negatives": 1, "dev": None}
+RANKER = RankerRates(READING, TrainingRates(0.25, 2 * 10**9))
+LISTS = {"split": "train", "num_epochs": 2, "batch_size": 16, "num_hard_negatives": 3, "num_random_negatives": 1}
 
 
-def test_a_ranker_reads_each_list_three_times_in_training_and_dev_lists_once():
+def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch():
     def seconds(run: RunConfig, **settings: Any) -> float:
-        return estimate_ranker_training(run, "ranker", LISTS | settings, SIZES, RANKER).seconds - START - 3
+        found = estimate_ranker_training(run, "ranker", LISTS | {"dev": None} | settings, SIZES, RANKER)
+        assert found.worker_bytes == 2 * 10**9
+        return found.seconds - START - 3
 
-    lists = 3 * 2 * 6400 * 5 * 150 / 15_000
-    assert seconds(config()) == pytest.approx(lists)
+    steps = 2 * 400 * 0.25
+    assert seconds(config()) == pytest.approx(steps)
     dev = {"dev": {"max_queries": 200, "depth": 20}, "dev_split": "dev"}
     # There are a hundred dev queries.
-    assert seconds(config(), **dev) == pytest.approx(lists + 2 * 100 * 20 * 100 / 15_000)
-    assert seconds(config(train={"num_workers": 2, "cpus_per_worker": 2})) == pytest.approx(lists / 4)
+    read = 2 * 100 * 20 * 100 / 15_000
+    assert seconds(config(), **dev) == pytest.approx(steps + read)
+    # A step was tried with the share of one of these workers.
+    assert seconds(config(train={"num_workers": 2, "cpus_per_worker": 2}), **dev) == pytest.approx(steps + read / 4)
 
 
 def test_pairs_are_read_by_as_many_workers_as_fit():
     def seconds(num_pairs: int, **encode: Any) -> float:
-        found = estimate_reading(config(encode=encode), "rerank", num_pairs, RANKER, {"CPU": 4, "GPU": 0})
+        found = estimate_reading(config(encode=encode), "rerank", num_pairs, READING, {"CPU": 4, "GPU": 0})
         assert found.disk_bytes == 20 * num_pairs
         return found.seconds - START
 

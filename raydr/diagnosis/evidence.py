@@ -49,7 +49,8 @@ class Evidence:
         held_out: RR@10 of each held-out query, by reader.
         training: the same of training queries, untrained and trained.
         p_held_out, p_training: by reader, of each pair the share of other pairs' passages that suit the query as well
-            or better (ties at random): uniform for mismatched pairs.
+            or better (ties at random): uniform for mismatched pairs. The trained model has seen none but held-out ones.
+        other_kind: of training queries, the share that no held-out query is like, or the other way round, at least.
         similarities: by reader (Q, C), of each held-out query with its passage, first, and with others', as many as a
             batch has.
         scale: what training multiplies similarities by.
@@ -73,6 +74,7 @@ class Evidence:
     training: Mapping[str, FloatArray] = field(default_factory=dict)
     p_held_out: Mapping[str, FloatArray] = field(default_factory=dict)
     p_training: Mapping[str, FloatArray] = field(default_factory=dict)
+    other_kind: float = 0.0
     similarities: Mapping[str, FloatArray] = field(default_factory=dict)
     scale: float = 1.0
     vectors_PD: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))

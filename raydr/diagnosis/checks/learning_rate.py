@@ -32,7 +32,7 @@ class LearningRate(Check):
     name: Literal["learning_rate"] = "learning_rate"
 
     def examine(self, evidence: Evidence) -> Finding | None:
-        progress = Progress.of(evidence)
+        progress = Progress.of(evidence.training)
         if progress is None:
             return None
         rate, step = evidence.learning_rate, evidence.step_size

@@ -26,8 +26,8 @@ class MismatchedPairs(Check):
     the other split's, which may all be hard.
 
     Where both splits are mismatched that is nothing. Then the cross-fitted model decides alone, if the p above ½ are
-    flat, as they are of mismatched pairs and not of hard ones; or all readers together, if not even the trained one
-    tells held-out pairs from random ones.
+    flat, as they are of mismatched pairs and not of hard ones; or all readers together, if most pairs look random to
+    the others and not even the trained one tells held-out pairs from random ones.
 
     >>> rng = np.random.default_rng(0)
     >>> right, wrong = rng.beta(0.2, 8, 1000), rng.uniform(size=1000)
@@ -63,32 +63,33 @@ class MismatchedPairs(Check):
         if not reader:
             return self._unread(evidence)
         kinds = ("training", "held-out")
-        other = f", and {evidence.other_kind:.0%} or more of the queries are of another kind" * (
-            evidence.other_kind > 0
-        )
+        kind = evidence.other_kind
         return self.finding(
             severity,
-            f"up to {shares[reader][at].mean:.0%} of the {kinds[at]} pairs are wrong: they suit their query no better "
-            f"than other pairs' passages do; {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} ones do so too "
-            f"({reader}, {len(evidence.p_training[reader]):,} training pairs){other}",
+            f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than other pairs' "
+            f"passages do (at most so many are wrong), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} ones "
+            f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
+            + f"; {kind:.0%} or more of the queries are of another kind than the other split's"
+            * (kind > 0),
             f"read some judgments of {evidence.split}: what is measured by them says nothing of the model"
             if at
             else "judge.judges: [npc] leaves them out of the training; raydr audit shows the worst",
         )
 
     def _unread(self, evidence: Evidence) -> Finding | None:
-        """What is left where no untrained reader tells the pairs of either split from random ones."""
+        """What is left where nothing that was not trained tells the pairs of either split from random ones."""
         told = {
-            f"{reader}, {split}": _mismatched(p_N)
+            f"{reader}, {split}": (reader, _mismatched(p_N))
             for split, found in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
             for reader, p_N in found.items()
         }
-        severity = min((one.low for one in told.values()), default=0.0)
-        if TRAINED not in evidence.p_held_out or severity < _READS:
+        if TRAINED not in evidence.p_held_out or any(
+            (one.high if reader == TRAINED else one.low) < _READS for reader, one in told.values()
+        ):
             return None
-        shares = ", ".join(f"{name} {one.mean:.0%}" for name, one in told.items())
+        shares = ", ".join(f"{name} {one.mean:.0%}" for name, (_, one) in told.items())
         return self.finding(
-            severity,
+            min(one.low for _, one in told.values()),
             "no reader, not even the trained model, tells the pairs of any split from random ones: so many suit their "
             f"query no better than other pairs' passages do: {shares}",
             "read some pairs (raydr audit): do the ids of the judgments mean these passages, are the texts of both "

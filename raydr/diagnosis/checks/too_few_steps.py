@@ -36,21 +36,23 @@ class TooFewSteps(Check):
         if progress is None:
             return None
         num, epochs = evidence.num_steps, len(evidence.losses)
-        more = f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}, or a smaller train.batch_size"
-        if num < _FEW:
-            severity = max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0)
-        else:
-            others = Progress.of(evidence.held_out)
-            severity = progress.left if others is None else min(progress.left, others.left)
-            more = (
-                "is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its "
-                f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}"
-            )
-        return self.finding(
-            severity,
+        told = (
             f"{'next to nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
-            f"{'epoch' if epochs == 1 else 'epochs'}); {progress}",
-            more,
+            f"{'epoch' if epochs == 1 else 'epochs'}); {progress}"
+        )
+        if num < _FEW:
+            return self.finding(
+                max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0),
+                told,
+                f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}, or a smaller train.batch_size",
+            )
+        others = Progress.of(evidence.held_out)
+        return self.finding(
+            progress.left if others is None else min(progress.left, others.left),
+            told,
+            "is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its layers "
+            f"frozen? If so, train.num_epochs={3 * max(1, epochs)}",
+            "unexplained",
         )
 
 

@@ -90,6 +90,11 @@ class Evidence:
     weight_size: float = 1.0
 
     @property
+    def is_loss_reached(self) -> bool:
+        """Whether the loss has fallen by half or more: what is minimised was learnt, whatever it is."""
+        return len(self.losses) > 1 and self.losses[-1] < self.losses[0] / 2
+
+    @property
     def step_size(self) -> float:
         """How far one step of AdamW moves a weight at most, relative to the weights: learning rate / their size."""
         return self.learning_rate / self.weight_size

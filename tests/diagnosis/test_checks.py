@@ -84,7 +84,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "same queries": ("duplicates", {"repeated": {"training queries": np.arange(NUM) < 90}}),
     "test in train": ("leakage", {"leaked": {"dev": np.zeros(80, bool), "test": np.ones(90, bool)}}),
     "another corpus": ("unanswered_queries", {"unanswered": {"test": np.arange(90) < 40}}),
-    "hot": ("learning_rate", {"training": WORSE, "learning_rate": 2e-3, "held_out": HEALTHY.held_out | WORSE}),
+    "hot": (
+        "learning_rate",
+        {"training": WORSE, "learning_rate": 2e-3, "losses": (2.1, 1.7), "held_out": HEALTHY.held_out | WORSE},
+    ),
+    "learning a bad ranker's scores": (
+        "forgetting",
+        {"training": WORSE, "learning_rate": 2e-3, "losses": (0.4, 0.01), "held_out": HEALTHY.held_out | WORSE},
+    ),
     "cold": ("learning_rate", {"training": SAME, "learning_rate": 2e-7, "held_out": HEALTHY.held_out | SAME}),
     "a flat softmax": ("temperature", {"scale": 0.5}),
     "a steep softmax": ("temperature", {"scale": 2000.0}),

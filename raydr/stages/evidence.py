@@ -128,7 +128,7 @@ def _other_kind(
 ) -> float:
     """How far training queries are from held-out ones in which of their passages they lean to."""
     here_QU, there_QU = training.positive_among(rows_U), held_out.positive_among(rows_U)
-    here_U, there_U = here_QU.any(axis=0), there_QU.any(axis=0)
+    here_U, there_U = (np.asarray(found_QU.any(axis=0)) for found_QU in (here_QU, there_QU))
     return apart(leaning(of_training_QU, here_QU, here_U, there_U), -leaning(of_held_out_QU, there_QU, there_U, here_U))
 
 

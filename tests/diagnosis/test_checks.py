@@ -183,7 +183,8 @@ def test_where_bm25_finds_nothing_it_does_not_blame_the_cut() -> None:
 
 
 def test_wrong_judgments_are_looked_for_where_they_are() -> None:
-    for split, change in (("train", {"p_training": HALF}), ("dev", {"p_held_out": HALF})):
+    changes: dict[str, dict[str, Any]] = {"train": {"p_training": HALF}, "dev": {"p_held_out": HALF}}
+    for split, change in changes.items():
         [fault] = diagnose(replace(HEALTHY, **change)).faults
         assert ("of the training pairs suit" in fault.found.split(",")[0]) == (split == "train")
         assert ("judgments of dev" in fault.remedy) == (split == "dev")

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from raydr.diagnosis.diagnosis import diagnose
-from raydr.diagnosis.evidence import Evidence
+from raydr.diagnosis.evidence import Evidence, FloatArray
 from raydr.pages.diagnosis import outcome
 
-HALF = np.arange(200) % 2 * 1.0
+HALF = np.asarray(np.arange(200) % 2, dtype=np.float64)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
 def test_where_nothing_is_wrong_a_start_far_below_bm25_is_said(share: float) -> None:
-    found = {"bm25": HALF, "untrained": HALF * share, "trained": HALF * share + 0.1}
+    found: dict[str, FloatArray] = {"bm25": HALF, "untrained": HALF * share, "trained": HALF * share + 0.1}
     said = outcome(diagnose(Evidence(held_out=found)))
     assert said.startswith("no fault found")
     assert ("model.checkpoint" in said) == (share < 0.5)

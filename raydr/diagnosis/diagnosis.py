@@ -23,7 +23,7 @@ class Diagnosis:
         found: RR@10 by reader.
         gains: by reader, over the untrained model, paired.
         findings: of all checks; faults first, of these causes before what explains a training only where no cause does,
-            and before symptoms; each by severity.
+            before symptoms, and these before a failure that nothing explains; each by severity.
         compared: by check, what was compared with what.
         missing: by check that had nothing to examine, why.
     """

@@ -49,7 +49,8 @@ class Evidence:
         held_out: RR@10 of each held-out query, by reader.
         training: the same of training queries, untrained and trained.
         p_held_out, p_training: by reader, of each pair the share of other pairs' passages that suit the query as well
-            or better (ties at random): uniform for mismatched pairs.
+            or better (ties at random): uniform for mismatched pairs. The trained model has seen none but held-out ones.
+        other_kind: of training queries, the share that no held-out query is like, or the other way round, at least.
         similarities: by reader (Q, C), of each held-out query with its passage, first, and with others', as many as a
             batch has.
         scale: what training multiplies similarities by.
@@ -73,6 +74,7 @@ class Evidence:
     training: Mapping[str, FloatArray] = field(default_factory=dict)
     p_held_out: Mapping[str, FloatArray] = field(default_factory=dict)
     p_training: Mapping[str, FloatArray] = field(default_factory=dict)
+    other_kind: float = 0.0
     similarities: Mapping[str, FloatArray] = field(default_factory=dict)
     scale: float = 1.0
     vectors_PD: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -86,6 +88,11 @@ class Evidence:
     num_steps: int = 0
     learning_rate: float = 0.0
     weight_size: float = 1.0
+
+    @property
+    def is_loss_reached(self) -> bool:
+        """Whether the loss has fallen by half or more: what is minimised was learnt, whatever it is."""
+        return len(self.losses) > 1 and self.losses[-1] < self.losses[0] / 2
 
     @property
     def step_size(self) -> float:

@@ -1,11 +1,12 @@
-"""How much a training has learnt of its own pairs."""
+"""How much a training has learnt, of its own pairs or for others."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raydr.diagnosis import intervals
-from raydr.diagnosis.evidence import TRAINED, UNTRAINED, Evidence
+from raydr.diagnosis.evidence import TRAINED, UNTRAINED, FloatArray
 from raydr.evaluation.significance import Interval
 
 #: A training that, with 97.5 % confidence, has closed less than this of what there was to learn has learnt nothing.
@@ -14,7 +15,7 @@ _LITTLE = 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """RR@10 of training queries.
+    """RR@10 of queries.
 
     Args:
         before: its mean by the untrained model.
@@ -25,12 +26,12 @@ class Progress:
     gain: Interval
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Progress | None:
-        """None where it was not measured."""
-        if TRAINED not in evidence.training or UNTRAINED not in evidence.training:
+    def of(cls, found: Mapping[str, FloatArray]) -> Progress | None:
+        """By reader, of training or of held-out queries; None where it was not measured."""
+        if TRAINED not in found or UNTRAINED not in found:
             return None
-        before = evidence.training[UNTRAINED]
-        return cls(float(before.mean()), intervals.mean(evidence.training[TRAINED] - before))
+        before = found[UNTRAINED]
+        return cls(float(before.mean()), intervals.mean(found[TRAINED] - before))
 
     @property
     def left(self) -> float:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from raydr.diagnosis.checks.base import FAULT, Finding
 from raydr.diagnosis.diagnosis import Diagnosis
+from raydr.diagnosis.evidence import BM25, UNTRAINED
 from raydr.evaluation.significance import Interval
 from raydr.pages.html import ABSENT, Page
 
 _RULE = (
     "Severity is the lower end of the 95 % interval of the share that is hit: of the pairs, of the queries, or of what "
     f"could be found. From {FAULT:.0%} on it is a fault. Causes stand before what only explains a training without a "
-    "cause, symptoms last; each by severity."
+    "cause, symptoms after these, and last that nothing was learnt and nothing says why; each by severity."
 )
 
 
@@ -34,7 +35,11 @@ def outcome(found: Diagnosis) -> str:
     """One sentence."""
     if found.faults:
         return f"likeliest cause: {found.faults[0].check}"
-    return "no fault found; more pairs, hard negatives or a fusion with BM25 (raydr fuse) may still help"
+    bm25, untrained = found.found.get(BM25), found.found.get(UNTRAINED)
+    start = ""
+    if bm25 and untrained and untrained.high < bm25.low / 2:
+        start = "the start finds less than half of what BM25 finds: another model.checkpoint (or more of its layers), "
+    return f"no fault found; {start}more pairs, hard negatives or a fusion with BM25 (raydr fuse) may still help"
 
 
 def cells(one: Finding) -> list[str]:

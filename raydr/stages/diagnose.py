@@ -24,7 +24,7 @@ from raydr.store.artifact import Artifact, Building
 KIND = "diagnosis"
 FINDINGS, REPORT = "findings.json", "report.html"
 #: Raised when the same inputs lead to other findings.
-VERSION = 1
+VERSION = 2
 
 
 class Examine:

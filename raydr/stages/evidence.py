@@ -10,7 +10,7 @@ import numpy as np
 from raydr.data.examples import load_examples
 from raydr.data.tables import of_queries, pairs_of, relevant
 from raydr.diagnosis.evidence import BM25, BM25_CUT, CROSS_FITTED, TRAINED, UNTRAINED, BoolArray, Evidence, FloatArray
-from raydr.diagnosis.measures import beside_others, pair_p_values, reciprocal_ranks
+from raydr.diagnosis.measures import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
 from raydr.models.config import SIDES
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.negatives.samplers.base import CandidateList
@@ -74,7 +74,8 @@ def gather(job: DiagnosisJob) -> Evidence:
     p = {
         one: {
             reader: pair_p_values(by_reader[reader], samples[one].pair_Q, samples[one].null_QP, job.rng("ties"))
-            for reader in (BM25, UNTRAINED)
+            for reader in readers
+            if reader != TRAINED or one == name
         }
         for one, by_reader in scores_QP.items()
     }
@@ -96,6 +97,9 @@ def gather(job: DiagnosisJob) -> Evidence:
         training={reader: rr[split][reader] for reader in (UNTRAINED, TRAINED)},
         p_held_out=p.get(name, {}),
         p_training=p[split],
+        other_kind=_other_kind(training, looked_at, rows_U, *(scores_QU[one][UNTRAINED] for one in samples))
+        if name
+        else 0.0,
         similarities={
             reader: beside_others(found, looked_at.pair_Q, looked_at.null_QP, batch - 1, job.rng("batch"))
             for reader, found in scores_QP.get(name, {}).items()
@@ -117,6 +121,15 @@ def gather(job: DiagnosisJob) -> Evidence:
         learning_rate=train.optimizer.learning_rate,
         weight_size=weight_size(untrained),
     )
+
+
+def _other_kind(
+    training: Sample, held_out: Sample, rows_U: IntArray, of_training_QU: FloatArray, of_held_out_QU: FloatArray
+) -> float:
+    """How far training queries are from held-out ones in which of their passages they lean to."""
+    here_QU, there_QU = training.positive_among(rows_U), held_out.positive_among(rows_U)
+    here_U, there_U = (np.asarray(found_QU.any(axis=0)) for found_QU in (here_QU, there_QU))
+    return apart(leaning(of_training_QU, here_QU, here_U, there_U), -leaning(of_held_out_QU, there_QU, there_U, here_U))
 
 
 def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:

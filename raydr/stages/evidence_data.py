@@ -39,7 +39,14 @@ def repeated_queries(job: DiagnosisJob) -> BoolArray:
     answers = [frozenset(positives.get(query_id, ())) for query_id in queries["query_id"].to_pylist()]
     texts = queries["text"].to_pylist()
     alike = zip(answers, find_copies(texts, texts), strict=True)
-    return np.array([any(answers[other].isdisjoint(mine) for other in others) for mine, others in alike], dtype=bool)
+    # A query without positives is no one's twin: it is unanswered.
+    return np.array(
+        [
+            any(mine and answers[other] and answers[other].isdisjoint(mine) for other in others)
+            for mine, others in alike
+        ],
+        dtype=bool,
+    )
 
 
 def leaked(job: DiagnosisJob) -> Mapping[str, BoolArray]:

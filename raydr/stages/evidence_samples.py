@@ -129,6 +129,12 @@ class Sample:
         own_QP = np.stack([np.isin(contents_P, contents_P[mine_P]) for mine_P in self.positive_QP])
         return np.asarray(self.positive_QP.any(axis=0) & ~own_QP)
 
+    def positive_among(self, rows_U: IntArray) -> BoolArray:
+        """Which of these rows, all of the sample's among them, are positives of each query."""
+        found_QU = np.zeros((len(self.positive_QP), len(rows_U)), dtype=bool)
+        found_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)] = self.positive_QP
+        return found_QU
+
     def seen(self, scores_QU: FloatArray, rows_U: IntArray) -> FloatArray:
         """Scores with the sample's own passages; −inf with those that a query is not searched in."""
         scores_QP = scores_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)]

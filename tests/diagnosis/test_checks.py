@@ -22,6 +22,8 @@ def found(values: np.ndarray) -> np.ndarray:
 
 START = RNG.uniform(0.0, 0.9, NUM)
 RIGHT, UNIFORM = RNG.beta(0.1, 8, NUM), RNG.uniform(size=NUM)
+#: Right pairs that are hard, as code is by its question's words: the p of many are above ½.
+HARD = np.where(np.arange(NUM) % 5 < 2, UNIFORM, RIGHT)
 #: A reader that hardly tells right pairs from others.
 WEAK = RNG.beta(0.8, 1.2, NUM)
 COSINES_QC = RNG.normal(0.1, 0.1, (NUM, 32)) + np.eye(32)[0] * 0.4
@@ -60,9 +62,20 @@ HALF_OF_ALL = {
 }
 WORSE = HEALTHY.training | {"trained": found(START * 0.3)}
 SAME = HEALTHY.training | {"trained": found(START + 0.001)}
+NOBODY = dict.fromkeys(("bm25", "untrained", "trained"), UNIFORM)
+#: No step too many: nothing is learnt, and nothing gained.
+STILL = {"training": SAME, "held_out": HEALTHY.held_out | SAME}
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "half of the training pairs": ("mismatched_pairs", {"p_training": HALF}),
     "half of all pairs": ("mismatched_pairs", {"p_training": HALF, "p_held_out": HALF_OF_ALL}),
+    "judgments of dev": (
+        "mismatched_pairs",
+        {"p_held_out": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, found(START * 0))},
+    ),
+    "ids of another corpus, or texts that are damaged": (
+        "mismatched_pairs",
+        {"p_held_out": NOBODY, "p_training": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, found(START * 0))},
+    ),
     "second positives": (
         "false_negatives",
         {"outscores": {reader: RNG.uniform(size=NUM) < 0.55 for reader in HEALTHY.outscores}},
@@ -71,7 +84,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "same queries": ("duplicates", {"repeated": {"training queries": np.arange(NUM) < 90}}),
     "test in train": ("leakage", {"leaked": {"dev": np.zeros(80, bool), "test": np.ones(90, bool)}}),
     "another corpus": ("unanswered_queries", {"unanswered": {"test": np.arange(90) < 40}}),
-    "hot": ("learning_rate", {"training": WORSE, "learning_rate": 2e-3, "held_out": HEALTHY.held_out | WORSE}),
+    "hot": (
+        "learning_rate",
+        {"training": WORSE, "learning_rate": 2e-3, "losses": (2.1, 1.7), "held_out": HEALTHY.held_out | WORSE},
+    ),
+    "learning a bad ranker's scores": (
+        "forgetting",
+        {"training": WORSE, "learning_rate": 2e-3, "losses": (0.4, 0.01), "held_out": HEALTHY.held_out | WORSE},
+    ),
     "cold": ("learning_rate", {"training": SAME, "learning_rate": 2e-7, "held_out": HEALTHY.held_out | SAME}),
     "a flat softmax": ("temperature", {"scale": 0.5}),
     "a steep softmax": ("temperature", {"scale": 2000.0}),
@@ -82,6 +102,8 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "three steps": ("too_few_steps", {"training": SAME, "num_steps": 3, "held_out": HEALTHY.held_out | SAME}),
     "a steep curve": ("too_few_steps", {"num_steps": 20, "dev": (0.2, 0.5)}),
+    "five steps that helped": ("too_few_steps", {"num_steps": 5, "dev": (0.5,), "losses": (2.0,)}),
+    "frozen layers, random weights": ("too_few_steps", STILL),
     "other queries than trained on": (
         "forgetting",
         {"held_out": HEALTHY.held_out | {"trained": found(START * 0.6)}},
@@ -122,6 +144,15 @@ INNOCENT: dict[str, dict[str, Any]] = {
     "a low rate that is enough": {"learning_rate": 1e-6},
     "a high rate that is not too high": {"learning_rate": 1e-2},
     "long passages with the answer first": {"lengths": {"passage": Lengths(np.full(500, 600), 128)}},
+    "training pairs of another kind, which are hard": {
+        "p_training": {"bm25": HARD, "untrained": HARD},
+        "other_kind": 0.8,
+    },
+    "a language that only the trained model reads": {
+        "p_training": {"bm25": UNIFORM, "untrained": UNIFORM},
+        "p_held_out": {"bm25": UNIFORM, "untrained": UNIFORM, "trained": RIGHT},
+    },
+    "a gain for held-out queries alone": {"training": SAME},
     "few samples": {"leaked": {"test": np.arange(4) < 1}},
 }
 
@@ -143,3 +174,17 @@ def test_what_was_not_measured_is_said() -> None:
     assert diagnosis.findings == ()
     assert len(diagnosis.missing) == 11
     assert all(diagnosis.missing.values())
+
+
+def test_where_bm25_finds_nothing_it_does_not_blame_the_cut() -> None:
+    nothing = dict.fromkeys(HEALTHY.held_out, np.zeros(NUM))
+    diagnosis = diagnose(replace(HEALTHY, held_out=nothing, lengths={"passage": Lengths(np.full(500, 600), 128)}))
+    assert "truncation" in diagnosis.missing
+
+
+def test_wrong_judgments_are_looked_for_where_they_are() -> None:
+    changes: dict[str, dict[str, Any]] = {"train": {"p_training": HALF}, "dev": {"p_held_out": HALF}}
+    for split, change in changes.items():
+        [fault] = diagnose(replace(HEALTHY, **change)).faults
+        assert ("of the training pairs suit" in fault.found.split(",")[0]) == (split == "train")
+        assert ("judgments of dev" in fault.remedy) == (split == "dev")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import kstest
 
-from raydr.diagnosis.measures import beside_others, pair_p_values, reciprocal_ranks
+from raydr.diagnosis.measures import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
 from raydr.evaluation.metrics import parse_measures, score_queries
 
 
@@ -48,3 +48,25 @@ def test_others_of_a_batch_are_those_that_may_be_drawn() -> None:
     found_QC = beside_others(scores_QP, np.array([9, 9]), null_QP, 50, np.random.default_rng(0))
     assert found_QC[:, 0].tolist() == [9.0, 19.0]
     assert np.sort(found_QC[:, 1:]).tolist() == [[2.0, 4.0, 6.0], [12.0, 14.0, 16.0]]
+
+
+def leaning_apart(vectors_QD: np.ndarray, passages_QD: np.ndarray, pair_Q: np.ndarray, num: int) -> float:
+    """How far the first queries, whose passages are the first ones in some order, are from the others."""
+    scores_QU, first_Q = vectors_QD @ passages_QD.T, np.arange(len(pair_Q)) < num
+    own_QU = np.eye(len(pair_Q), dtype=bool)[pair_Q]
+    return apart(
+        leaning(scores_QU[:num], own_QU[:num], first_Q, ~first_Q),
+        -leaning(scores_QU[num:], own_QU[num:], ~first_Q, first_Q),
+    )
+
+
+def test_queries_of_another_kind_are_told_from_mismatched_pairs() -> None:
+    rng = np.random.default_rng(3)
+    topics_QD = rng.normal(size=(500, 32))
+    other_QD = topics_QD + 4 * np.eye(32)[0] * (np.arange(500) >= 300)[:, None]
+    right_Q = np.arange(500)
+    shifted_Q = np.where(right_Q < 300, (right_Q + 1) % 300, right_Q)
+    noise_QD = rng.normal(size=(500, 32))
+    for pair_Q in (right_Q, shifted_Q):
+        assert leaning_apart(topics_QD + noise_QD, topics_QD, pair_Q, 300) < 0.05
+        assert leaning_apart(other_QD + noise_QD, other_QD, pair_Q, 300) > 0.4

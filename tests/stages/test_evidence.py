@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import make_sentence
 
 from raydr.models.config import ModelConfig
 from raydr.models.tokens import TextTokenizer
 from raydr.negatives.config import BM25Config
+from raydr.stages.evidence_data import repeated_queries
 from raydr.stages.evidence_samples import bm25, cut
 
 
@@ -39,3 +44,12 @@ def test_bm25_scores_each_passage_and_nothing_of_strange_words() -> None:
     assert scores_QU[0].argmax() == 7
     assert not scores_QU[1].any()
     assert np.isfinite(scores_QU).all()
+
+
+def test_queries_without_positives_are_not_twins() -> None:
+    texts = {"a": "sort a list", "b": "a list: sort", "c": "why", "d": "sort a list", "e": "how"}
+    queries = pa.table({"query_id": list(texts), "text": list(texts.values())})
+    qrels = pa.table({"query_id": ["a", "b", "e"], "passage_id": ["1", "2", "3"]})
+    job = SimpleNamespace(judged=lambda split: (queries, qrels), training=SimpleNamespace(train_split="train"))
+    # d has no positive that could be wrong for a and b, and c none at all.
+    assert repeated_queries(cast(Any, job)).tolist() == [True, True, False, False, False]

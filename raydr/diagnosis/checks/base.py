@@ -18,8 +18,8 @@ FAULT = 0.1
 _NOTE = 0.02
 #: ``fault``: named as a cause; ``note``: there, and too little to explain much.
 Level = Literal["fault", "note", "ok"]
-#: A cause of its own; what explains a training only where no cause does; what causes lead to.
-Rank = Literal["cause", "otherwise", "symptom"]
+#: A cause of its own; what explains a training only where no cause does; what causes lead to; that it failed, no more.
+Rank = Literal["cause", "otherwise", "symptom", "unexplained"]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ _USUAL_STEP = 1e-3
 
 
 class LearningRate(Check):
-    """Too hot: the model finds the passages of its own training queries less well than before, and its steps were not
-    small. Too cold: it has learnt next to nothing of them, and its steps were below a tenth of what is usual.
+    """Too hot: the model finds the passages of its own training queries less well than before, its steps were not
+    small, and its loss has not fallen by half either. Too cold: it has learnt next to nothing of them, and its steps
+    were below a tenth of what is usual.
 
     >>> import numpy as np
     >>> before = np.random.default_rng(0).uniform(size=300)
@@ -32,14 +33,15 @@ class LearningRate(Check):
     name: Literal["learning_rate"] = "learning_rate"
 
     def examine(self, evidence: Evidence) -> Finding | None:
-        progress = Progress.of(evidence)
+        progress = Progress.of(evidence.training)
         if progress is None:
             return None
         rate, step = evidence.learning_rate, evidence.step_size
         if is_cold := step < _USUAL_STEP / 10:
             severity, better = progress.left, _USUAL_STEP / 2 * evidence.weight_size
         else:
-            severity, better = progress.lost if step > _USUAL_STEP else 0.0, rate / 30
+            is_hot = step > _USUAL_STEP and not evidence.is_loss_reached
+            severity, better = progress.lost if is_hot else 0.0, rate / 30
         losses = " -> ".join(f"{one:.2f}" for one in (*evidence.losses[:1], *evidence.losses[1:][-1:]))
         told = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.1e} of their size"
         return self.finding(

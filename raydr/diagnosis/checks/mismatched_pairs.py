@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raydr.diagnosis.checks.base import Check, Finding
-from raydr.diagnosis.evidence import CROSS_FITTED, Evidence, FloatArray
+from raydr.diagnosis.evidence import CROSS_FITTED, TRAINED, Evidence, FloatArray
 from raydr.diagnosis.intervals import share
 from raydr.evaluation.significance import Interval
 
-#: A reader that takes more of the held-out pairs for mismatched than this cannot tell.
+#: A reader that takes more of the pairs of both splits for mismatched than this cannot tell.
 _READS = 0.5
 #: Where held-out pairs are no better than training pairs, right pairs that are hard count too: up to a tenth, measured.
 _SURELY = 0.2
@@ -21,9 +21,13 @@ class MismatchedPairs(Check):
     """A passage of a mismatched pair suits its query no better than any other pair's does: p is uniform.
 
     Twice the share of p > ½ is an upper bound of the mismatched ones (Storey, JRSS B 2002): right pairs that are hard
-    count too, of training pairs as of held-out ones. So the severity is the lower end of the first less the upper end
-    of the second, by the reader for which that is the least. Where both splits are mismatched that is nothing: then the
-    cross-fitted model decides alone, if the p above ½ are flat, as they are of mismatched pairs and not of hard ones.
+    count too, in one split as in the other. So the severity is the lower end of the worse split's less the upper end of
+    the other's, by the reader for which that is the least, and less the share of queries that are of another kind than
+    the other split's, which may all be hard.
+
+    Where both splits are mismatched that is nothing. Then the cross-fitted model decides alone, if the p above ½ are
+    flat, as they are of mismatched pairs and not of hard ones; or all readers together, if most pairs look random to
+    the others and not even the trained one tells held-out pairs from random ones.
 
     >>> rng = np.random.default_rng(0)
     >>> right, wrong = rng.beta(0.2, 8, 1000), rng.uniform(size=1000)
@@ -45,19 +49,51 @@ class MismatchedPairs(Check):
             for reader, p_held_out in evidence.p_held_out.items()
             if reader in evidence.p_training
         }
-        able = {reader: pair for reader, pair in shares.items() if pair[1].high < _READS}
-        severity, reader = min(((pair[0].low - pair[1].high, name) for name, pair in able.items()), default=(0.0, ""))
+        able = {reader: pair for reader, pair in shares.items() if min(pair[0].high, pair[1].high) < _READS}
+        worse = [
+            (*min((pair[at].low - pair[1 - at].high, reader) for reader, pair in able.items()), at)
+            for at in (0, 1)
+            if able
+        ]
+        severity, reader, at = max(worse, default=(0.0, "", 0))
+        severity -= evidence.other_kind
         alone = _surely(evidence.p_training.get(CROSS_FITTED))
         if alone > max(severity, _SURELY) and CROSS_FITTED in shares:
-            severity, reader = alone, CROSS_FITTED
+            severity, reader, at = alone, CROSS_FITTED, 0
         if not reader:
-            return None
-        in_training, held_out = shares[reader]
+            return self._unread(evidence)
+        kinds = ("training", "held-out")
+        kind = evidence.other_kind
         return self.finding(
             severity,
-            f"{in_training.mean:.0%} of the training pairs suit their query no better than other pairs' passages do, "
-            f"{held_out.mean:.0%} of the held-out ones ({reader}, {len(evidence.p_training[reader]):,} pairs)",
-            "judge.judges: [npc] leaves them out of the training; raydr audit shows the worst",
+            f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than other pairs' "
+            f"passages do (at most so many are wrong), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} ones "
+            f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
+            + f"; {kind:.0%} or more of the queries are of another kind than the other split's"
+            * (kind > 0),
+            f"read some judgments of {evidence.split}: what is measured by them says nothing of the model"
+            if at
+            else "judge.judges: [npc] leaves them out of the training; raydr audit shows the worst",
+        )
+
+    def _unread(self, evidence: Evidence) -> Finding | None:
+        """What is left where nothing that was not trained tells the pairs of either split from random ones."""
+        told = {
+            f"{reader}, {split}": (reader, _mismatched(p_N))
+            for split, found in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
+            for reader, p_N in found.items()
+        }
+        if TRAINED not in evidence.p_held_out or any(
+            (one.high if reader == TRAINED else one.low) < _READS for reader, one in told.values()
+        ):
+            return None
+        shares = ", ".join(f"{name} {one.mean:.0%}" for name, (_, one) in told.items())
+        return self.finding(
+            min(one.low for _, one in told.values()),
+            "no reader, not even the trained model, tells the pairs of any split from random ones: so many suit their "
+            f"query no better than other pairs' passages do: {shares}",
+            "read some pairs (raydr audit): do the ids of the judgments mean these passages, are the texts of both "
+            "sides intact?",
         )
 
 

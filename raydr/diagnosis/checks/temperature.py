@@ -42,7 +42,7 @@ class Temperature(Check):
         known = {reader: one for reader, one in found.items() if one is not None}
         if not known:
             return None
-        progress = Progress.of(evidence)
+        progress = Progress.of(evidence.training)
         reader, (severity, lost, best) = min(known.items(), key=lambda one: one[1])
         lost = min(max(lost, 0.0), 1.0)
         return self.finding(

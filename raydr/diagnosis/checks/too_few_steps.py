@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from raydr.diagnosis import intervals
 from raydr.diagnosis.checks.base import Check, Finding, Rank
-from raydr.diagnosis.evidence import TRAINED, UNTRAINED, Evidence
+from raydr.diagnosis.evidence import TRAINED, Evidence
 from raydr.diagnosis.progress import Progress
 
 #: Fewer steps than any published recipe of fine-tuning has.
@@ -14,7 +14,9 @@ _FEW = 100
 
 
 class TooFewSteps(Check):
-    """Few steps, and either next to nothing was learnt, or the last epoch still brought much on held-out queries.
+    """Next to nothing was learnt of the training queries, nor anything for held-out ones; or few steps were taken and
+    the last epoch still brought something for held-out ones: then the severity is the share of a hundred that is
+    missing.
 
     >>> import numpy as np
     >>> before = np.random.default_rng(0).uniform(size=300)
@@ -30,27 +32,35 @@ class TooFewSteps(Check):
     name: Literal["too_few_steps"] = "too_few_steps"
 
     def examine(self, evidence: Evidence) -> Finding | None:
-        progress = Progress.of(evidence)
+        progress = Progress.of(evidence.training)
         if progress is None:
             return None
-        severity = max(progress.left, _rise(evidence)) if evidence.num_steps < _FEW else 0.0
-        epochs = len(evidence.losses)
+        num, epochs = evidence.num_steps, len(evidence.losses)
+        told = (
+            f"{'next to nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
+            f"{'epoch' if epochs == 1 else 'epochs'}); {progress}"
+        )
+        if num < _FEW:
+            return self.finding(
+                max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0),
+                told,
+                f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}, or a smaller train.batch_size",
+            )
+        others = Progress.of(evidence.held_out)
         return self.finding(
-            severity,
-            f"{evidence.num_steps:,} steps in all ({epochs} {'epoch' if epochs == 1 else 'epochs'}); {progress}",
-            f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, evidence.num_steps))}, or a smaller "
-            "train.batch_size",
+            progress.left if others is None else min(progress.left, others.left),
+            told,
+            "is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its layers "
+            f"frozen? If so, train.num_epochs={3 * max(1, epochs)}",
+            "unexplained",
         )
 
 
-def _rise(evidence: Evidence) -> float:
-    """By which share the last epoch has raised the dev measure, at least."""
+def _rose(evidence: Evidence) -> bool:
+    """Whether the last epoch has surely raised the dev measure, or the only one what is found."""
     if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
         # As uncertain as the mean itself: the two are of the same queries, so it is less.
         found = intervals.mean(evidence.held_out[TRAINED])
-        return (evidence.dev[-1] - evidence.dev[-2] - (found.mean - found.low)) / max(evidence.dev[-1], 1e-9)
-    if {TRAINED, UNTRAINED} <= evidence.held_out.keys():
-        after = evidence.held_out[TRAINED]
-        gained: float = intervals.mean(after - evidence.held_out[UNTRAINED]).low
-        return gained / max(float(after.mean()), 1e-9)
-    return 0.0
+        return evidence.dev[-1] - evidence.dev[-2] > found.mean - found.low
+    others = Progress.of(evidence.held_out)
+    return others is not None and others.gain.low > 0.0

@@ -1,0 +1,24 @@
+"""What is said of a diagnosis in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raydr.diagnosis.diagnosis import diagnose
+from raydr.diagnosis.evidence import Evidence, FloatArray
+from raydr.pages.diagnosis import outcome
+
+HALF = np.asarray(np.arange(200) % 2, dtype=np.float64)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.9])
+def test_where_nothing_is_wrong_a_start_far_below_bm25_is_said(share: float) -> None:
+    found: dict[str, FloatArray] = {"bm25": HALF, "untrained": HALF * share, "trained": HALF * share + 0.1}
+    said = outcome(diagnose(Evidence(held_out=found)))
+    assert said.startswith("no fault found")
+    assert ("model.checkpoint" in said) == (share < 0.5)
+
+
+def test_a_fault_is_named() -> None:
+    assert outcome(diagnose(Evidence(leaked={"test": np.ones(50, bool)}))) == "likeliest cause: leakage"

@@ -84,9 +84,8 @@ def apart(some: FloatArray, others: FloatArray) -> float:
     num, other = len(some), len(others)
     if not num or not other:
         return 0.0
-    return max(
-        0.0, float(ks_2samp(some, others, method="asymp").statistic) - 1.36 * ((num + other) / (num * other)) ** 0.5
-    )
+    distance = float(ks_2samp(some, others, method="asymp").statistic)
+    return float(max(0.0, distance - 1.36 * np.sqrt((num + other) / (num * other))))
 
 
 def beside_others(

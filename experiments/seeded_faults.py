@@ -1,0 +1,164 @@
+"""Faults that are put into real data or settings, one by one: what does ``raydr diagnose`` name first?
+
+Each time 400 training pairs, 150 dev and 100 test queries of a BEIR folder and 800 passages are written anew with one
+fault, a small model is trained on them in this process, and the run is diagnosed with ``--quick``.
+
+    python -m experiments.seeded_faults ../shared/data/openqa-wiki --faults none,mismatched,shifted-dev,hot
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import raydr
+from experiments.arguments import command
+from experiments.beir_files import Judgment, read_qrels, read_rows, write_qrels, write_rows
+from raydr.config.run import RunConfig
+from raydr.runtime.console import show_table
+from raydr.stages.diagnose import load_result
+
+SIZES = {"train": 400, "dev": 150, "test": 100}
+NUM_PASSAGES = 800
+SETTINGS = (
+    "ray.in_process_rows=1000000000", "tracking.enabled=false", "data.max_bad_rows=10000", "model.num_layers=2",
+    "model.query.max_length=24", "model.passage.max_length=48", "train.num_epochs=3", "train.batch_size=10",
+    "train.num_hard_negatives=0", "train.optimizer.learning_rate=1e-4", "train.optimizer.frozen_layers=0",
+    "train.dev.random_passages=100", "train.dev.max_queries=100",
+)  # fmt: skip
+
+
+class Part:
+    """A small part of a BEIR folder, drawn by its seed."""
+
+    def __init__(self, source: Path, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.passages = {row["_id"]: row for row in read_rows(source, "corpus")}
+        judged = read_qrels(source)
+        self.qrels: dict[str, list[Judgment]] = {}
+        for split, num in SIZES.items():
+            rows = [row for row in judged[split] if float(row[2]) > 0 and row[1] in self.passages]
+            chosen = set(self.rng.permutation(sorted({row[0] for row in rows}))[:num].tolist())
+            self.qrels[split] = [row for row in rows if row[0] in chosen]
+        asked = {row[0] for rows in self.qrels.values() for row in rows}
+        self.queries = {row["_id"]: row for row in read_rows(source, "queries") if row["_id"] in asked}
+        needed = {row[1] for rows in self.qrels.values() for row in rows}
+        others = self.rng.permutation(sorted(set(self.passages) - needed))[: max(0, NUM_PASSAGES - len(needed))]
+        self.passages = {one: self.passages[one] for one in sorted(needed) + others.tolist()}
+
+    def write(self, folder: Path) -> None:
+        for split, rows in self.qrels.items():
+            write_qrels(folder, split, rows)
+        write_rows(folder, "corpus", self.passages.values())
+        write_rows(folder, "queries", self.queries.values())
+
+    def exchange(self, split: str, share: float) -> None:
+        """Give a share of a split's judgments the passage of the next one among them."""
+        rows = self.qrels[split]
+        chosen = np.sort(self.rng.permutation(len(rows))[: round(share * len(rows))]).tolist()
+        passages = [rows[at][1] for at in chosen]
+        for at, passage_id in zip(chosen, passages[1:] + passages[:1], strict=True):
+            rows[at] = (rows[at][0], passage_id, rows[at][2])
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        """Change the text of every passage."""
+        self.passages = {one: {**row, "text": change(row["text"])} for one, row in self.passages.items()}
+
+    def copy_positives(self, change: Callable[[str], str]) -> None:
+        """Put a changed copy of each training positive into the corpus."""
+        for _, passage_id, _ in self.qrels["train"]:
+            row = self.passages[passage_id]
+            copied = f"copy-{passage_id}"
+            self.passages[copied] = {**row, "_id": copied, "text": change(row["text"])}
+
+    def leak(self, split: str, share: float) -> None:
+        """Train on a share of a split's queries, their words turned round."""
+        for query_id, passage_id, relevance in self.qrels[split]:
+            if self.rng.uniform() < share:
+                again = f"again-{query_id}"
+                words = self.queries[query_id]["text"].split()
+                self.queries[again] = {"_id": again, "text": " ".join(reversed(words))}
+                self.qrels["train"].append((again, passage_id, relevance))
+
+    def lose(self, split: str, share: float) -> None:
+        """Let a share of a split's judgments name passages that are not there."""
+        self.qrels[split] = [
+            (one, f"gone-{passage_id}" if self.rng.uniform() < share else passage_id, relevance)
+            for one, passage_id, relevance in self.qrels[split]
+        ]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: the check that should be named (None: none), what is done to the data, and settings."""
+
+    check: str | None
+    harm: Callable[[Part], None] = lambda part: None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _without_spaces(text: str) -> str:
+    return "".join(text.split())
+
+
+def _broken_letters(text: str) -> str:
+    return "".join(
+        chr(ord(one) + 960) if one.isascii() and one.isalpha() and one not in "aeiou" else one for one in text
+    )
+
+
+_HARD = {"negatives.depth": 2, "train.num_hard_negatives": 1}
+FAULTS = {
+    "none": Fault(None),
+    "mismatched": Fault("mismatched_pairs", lambda part: part.exchange("train", 0.3)),
+    "shifted-dev": Fault("mismatched_pairs", lambda part: part.exchange("dev", 1)),
+    "broken-letters": Fault("mismatched_pairs", lambda part: part.rewrite(_broken_letters)),
+    "without-spaces": Fault("mismatched_pairs", lambda part: part.rewrite(_without_spaces)),
+    "copies": Fault("duplicates", lambda part: part.copy_positives(lambda text: text.replace(" ", "  ")), _HARD),
+    "missing-ids": Fault("unanswered_queries", lambda part: part.lose("train", 0.5)),
+    "missing-test-ids": Fault("unanswered_queries", lambda part: part.lose("test", 0.5)),
+    "leaked-dev": Fault("leakage", lambda part: part.leak("dev", 0.5)),
+    "cut": Fault("truncation", settings={"model.passage.max_length": 8}),
+    "hot": Fault("learning_rate", settings={"train.optimizer.learning_rate": 1e-2}),
+    "cold": Fault("learning_rate", settings={"train.optimizer.learning_rate": 1e-6}),
+    "flat": Fault("temperature", settings={"model.scale": 1}),
+    "sharp": Fault("temperature", settings={"model.scale": 1000}),
+    "few-steps": Fault("too_few_steps", settings={"data.max_queries.train": 50, "train.num_epochs": 1}),
+}  # fmt: skip
+
+
+def diagnose(source: Path, fault: Fault, seed: int, scratch: Path) -> list[str]:
+    """The faults that are named, the likeliest first, each with its severity."""
+    part = Part(source, seed)
+    fault.harm(part)
+    part.write(scratch / "data")
+    own = [f"{key}={value}" for key, value in fault.settings.items()]
+    paths = [f"data.reader={{name: beir, path: {scratch / 'data'}}}", f"workdir={scratch / 'work'}"]
+    [made] = raydr.diagnose(RunConfig.load("example", [*SETTINGS, *paths, *own]), quick=True)
+    return [f"{one.check} {one.severity:.2f}" for one in load_result(made).faults]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path, help="a BEIR folder with train, dev and test")
+    parser.add_argument("--faults", default=",".join(FAULTS), help=f"comma-separated: {', '.join(FAULTS)}")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    rows = []
+    for name in arguments.faults.split(","):
+        fault = FAULTS[name]
+        with tempfile.TemporaryDirectory(prefix="fault-") as scratch:
+            named = diagnose(arguments.source, fault, arguments.seed, Path(scratch))
+        first = named[0].split()[0] if named else None
+        rows.append([name, fault.check or "nothing", ", ".join(named) or "nothing", str(first == fault.check)])
+    show_table("What diagnose names", ["fault", "wanted first", "named", "right"], rows)
+
+
+if __name__ == "__main__":
+    command(main)

@@ -72,6 +72,11 @@ class CrossEncoderTraining(Config):
                 f"a cross-encoder has no EMA teacher, which the loss {loss.name!r} needs: take nce, rcl or bce"
                 + (", or npc with use_consistency: false" if self.gates_pairs else "")
             )
+        if loss.reads_ranker_scores:
+            raise ValueError(
+                f"a cross-encoder learns from judgments, the loss {loss.name!r} from another ranker's scores: take nce, "
+                "rcl or bce"
+            )
         if loss.num_positives_at_once > 1:
             raise ValueError(f"a cross-encoder's list has one positive, the loss {loss.name!r} wants several: take nce")
         if loss.reads_draw_probabilities:

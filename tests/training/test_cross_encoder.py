@@ -182,6 +182,7 @@ def test_ranks_share_a_batch(
 def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> None:
     for changes, message in (
         ({"loss": "npc"}, "has no EMA teacher, which the loss 'npc' needs"),
+        ({"loss": "ranker_kl"}, "the loss 'ranker_kl' from another ranker's scores"),
         ({"loss": {"name": "npc", "use_consistency": False}}, "pair_detection do not fit"),
         ({"loss": "nce", "pair_detection": {}}, "pair_detection do not fit"),
         ({"loss": "corrected_nce"}, "drawn evenly"),

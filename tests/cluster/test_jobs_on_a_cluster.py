@@ -18,7 +18,7 @@ import pytest
 import yaml
 from patience import PATIENCE_S, wait_until
 
-from cluster.ports import free_ports
+from cluster.ports import free_ports, listens
 from cluster.ray_process import environment, ray_head, wait_for
 from raydr.store.artifact import Artifact
 
@@ -92,6 +92,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, beir_folder: Path, tiny_ch
     with ray_head(arguments, env, log) as head:
         try:
             wait_for("the dashboard answers", lambda: answers(address), head, log)
+            # It starts jobs, and comes up later; Ray waits ten seconds for it.
+            wait_for("the agent is there", lambda: listens(agent), head, log)
             yield Cluster(address, env, project)
         finally:
             temp_dir = arguments[-1].partition("=")[2]

@@ -101,6 +101,8 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, monkeypatch, asked, said,
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("raydr.verbs.train.open_session", lambda *_: signal.raise_signal(sent))
     monkeypatch.setattr(sys, "argv", ["raydr", *asked])
+    # Beside a step that an earlier test has left running, the command would take this process with it.
+    monkeypatch.setattr("raydr.runtime.cluster.step_threads", list)
     # A test before this one, in the same process, may have left Ctrl-C with another meaning than a command has.
     of_tests = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

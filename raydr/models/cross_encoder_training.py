@@ -74,8 +74,8 @@ class CrossEncoderTraining(Config):
             )
         if loss.reads_ranker_scores:
             raise ValueError(
-                f"a cross-encoder learns from judgments, the loss {loss.name!r} from another ranker's scores: take nce, "
-                "rcl or bce"
+                f"a cross-encoder learns from judgments, the loss {loss.name!r} from another ranker's scores: take "
+                "nce, rcl or bce"
             )
         if loss.num_positives_at_once > 1:
             raise ValueError(f"a cross-encoder's list has one positive, the loss {loss.name!r} wants several: take nce")

@@ -17,6 +17,7 @@ import raydr
 from raydr.errors import ConfigError
 from raydr.runtime import console
 from raydr.verbs import VERBS, app
+from raydr.verbs.endings import exit_status
 
 HEAVY = ("torch", "ray", "transformers", "mlflow", "faiss", "pyarrow", "pandas", "sklearn")
 
@@ -96,23 +97,31 @@ def test_the_version_is_shown():
 @pytest.mark.parametrize(
     ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
 )
-def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, monkeypatch, asked, said, sent, status, how):
+def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status, how):
     (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("raydr.verbs.train.open_session", lambda *_: signal.raise_signal(sent))
-    monkeypatch.setattr(sys, "argv", ["raydr", *asked])
-    # Beside a step that an earlier test has left running, the command would take this process with it.
-    monkeypatch.setattr("raydr.runtime.cluster.step_threads", list)
-    # A test before this one, in the same process, may have left Ctrl-C with another meaning than a command has.
-    of_tests = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), *asked])
-    finally:
-        signal.signal(signal.SIGINT, of_tests)
-    assert result.exit_code == status
-    [line] = result.output.splitlines()
+    # In a process of its own: a command may leave by ending its process, and would end all tests of this one.
+    code = (
+        "import signal, raydr.verbs.train as verb\n"
+        f"verb.open_session = lambda *_: signal.raise_signal({int(sent)})\n"
+        "from raydr.verbs import main\n"
+        "main()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, "train", str(tmp_path / "run.yaml"), *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == status, result.stderr
+    [line] = (result.stdout + result.stderr).splitlines()
     assert line.startswith(f"{how}: what is finished is kept; ")
     assert said in line
+
+
+def test_sigterm_means_what_it_did_once_a_command_has_ended():
+    before = signal.getsignal(signal.SIGTERM)
+    with exit_status("command"):
+        assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 
 

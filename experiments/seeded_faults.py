@@ -150,8 +150,11 @@ def main() -> None:
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"comma-separated: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    chosen = arguments.faults.split(",")
+    if unknown := [name for name in chosen if name not in FAULTS]:
+        parser.error(f"--faults: there is no {', '.join(map(repr, unknown))}; there are {', '.join(FAULTS)}")
     rows = []
-    for name in arguments.faults.split(","):
+    for name in chosen:
         fault = FAULTS[name]
         with tempfile.TemporaryDirectory(prefix="fault-") as scratch:
             named = diagnose(arguments.source, fault, arguments.seed, Path(scratch))

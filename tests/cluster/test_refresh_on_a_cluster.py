@@ -57,7 +57,11 @@ def write_config(folder: Path, workdir: str, beir_folder: Path, checkpoint: str,
 
 
 def refresh(config: Path, env: dict[str, str] | None, at_step: dict[str, Callable[[str], None]]) -> str:
-    """Run it, and what is to happen when a step starts, given the step's place; returns what it said."""
+    """Run it, and what is to happen when a step starts, given the step's place; returns what it said.
+
+    It says where a step is in its working folder.
+    """
+    workdir = yaml.safe_load(config.read_text())["workdir"]
     command = [sys.executable, "-m", "raydr", "refresh", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stderr is not None
@@ -66,7 +70,7 @@ def refresh(config: Path, env: dict[str, str] | None, at_step: dict[str, Callabl
         for line in process.stderr:
             said.append(line)
             if (found := _STARTED.match(line.rstrip())) and (happens := waiting.pop(found.group(1), None)):
-                happens(found.group(2))
+                happens(f"{workdir}/{found.group(2)}")
         assert process.wait() == 0, "".join(said[-60:])
     finally:
         process.kill()

@@ -39,13 +39,14 @@ class ScoredSplit:
         return self.candidates.query_M()
 
 
-def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
+def score_split(data: ArmData, split: str, scorer: PairScorer, likeness: bool = False) -> ScoredSplit:
     """Score the candidates of a split and the positives of their queries.
 
     Args:
         data: with candidates.
         split: the split.
         scorer: a saved model, or one in training.
+        likeness: whether candidates are compared with their queries' positives too.
 
     Raises:
         ConfigError: the data have no candidates.
@@ -55,15 +56,18 @@ def score_split(data: ArmData, split: str, scorer: PairScorer) -> ScoredSplit:
     table = read_split(data.negatives, "negatives", split)
     found = candidates_of(table, 0, len(table))
     reader = PairReader(data.dataset, data.corpus, split, scorer)
-    scores_M, best_Q = reader.candidates(found, positives_of(data.dataset, split, found.query_ids))
+    scored = reader.candidates(found, positives_of(data.dataset, split, found.query_ids), likeness)
+    candidates = ScoredCandidates(scored.scores_M, found.offsets, scored.best_Q, scored.likeness_M)
     false = known_false_negatives(data.dataset, split)
-    false_M = np.fromiter((pair in false for pair in pairs_of(found.table)), dtype=np.bool_, count=len(scores_M))
-    return ScoredSplit(ScoredCandidates(scores_M, found.offsets, best_Q), false_M, found.query_ids)
+    false_M = np.fromiter((pair in false for pair in pairs_of(found.table)), dtype=np.bool_, count=len(table))
+    return ScoredSplit(candidates, false_M, found.query_ids)
 
 
-def score_by_model(at: int, data: ArmData, split: str, scoring: Scoring) -> tuple[int, ScoredSplit]:
+def score_by_model(
+    at: int, data: ArmData, split: str, scoring: Scoring, likeness: bool = False
+) -> tuple[int, ScoredSplit]:
     """:func:`score_split` by a saved model, beside its number; to be run as a Ray task."""
-    return at, score_split(data, split, scoring.open())
+    return at, score_split(data, split, scoring.open(), likeness)
 
 
 def relative_to_positive(scored: ScoredSplit) -> FloatArray:

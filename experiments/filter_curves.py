@@ -116,12 +116,16 @@ class Point:
     Args:
         lost, removed: as in :class:`Curve`.
         lost_range, removed_range: their intervals.
+        precision: share of what is removed that is known to be false; NaN where nothing is.
+        precision_range: its interval.
     """
 
     lost: float
     removed: float
     lost_range: tuple[float, float]
     removed_range: tuple[float, float]
+    precision: float
+    precision_range: tuple[float, float]
 
 
 def operating_point(
@@ -134,14 +138,20 @@ def operating_point(
         return np.bincount(query_M[mask_M], minlength=num_queries).astype(np.float64)
 
     counts_4Q = np.stack([count(false_M & flagged_M), count(false_M), count(~false_M & flagged_M), count(~false_M)])
-    sums_4S = counts_4Q @ _resample(num_queries, num_samples, seed).T
+    # The whole first, then the samples.
+    drawn_SQ = np.concatenate([np.ones((1, num_queries)), _resample(num_queries, num_samples, seed)])
+    hits_S, false_S, losses_S, true_S = counts_4Q @ drawn_SQ.T
     with np.errstate(invalid="ignore"):
-        removed_S, lost_S = sums_4S[0] / sums_4S[1], sums_4S[2] / sums_4S[3]
-    total = counts_4Q.sum(axis=1)
-    return Point(float(total[2] / total[3]), float(total[0] / total[1]), _interval(lost_S), _interval(removed_S))
+        shares = losses_S / true_S, hits_S / false_S, hits_S / (hits_S + losses_S)
+    (lost, lost_range), (removed, removed_range), (precision, precision_range) = (
+        (float(one[0]), _interval(one[1:])) for one in shares
+    )
+    return Point(lost, removed, lost_range, removed_range, precision, precision_range)
 
 
 def _interval(values_S: FloatArray) -> tuple[float, float]:
     """95 % percentile interval, without samples that have nothing to divide by."""
+    if np.isnan(values_S).all():
+        return float("nan"), float("nan")
     low, high = np.nanquantile(values_S, [0.025, 0.975])
     return float(low), float(high)

@@ -40,6 +40,7 @@ from raydr.negatives.samplers.simans import SimANS
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
 from raydr.stages.ray_pool import RayPool
@@ -94,15 +95,16 @@ def main() -> None:
     with open_session(config) as session:
         recipe = session.recipe
         data = ArmData.of(session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(config.data.train_split)))
-        by_retriever, by_sieve, by_classifier = score_all(session, data, arguments.betas)
+        by_retriever, by_sieve, by_classifier, by_guide = score_all(session, data, arguments.betas)
         training = training_of(recipe.run)
         rates = RayPool().run(sieve_out_by_epoch, training, config.judge.judge("sieve"), data)
-    report(config, by_retriever, make_filters(config, by_retriever, by_sieve, by_classifier), rates, out)
+    filters = make_filters(config, by_retriever, by_sieve, by_classifier, by_guide)
+    report(config, by_retriever, filters, rates, out)
 
 
 def score_all(
     session: Session, data: ArmData, betas: list[float]
-) -> tuple[ScoredSplit, dict[float, ScoredSplit], ScoredSplit]:
+) -> tuple[ScoredSplit, dict[float, ScoredSplit], ScoredSplit, ScoredSplit]:
     """Train the retriever and what the filters need, and score all candidates by each of them."""
     config, recipe, split = session.config, session.recipe, session.config.data.train_split
     candidates, retriever = recipe.candidates(split), recipe.base_model(TRAINED)
@@ -118,18 +120,24 @@ def score_all(
         schedule = BetaSchedule(final=beta, start_epoch=0)
         settings = config.judge.sieve.model_copy(update={"beta": schedule})
         sieves.append(asked(Sieve(), config.judge.model_copy(update={"sieve": settings})))
-    *models, classifier = session.make(retriever, *sieves, asked(Classifier(), config.judge))
+    *models, classifier, guide = session.make(
+        retriever, *sieves, asked(Classifier(), config.judge), asked(NearDuplicate(), config.judge)
+    )
     on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
     pool = RayPool()
-    scorings = [scoring_of(pool, made, config.encode, on_cpu) for made in (*models, classifier)]
-    calls = [(at, data, split, scoring) for at, scoring in enumerate(scorings)]
+    scorings = [scoring_of(pool, made, config.encode, on_cpu) for made in (*models, classifier, guide)]
+    calls = [(at, data, split, scoring, at == len(scorings) - 1) for at, scoring in enumerate(scorings)]
     found = dict(pool.map(score_by_model, calls, "filters", "models"))
-    *by_models, by_classifier = (found[at] for at in range(len(calls)))
-    return by_models[0], dict(zip(betas, by_models[1:], strict=True)), by_classifier
+    *by_models, by_classifier, by_guide = (found[at] for at in range(len(calls)))
+    return by_models[0], dict(zip(betas, by_models[1:], strict=True)), by_classifier, by_guide
 
 
 def make_filters(
-    config: RunConfig, by_retriever: ScoredSplit, by_sieve: dict[float, ScoredSplit], by_classifier: ScoredSplit
+    config: RunConfig,
+    by_retriever: ScoredSplit,
+    by_sieve: dict[float, ScoredSplit],
+    by_classifier: ScoredSplit,
+    by_guide: ScoredSplit,
 ) -> dict[str, Filter]:
     """All filters by name; each judge decides by its own defaults, unless the config sets it."""
     truth_M, query_M = by_retriever.false_M, by_retriever.query_M
@@ -156,6 +164,10 @@ def make_filters(
     filters["margin, absolute"] = judged(absolute, by_retriever, "s > s⁺", above_positive(by_retriever))
     at = f"s > {1 - relative.margin:g} s⁺"
     filters["margin, relative"] = judged(relative, by_retriever, at, relative_to_positive(by_retriever))
+    nearly = config.judge.judge("near_duplicate")
+    assert isinstance(nearly, NearDuplicate)
+    at = f"like p⁺ by {nearly.likeness:g}, s > {1 - nearly.margin:g} s⁺"
+    filters["near duplicate"] = judged(nearly, by_guide, at)
     for name, sampler in SIMANS.items():
         curve = sampler_curve(sampler, by_retriever, config.model.scale, config.seed, SAMPLER_EPOCHS)
         filters[name] = Filter(f"{SIMANS_DRAWN} are drawn", curve, None, None)
@@ -217,13 +229,23 @@ def filter_table(facts: str, filters: dict[str, Filter]) -> Table:
         if point is None:
             # The sampler's points are numbers drawn, counted from the end.
             drawn = min(SIMANS_DRAWN, len(one.curve.lost_T) - 1)
-            at = [f"{shares[-1 - drawn]:.3f}" for shares in (one.curve.removed_T, one.curve.lost_T)]
+            at = [*(f"{shares[-1 - drawn]:.3f}" for shares in (one.curve.removed_T, one.curve.lost_T)), ""]
         else:
             at = [interval_text(point.removed, *point.removed_range), interval_text(point.lost, *point.lost_range)]
+            at.append("" if np.isnan(point.precision) else interval_text(point.precision, *point.precision_range))
         shares = [f"{one.curve.removed_at(lost):.3f}" for lost in (0.1, 0.5)]
         area = interval_text(one.curve.area, *one.area_range) if one.area_range else f"{one.curve.area:.3f}"
         rows.append([name, area, *shares, one.setting, *at])
-    columns = ["filter", "area", "removed at 10 % lost", "removed at 50 % lost", "default", "removed", "lost"]
+    columns = [
+        "filter",
+        "area",
+        "removed at 10 % lost",
+        "removed at 50 % lost",
+        "default",
+        "removed",
+        "lost",
+        "precision",
+    ]
     return Table(f"False negatives removed, true ones lost: {facts}", columns, rows)
 
 

@@ -76,13 +76,36 @@ class DualEncoderScorer:
         self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        return pair_similarities(
-            self.config.score,
-            self.encode("query", None, queries),
-            self.encode("passage", passages.titles, passages.texts),
-            query_P,
-            passage_P,
+        nobody = np.zeros(0, dtype=np.int64)
+        return self.score_and_compare(queries, passages, query_P, passage_P, nobody, nobody)[0]
+
+    def score_and_compare(
+        self,
+        queries: list[str],
+        passages: Texts,
+        query_P: IntArray,
+        passage_P: IntArray,
+        first_L: IntArray,
+        second_L: IntArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scores of pairs, and how like some passages others are; each text is encoded once.
+
+        Args:
+            queries, passages: the texts.
+            query_P, passage_P: positions of the pairs in them.
+            first_L, second_L: positions of passages that are compared. The score function reads the first as it reads
+                a query: both sides have to be vectors of one kind.
+
+        Returns:
+            s(q, p), shape (P,), and s(p₁, p₂) / s(p₁, p₁), shape (L,): 1 for a copy, 0 where p₁ is nothing.
+        """
+        query_QD = self.encode("query", None, queries)
+        passage_ND = self.encode("passage", passages.titles, passages.texts)
+        scores_P = pair_similarities(self.config.score, query_QD, passage_ND, query_P, passage_P)
+        itself_L, other_L = (
+            pair_similarities(self.config.score, passage_ND, passage_ND, first_L, one) for one in (first_L, second_L)
         )
+        return scores_P, np.divide(other_L, itself_L, out=np.zeros_like(other_L), where=itself_L > 0.0)
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (N, D), or (N, M, D) padded with zeros where there are several a text."""

@@ -94,13 +94,16 @@ class JudgeNegatives(JudgeWorker):
         candidates, rule = candidates_of(part, start, stop), self.job.judge
         found = candidates.undecided()
         mined = self.scorer is None
-        scores_M, positive_Q = mined_scores(found, rule.name) if mined else self._score(found, candidates.relabelled())
+        scores_M, positive_Q, likeness_M = (
+            (*mined_scores(found, rule.name), None) if mined else self._score(found, candidates.relabelled())
+        )
         if positive_Q is not None:
             # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
             known_Q = np.isfinite(positive_Q)
-            scores_M, found = scores_M[known_Q[found.query_M]], found.only(known_Q)
-            positive_Q = positive_Q[known_Q]
-        verdicts = rule.judge(ScoredCandidates(scores_M, found.offsets, positive_Q))
+            known_M = known_Q[found.query_M]
+            scores_M, found, positive_Q = scores_M[known_M], found.only(known_Q), positive_Q[known_Q]
+            likeness_M = None if likeness_M is None else likeness_M[known_M]
+        verdicts = rule.judge(ScoredCandidates(scores_M, found.offsets, positive_Q, likeness_M))
         query_ids, passage_ids = (found.table[name].to_pylist() for name in ("query_id", "passage_id"))
         truth = self.truth(list(zip(query_ids, passage_ids, strict=True)))
         return verdict_table(rule, query_ids, passage_ids, verdicts, truth)
@@ -110,16 +113,19 @@ class JudgeNegatives(JudgeWorker):
         wrong = self._false_negatives
         return [pair in wrong if wrong else None for pair in pairs]
 
-    def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> tuple[FloatArray, FloatArray | None]:
-        """The model's scores of the candidates and, for dual encoders, of each query's best scored positive."""
+    def _score(
+        self, found: Candidates, relabelled: dict[str, list[str]]
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        """The model's scores of the candidates and, for dual encoders, of each query's best scored positive, and how
+        like their positives the candidates are, for judges that want it."""
         assert self.job.scoring is not None
         assert self.scorer is not None
         reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
         if self.job.scoring.is_cross_encoder:
-            return reader.candidates(found, {})[0], None
+            return reader.candidates(found, {}).scores_M, None, None
         judged = positives_of(self.data, self.job.split, found.query_ids)
         known = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
-        return reader.candidates(found, known)
+        return reader.candidates(found, known, self.job.judge.reads_likeness)
 
     @cached_property
     def _false_negatives(self) -> set[tuple[str, str]]:

@@ -26,9 +26,9 @@ def judge(
     """Judge negatives and pairs, and write copies without what was found to be wrong.
 
     Args:
-        judge: run this judge (sieve, classifier, margin, guide, consistency, npc, relabel, pair_classifier,
-            language_model, language_model_negatives, people; truth keeps only pairs known to be clean) instead of those
-            in the config; repeatable.
+        judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc, relabel,
+            pair_classifier, language_model, language_model_negatives, people; truth keeps only pairs known to be clean)
+            instead of those in the config; repeatable.
         miner: whose candidates are judged, instead of negatives.miner.
 
     Returns:

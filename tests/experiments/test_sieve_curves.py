@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,11 @@ def made(seed: int, apart: float) -> ScoredSplit:
 def test_filters_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}, "model": {"scale": 20}})
     retriever, classifier = made(1, 0.2), made(2, 0.65)
-    filters = make_filters(config, retriever, {0.0: made(3, 0.1), 0.5: made(4, 0.4)}, classifier)
+    # The guide knows the planted ones by the positive, and of the others a tenth.
+    like_M = retriever.false_M | (np.arange(QUERIES * DEPTH) % 10 == 5)
+    guide = made(5, 0.6)
+    guide = replace(guide, candidates=replace(guide.candidates, likeness_M=like_M.astype(np.float64)))
+    filters = make_filters(config, retriever, {0.0: made(3, 0.1), 0.5: made(4, 0.4)}, classifier, guide)
     assert list(filters) == [
         "sieve's rule, untrained",
         "sieve, β 0",
@@ -36,6 +41,7 @@ def test_filters_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
         "classifier",
         "margin, absolute",
         "margin, relative",
+        "near duplicate",
         "SimANS, b 0",
         "SimANS, b 1",
     ]
@@ -49,6 +55,10 @@ def test_filters_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert point is not None
     above_M = retriever.candidates.scores_M > 0.7
     assert point.removed == pytest.approx(above_M[retriever.false_M].mean())
+    # One in ten is as like the positive, and scores far below it.
+    nearly = filters["near duplicate"].point
+    assert nearly is not None
+    assert (nearly.removed > 0.9, nearly.lost, nearly.precision) == (True, 0.0, 1.0)
     # The sieve's default drops about half of the other candidates.
     sieved = filters["sieve's rule, untrained"].point
     assert sieved is not None
@@ -59,7 +69,7 @@ def test_filters_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "1,200 candidates of 60 queries, 120 planted false negatives in 60 queries" in written
     # 15 of 20 are drawn: a quarter of all candidates is removed.
     row = next(line for line in written.splitlines() if line.startswith("| SimANS, b 0"))
-    removed, lost = (float(cell) for cell in row.split("|")[-3:-1])
+    removed, lost = (float(cell) for cell in row.split("|")[-4:-2])
     assert 0.1 * removed + 0.9 * lost == pytest.approx(0.25, abs=1e-3)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "results:" in capsys.readouterr().err

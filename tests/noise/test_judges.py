@@ -13,6 +13,7 @@ from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.language_model import LanguageModelNegatives
 from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.judges.sieve import Sieve
 
@@ -25,6 +26,7 @@ ALL = [
     Sieve(rule="quantile", quantile=0.3, keep_minimum=2),
     Classifier(negative_below=0.1, positives="relabel"),
     Consistency(top_k=2),
+    NearDuplicate(likeness=0.4, margin=0.2),
     LanguageModelNegatives(positives="relabel"),
 ]
 
@@ -32,13 +34,15 @@ ALL = [
 def batch(seed=0, sizes=(4, 0, 7, 1, 5, 0)):
     """Several queries, some without candidates; scores in [0, 1] so that every judge can read them."""
     rng = np.random.default_rng(seed)
-    return ScoredCandidates(rng.random(sum(sizes)), np.concatenate([[0], np.cumsum(sizes)]), rng.random(len(sizes)))
+    scores_M, positive_Q, likeness_M = (rng.random(size) for size in (sum(sizes), len(sizes), sum(sizes)))
+    return ScoredCandidates(scores_M, np.concatenate([[0], np.cumsum(sizes)]), positive_Q, likeness_M)
 
 
 def one_by_one(candidates):
     for query in range(candidates.num_queries):
         inside = slice(candidates.offsets[query], candidates.offsets[query + 1])
-        yield inside, candidates.scores_M[inside], float(candidates.positive_scores_Q[query])
+        positive = float(candidates.positive_scores_Q[query])
+        yield inside, ScoredCandidates.of_one(candidates.scores_M[inside], positive, candidates.likeness_M[inside])
 
 
 def sieve_losses(scores, positive):
@@ -49,8 +53,8 @@ def sieve_losses(scores, positive):
 
 def test_all_are_found_by_name():
     shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
-    of_scores = ["classifier", "consistency", "guide", "margin", "npc", "pair_classifier", "relabel", "sieve"]
-    models = ["language_model", "language_model_negatives"]
+    of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "relabel", "sieve"]
+    models = ["language_model", "language_model_negatives", "pair_classifier"]
     assert shipped == sorted([*of_scores, *models, "people", "people_negatives"])
 
 
@@ -58,8 +62,8 @@ def test_all_are_found_by_name():
 def test_a_batch_is_judged_as_its_queries_one_by_one(judge):
     candidates = batch()
     whole = judge.judge(candidates)
-    for query, (inside, scores, positive) in enumerate(one_by_one(candidates)):
-        alone = judge.judge(ScoredCandidates.of_one(scores, positive))
+    for query, (inside, only) in enumerate(one_by_one(candidates)):
+        alone = judge.judge(only)
         part = slice(query, query + 1) if judge.subject == "pairs" else inside
         assert alone.action.tolist() == whole.action[part].tolist()
         np.testing.assert_allclose(alone.score, whole.score[part], atol=1e-12)
@@ -75,10 +79,25 @@ def test_weights_follow_actions(judge):
     assert verdicts.weight.tolist() == [expected[action] for action in verdicts.action.tolist()]
 
 
-@pytest.mark.parametrize("judge", [Margin(), Guide(), Sieve(), Consistency()], ids=lambda judge: judge.name)
+NEED_POSITIVES = [Margin(), Guide(), Sieve(), Consistency(), NearDuplicate()]
+
+
+@pytest.mark.parametrize("judge", NEED_POSITIVES, ids=lambda judge: judge.name)
 def test_a_missing_positive_score_is_an_error(judge):
     with pytest.raises(DataError, match=f"judge {judge.name} needs the score"):
         judge.judge(ScoredCandidates.of_one([1.0, 2.0]))
+
+
+def test_a_near_duplicate_is_like_the_positive_and_answers_as_well():
+    rule = NearDuplicate(likeness=0.8, margin=0.1)
+    likeness_M = np.array([1.0, 0.81, 0.79, 0.9])
+    verdicts = rule.judge(ScoredCandidates.of_one([0.7, 0.64, 0.9, 0.62], 0.7, likeness_M))
+    assert verdicts.action.tolist() == ["drop", "drop", "keep", "keep"]
+    np.testing.assert_allclose(verdicts.score, [0.07, 0.01, -0.01, -0.01])
+    with pytest.raises(DataError, match="near_duplicate needs to know how like its query's positive"):
+        rule.judge(ScoredCandidates.of_one([0.7], 0.7))
+    with pytest.raises(DataError, match="the likeness of 4 candidates for 1 scores"):
+        ScoredCandidates.of_one([0.7], 0.7, likeness_M)
 
 
 @pytest.mark.parametrize("judge", [Margin(margin=0.1), Guide(mode="relative", margin=0.1)])
@@ -133,8 +152,8 @@ def test_sieve_rules_equal_reference_loops(num_std, quantile):
     candidates = batch(seed=3)
     by_std = Sieve(rule="mean_std", num_std=num_std).judge(candidates)
     by_quantile = Sieve(rule="quantile", quantile=quantile).judge(candidates)
-    for inside, scores, positive in one_by_one(candidates):
-        losses = np.array(sieve_losses(scores, positive))
+    for inside, only in one_by_one(candidates):
+        losses = np.array(sieve_losses(only.scores_M, float(only.positive_scores_Q[0])))
         np.testing.assert_allclose(
             by_std.score[inside], losses.mean() + num_std * losses.std() - losses[:-1], atol=1e-12
         )

@@ -24,6 +24,7 @@ from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
+from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool, ThisProcess
@@ -110,6 +111,45 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
     split = verdicts_of(other)
     assert split.drop_columns("score").equals(table.drop_columns("score"))
     np.testing.assert_allclose(split["score"].to_numpy(), table["score"].to_numpy(), atol=1e-5)
+
+
+@pytest.mark.invariant
+def test_near_duplicates_are_compared_with_the_positive_they_are_most_like(inputs: JudgeInputs, tmp_path: Path) -> None:
+    """The second positive of q07 was relabelled by an earlier judge, so candidates are compared with both."""
+    rows = [
+        row | ({"action": "relabel", "weight": 0.0} if row["passage_id"] == "s07" else {})
+        for at in range(NUM_QUERIES)
+        for row in negatives_of(at)
+    ]
+    judged = make_negatives(tmp_path / "judged", inputs.dataset.fingerprint, [rows])
+    # To a tiny model with random weights all texts are alike.
+    rule = NearDuplicate(likeness=0.99, margin=0.01)
+    made = run(replace(inputs, negatives=judged), rule, tmp_path / "near")
+    found = verdicts_of(made).to_pylist()
+    scorer = DualEncoderScorer(inputs.model.folder.root, "float32", "cpu", 4096)
+    corpus, qrels = Corpus(inputs.corpus), Dataset(inputs.dataset).qrels("train")
+    positives = {query_id: [one] for query_id, one in zip(*(qrels[at].to_pylist() for at in (0, 1)), strict=True)}
+    positives["q07"].append("s07")
+
+    def likeness(first: str, second: str) -> float:
+        vectors = []
+        for passage_id in (first, second):
+            texts = corpus.texts(corpus.rows_of([passage_id]))
+            vectors.append(scorer.encode("passage", texts.titles, texts.texts)[0])
+        return float(vectors[0] @ vectors[1])
+
+    for row in (one for one in found if one["query_id"] in ("q03", "q07")):
+        query_id, passage_id = row["query_id"], row["passage_id"]
+        known = positives[query_id]
+        scores = reference_scores(inputs, [(query_id, one) for one in (passage_id, *known)])
+        best = max(scores[query_id, one] for one in known)
+        excess = scores[query_id, passage_id] - (best - 0.01 * abs(best))
+        expected = min(max(likeness(one, passage_id) for one in known) - 0.99, excess)
+        assert row["score"] == pytest.approx(expected, abs=1e-4)
+        assert row["action"] == ("drop" if expected > 0 else "keep")
+    assert {row["action"] for row in found} == {"drop", "keep"}
+    # What says the same as a right positive is most like it.
+    assert made.info["detection"]["auroc"] > 0.8
 
 
 @pytest.mark.invariant

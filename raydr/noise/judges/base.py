@@ -43,11 +43,13 @@ class ScoredCandidates:
         scores_M: float64, of the candidates, query after query.
         offsets: int64, shape (Q + 1,), from 0 to M, never falling; a query may have no candidate.
         positive_scores_Q: float64, of each query's annotated positive under the same model; None if no judge needs it.
+        likeness_M: float64, how like the nearest positive of its query a candidate is, 1 for a copy; None likewise.
     """
 
     scores_M: FloatArray
     offsets: IntArray
     positive_scores_Q: FloatArray | None = None
+    likeness_M: FloatArray | None = None
 
     def __post_init__(self) -> None:
         offsets, num_scores = np.asarray(self.offsets), len(self.scores_M)
@@ -56,6 +58,8 @@ class ScoredCandidates:
             raise DataError(f"offsets must rise from 0 to the number of scores, {num_scores}; got {offsets}")
         if not np.isfinite(self.scores_M).all():
             raise DataError(f"score {int((~np.isfinite(self.scores_M)).argmax())} of the candidates is not finite")
+        if self.likeness_M is not None and len(self.likeness_M) != num_scores:
+            raise DataError(f"the likeness of {len(self.likeness_M)} candidates for {num_scores} scores")
         if self.positive_scores_Q is None:
             return
         if len(self.positive_scores_Q) != self.num_queries:
@@ -65,11 +69,13 @@ class ScoredCandidates:
             raise DataError(f"the positive of query {query} of the batch has no finite score; score it first")
 
     @classmethod
-    def of_one(cls, scores: npt.ArrayLike, positive_score: float | None = None) -> ScoredCandidates:
+    def of_one(
+        cls, scores: npt.ArrayLike, positive_score: float | None = None, likeness: FloatArray | None = None
+    ) -> ScoredCandidates:
         """The candidates of a single query."""
         scores_M = np.asarray(scores, dtype=np.float64)
         positive = None if positive_score is None else np.array([positive_score], dtype=np.float64)
-        return cls(scores_M, np.array([0, len(scores_M)]), positive)
+        return cls(scores_M, np.array([0, len(scores_M)]), positive, likeness)
 
     @property
     def num_queries(self) -> int:
@@ -84,6 +90,12 @@ class ScoredCandidates:
         if self.positive_scores_Q is None:
             raise DataError(f"judge {judge} needs the score of each query's annotated positive")
         return self.positive_scores_Q
+
+    def likeness(self, judge: str) -> FloatArray:
+        """How like their positives the candidates are, or an error that names the judge that needs it."""
+        if self.likeness_M is None:
+            raise DataError(f"judge {judge} needs to know how like its query's positive each candidate is")
+        return self.likeness_M
 
     def sum_Q(self, values_M: FloatArray) -> FloatArray:
         """Sum of the values of each query's candidates; 0 for a query without any."""
@@ -117,6 +129,9 @@ class Judge(Component):
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
     """What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
     or scale * similarity of the retriever with a random sample of passages."""
+
+    reads_likeness: ClassVar[bool] = False
+    """Whether it is told too how like its query's positive each candidate is, by the same model."""
 
     flags: ClassVar[str]
     """What it flags, for people: the end of the sentence "flags ..."."""

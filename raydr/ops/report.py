@@ -21,7 +21,7 @@ from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.ranker import RankerStory
 from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
-from raydr.runtime.console import show_summary
+from raydr.runtime.console import show_summary, warn
 from raydr.stages import audit, audit_report, evaluate
 from raydr.store.artifact import MANIFEST, Artifact
 from raydr.store.commands import COMMANDS
@@ -42,9 +42,11 @@ def write_report(config: RunConfig, places: Places) -> str:
     """
     root = places.root
 
+    complete = _complete(places)
+
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        of_kind = [name for name in places.names(under) if (found := places.pointer(name)) and found.kind == kind]
-        return [(name.partition("/")[2], places.open(name, kind)) for name in of_kind]
+        of_kind = [name for name in places.names(under) if name in complete and complete[name].kind == kind]
+        return [(name.partition("/")[2], complete[name]) for name in of_kind]
 
     found: dict[str, list[Any]] = {
         "models": [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")],
@@ -64,7 +66,9 @@ def write_report(config: RunConfig, places: Places) -> str:
         if (browser := browse(places, one)) is not None
     }
     others = _other_pages(places)
-    story = RunStory(config.name, **found, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places))
+    story = RunStory(
+        config.name, **found, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places, complete)
+    )
     page = run_page(story)
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
@@ -73,17 +77,29 @@ def write_report(config: RunConfig, places: Places) -> str:
     return root.path(PAGE)
 
 
-def _made(places: Places) -> list[list[str]]:
+def _complete(places: Places) -> dict[str, Artifact]:
+    """By name, the artefacts that are there; of the others, which another command may be making anew, it is said."""
+    found, missing = {}, []
+    for name in places.names():
+        if (pointer := places.pointer(name)) is None:
+            continue
+        if places.folder(pointer.kind, pointer.key).exists(MANIFEST):
+            found[name] = places.open(name, pointer.kind)
+        else:
+            missing.append(name)
+    if missing:
+        warn(f"not on the page: {', '.join(missing)}: removed, or being made anew by another command")
+    return found
+
+
+def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
     """What has a name: when it was made, in how many seconds, where it lies, and what makes it."""
     seconds = {one.key: one.seconds for one in read_times(places.root)}
     rows = []
-    for name in places.names():
-        pointer = places.pointer(name)
-        if pointer is None or not (folder := places.folder(pointer.kind, pointer.key)).exists(MANIFEST):
-            continue
-        created = Artifact.open(folder, pointer.kind).manifest.created
-        took = number(seconds.get(pointer.key), ".1f")
-        rows.append([name, created, took, str(folder).removeprefix(f"{places.root}/"), COMMANDS.get(pointer.kind, "")])
+    for name, one in complete.items():
+        took = number(seconds.get(one.fingerprint), ".1f")
+        place = str(one.folder).removeprefix(f"{places.root}/")
+        rows.append([name, one.manifest.created, took, place, COMMANDS.get(one.kind, "")])
     return rows
 
 

@@ -109,7 +109,9 @@ def rows_of(run: Artifact) -> list[dict[str, Any]]:
     return [row for part in Run(run).parts() for row in part.to_pylist()]
 
 
-def test_a_run_is_reranked_evaluated_and_asked_by_a_text(configure: Any, tmp_path: Path) -> None:
+def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
+    configure: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = configure(rerank={"depth": 20}, evaluate={"measures": ["R@5"]})
     [made] = raydr.rerank(config, system="bm25", trec=str(tmp_path / "run.trec"))
     places = Places.of(config.workdir)
@@ -138,6 +140,15 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(configure: Any, tmp_pat
     assert f"<p>ranker: {places.open('models/ranker', 'cross_encoder').info['remarks'][0]}.</p>" in page
     assert "reranked, test: difference" in page
     assert '"systems": ["bm25", "bm25+ranker"]' in page
+    # While another command makes the ranker anew, its name points to what is not complete.
+    manifest = Path(places.open("models/ranker", "cross_encoder").folder.path("manifest.json"))
+    kept = manifest.read_bytes()
+    manifest.unlink()
+    capsys.readouterr()
+    raydr.report(config)
+    assert "not on the page: models/ranker: removed, or being made anew" in " ".join(capsys.readouterr().err.split())
+    assert "<p>ranker: " not in (Path(config.workdir) / "report.html").read_text()
+    manifest.write_bytes(kept)
     # A text is answered as a query is.
     [asked] = raydr.rerank(config, system="untrained")
     queries = Dataset(places.open("dataset", "dataset")).queries("test").to_pylist()

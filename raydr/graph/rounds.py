@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raydr.config.refresh import RefreshConfig
@@ -69,13 +69,17 @@ def lay_out(run: Declaring) -> list[Arm]:
         ConfigError: a judge is unknown or cannot judge here.
         ModelError: a checkpoint is not there.
     """
-    return [Arm(name, settings, _Arm(run, settings).rounds()) for name, settings in run.config.refresh_arms().items()]
+    arms = run.config.refresh_arms()
+    return [Arm(name, settings, _Arm(run, settings, name, arms).rounds()) for name, settings in arms.items()]
 
 
 @dataclass
 class _Arm:
     run: Declaring
     settings: RefreshConfig
+    name: str
+    #: All arms, this one among them.
+    arms: Mapping[str, RefreshConfig]
     #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
     learnt_from: Node | None = None
     #: The cross-encoder of the last round that had one.
@@ -89,7 +93,7 @@ class _Arm:
 
     def _round(self, number: int, last: Round | None) -> Round:
         config = self.run.config.refresh_round(self.settings, number)
-        run, system = self.run.of(config, f"round-{number}/"), f"round-{number}"
+        run, system = self.run.of(config, self._place(number)), f"round-{number}"
         split = config.data.train_split
         mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
         judges = self._judges(config, number)
@@ -113,6 +117,15 @@ class _Arm:
             {one: evaluation.evaluation(run, one, {system: found}) for one, found in runs.items()},
         )
 
+    def _place(self, number: int) -> str:
+        """Where a round stands in lists: under its arm, from where the arms part."""
+        together = all(
+            one.at(earlier) == self.settings.at(earlier)
+            for one in self.arms.values()
+            for earlier in range(1, number + 1)
+        )
+        return f"round-{number}/" if together else f"{self.name}/round-{number}/"
+
     def _splits(self) -> list[str]:
         of_data = self.run.config.data
         return self.settings.evaluate_splits or list(dict.fromkeys([of_data.dev_split, *of_data.test_splits]))
@@ -126,8 +139,7 @@ class _Arm:
 
     def _found(self, run: Declaring, last: Round, split: str) -> Node:
         """What the model of a round finds for the queries of a split."""
-        name = f"round-{last.number}"
-        return retrieval.search(run.of(run.config, f"{name}/"), last.model, name, split)
+        return retrieval.search(run.of(run.config, self._place(last.number)), last.model, f"round-{last.number}", split)
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges

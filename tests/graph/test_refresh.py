@@ -96,7 +96,10 @@ def test_arms_share_the_rounds_in_which_they_agree(planned):
     assert plain.rounds[1].model.key != judged.rounds[1].model.key
     assert plain.rounds[1].judged.negatives.key == plain.rounds[1].mined.key
     assert labels(both).count("round-1/train") == 1
-    assert labels(both).count("round-2/train") == 2
+    # From where they part, they stand under their names.
+    assert labels(both).count("plain/round-2/train") == labels(both).count("judged/round-2/train") == 1
+    # What both mine in the second round is one artefact.
+    assert sum(label.endswith("round-2/mine-round-1-train") for label in labels(both)) == 1
 
 
 def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
@@ -190,7 +193,7 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     refresh = {"num_rounds": 2, "optimizer": "kept", "keep_vectors": 1, "evaluate_splits": ["dev"], "arms": arms}
     config = run_config(beir_folder, tiny_checkpoint, tmp_path, judge={"judges": []}, refresh=refresh)
     assert raydr.refresh(config, dry_run=True) is None
-    assert "round-2/train: new" in capsys.readouterr().err
+    assert "judged/round-2/train: new" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
     first = raydr.refresh(config)
     capsys.readouterr()
@@ -201,8 +204,8 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     assert [one.number for one in first.rounds["plain"]] == [1, 2]
     plain, judged = (first.rounds[arm][1] for arm in ("plain", "judged"))
     mined = "round-2/mine-round-1-train"
-    assert plain.fingerprints[mined] == judged.fingerprints[mined]
-    assert plain.fingerprints["round-2/train"] != judged.fingerprints["round-2/train"]
+    assert plain.fingerprints[f"plain/{mined}"] == judged.fingerprints[f"judged/{mined}"]
+    assert plain.fingerprints["plain/round-2/train"] != judged.fingerprints["judged/round-2/train"]
     assert judged.verdicts["margin"]["drop"] > 0
     assert judged.negatives["used"] == judged.negatives["candidates"] - judged.verdicts["margin"]["drop"]
     check_the_record(first.folder, first.rounds)
@@ -218,19 +221,20 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     kept = {one["kind"] for one in (json.loads(file.read_text())["identity"] for file in manifests(tmp_path))}
     assert "embeddings" in kept
     assert "round-1/encode-round-1-passages" not in plain.folders
-    assert "round-2/encode-round-2-passages" in plain.folders
+    assert "plain/round-2/encode-round-2-passages" in plain.folders
     comparison = json.loads((tmp_path / "refresh" / "comparison" / "dev" / "comparisons.json").read_text())
     assert {row["system"] for row in comparison} == {"plain-2", "judged-2"}
 
-    damaged = Path(judged.folders["round-2/judged-margin-train"]) / "negatives" / "train" / "part-00000.arrow"
+    damaged = Path(judged.folders["judged/round-2/judged-margin-train"]) / "negatives" / "train" / "part-00000.arrow"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     longer = config.model_dump()
     longer["refresh"]["arms"]["judged"]["rounds"][2]["train"] = {"num_epochs": 2}
     changed = raydr.refresh(RunConfig.parse(longer))
     said = capsys.readouterr().err
-    assert "round-2/judged-margin-train is made again" in said
+    assert "judged/round-2/judged-margin-train is made again" in said
     assert "train.num_epochs was 1, is 2" in said
     assert changed.rounds["plain"] == first.rounds["plain"]
+    mined = f"judged/{mined}"
     assert changed.rounds["judged"][1].fingerprints[mined] == judged.fingerprints[mined]
 
 

@@ -167,8 +167,9 @@ class Recipe:
         check_name(name, "model")
         self.dataset()
         run = self.run.of(self.config.variant(name))
-        used = Recipe(run, self.names)
-        given = used.training_data() if negatives is None or pairs is None else Judged(None, None)
+        is_open = negatives is None or pairs is None
+        # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
+        given = self.training_data(run.config.draws_candidates) if is_open else Judged(None, None)
         given = Judged(negatives or given.negatives, pairs or given.pairs)
         return self.named(f"models/{name}", self.training(run, name, training.training_of(run), given, watcher))
 

@@ -211,3 +211,16 @@ def test_who_teaches_whom(configure: Any) -> None:
     mutual = {"a": kl | {"ranker": "b"}, "b": kl | {"ranker": "a"}}
     with pytest.raises(ConfigError, match="a learns from b learns from a"):
         recipe_of(configure(variants=mutual)).trained("a")
+
+
+@pytest.mark.usefixtures("here")
+def test_all_variants_learn_from_what_one_model_mined(configure: Any) -> None:
+    """Else each would train a miner of its own, and the name of the candidates would be that of the last."""
+    variants = {"listed": {"num_hard_negatives": 3}, "distilled": {"num_hard_negatives": 3, "loss": "ranker_kl"}}
+    recipe = recipe_of(configure(negatives={"miner": "trained", "depth": 5}, variants=variants))
+    mined = recipe.trained().inputs["negatives"].key
+    listed, distilled = recipe.trained("listed"), recipe.trained("distilled")
+    assert {listed.inputs["negatives"].key, distilled.inputs["negatives"].key} == {mined}
+    assert distilled.inputs["ranker_scores"].inputs["negatives"].key == mined
+    [ranker] = [node for node in distilled.ancestors().values() if node.kind == "cross_encoder"]
+    assert ranker.inputs["negatives"].key == mined

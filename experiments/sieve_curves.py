@@ -236,16 +236,8 @@ def filter_table(facts: str, filters: dict[str, Filter]) -> Table:
         shares = [f"{one.curve.removed_at(lost):.3f}" for lost in (0.1, 0.5)]
         area = interval_text(one.curve.area, *one.area_range) if one.area_range else f"{one.curve.area:.3f}"
         rows.append([name, area, *shares, one.setting, *at])
-    columns = [
-        "filter",
-        "area",
-        "removed at 10 % lost",
-        "removed at 50 % lost",
-        "default",
-        "removed",
-        "lost",
-        "precision",
-    ]
+    at_default = ["removed", "lost", "precision"]
+    columns = ["filter", "area", "removed at 10 % lost", "removed at 50 % lost", "default", *at_default]
     return Table(f"False negatives removed, true ones lost: {facts}", columns, rows)
 
 

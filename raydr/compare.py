@@ -92,7 +92,7 @@ def trained_model(run: Declaring, name: str, seed: int) -> Node:
     """A training of the config with a seed of its own, on the data that its judges leave."""
     recipe = Recipe(run)
     settings = training.training_of(run).model_copy(update={"seed": seed})
-    return recipe.training(run, name, settings, recipe.training_data())
+    return recipe.training(run, name, settings, recipe.training_data(run.config.draws_candidates))
 
 
 def compare_configs(

@@ -19,12 +19,10 @@ from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
 from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
+from raydr.stages.mine import SOURCE
 from raydr.stages.train_progress import Watcher
 from raydr.training.config import TrainConfig
 from raydr.training.training import Extras, Training
-
-#: The candidates that came with the data.
-SOURCE = "source"
 
 
 @dataclass
@@ -167,10 +165,8 @@ class Recipe:
         check_name(name, "model")
         self.dataset()
         run = self.run.of(self.config.variant(name))
-        is_open = negatives is None or pairs is None
         # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
-        given = self.training_data(run.config.draws_candidates) if is_open else Judged(None, None)
-        given = Judged(negatives or given.negatives, pairs or given.pairs)
+        given = self._given(negatives, pairs, run.config.draws_candidates)
         return self.named(f"models/{name}", self.training(run, name, training.training_of(run), given, watcher))
 
     def training(
@@ -220,10 +216,11 @@ class Recipe:
         """
         self.dataset()
         run, settings = self.run, self.config.ranker
-        is_open = settings.num_epochs and (negatives is None or pairs is None)
-        given = self.training_data(bool(settings.num_hard_negatives)) if is_open else Judged(None, None)
-        used, dev = (negatives or given.negatives, pairs or given.pairs), self.ranker_dev()
-        return self.named(f"models/{name}", training.cross_encoder(run, settings, *used, name=name, dev_run=dev))
+        given, dev = Judged(negatives, pairs), self.ranker_dev()
+        if settings.num_epochs:
+            given = self._given(negatives, pairs, bool(settings.num_hard_negatives))
+        node = training.cross_encoder(run, settings, given.negatives, given.pairs, name=name, dev_run=dev)
+        return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
         """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
@@ -238,15 +235,17 @@ class Recipe:
             return self.ranker()
         return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
 
-    def training_data(self, hard_negatives: bool | None = None) -> Judged:
-        """The candidates and the pairs that the config's judges leave to train on.
+    def _given(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
+        """What a training is given, and for the rest what the config's judges leave."""
+        if negatives is not None and pairs is not None:
+            return Judged(negatives, pairs)
+        own = self.training_data(hard_negatives)
+        return Judged(negatives or own.negatives, pairs or own.pairs)
 
-        Args:
-            hard_negatives: whether candidates are drawn; as the section ``train`` says if None.
-        """
+    def training_data(self, hard_negatives: bool) -> Judged:
+        """The candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
         config, split = self.config, self.config.data.train_split
-        draws = config.draws_candidates if hard_negatives is None else config.negatives is not None and hard_negatives
-        candidates = self.candidates(split) if draws else None
+        candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
         judges = speaking(config.judge.judges, candidates is not None)
         judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)

@@ -40,13 +40,11 @@ def write_report(config: RunConfig, places: Places) -> str:
         config: names the run.
         places: of its working folder; the models, evaluations, audits and verdicts that have names are shown.
     """
-    root = places.root
-
-    complete = _complete(places)
+    root, complete = places.root, _complete(places)
 
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        of_kind = [name for name in places.names(under) if name in complete and complete[name].kind == kind]
-        return [(name.partition("/")[2], complete[name]) for name in of_kind]
+        of_kind = {name: one for name, one in complete.items() if name.startswith(f"{under}/") and one.kind == kind}
+        return [(name.partition("/")[2], one) for name, one in of_kind.items()]
 
     found: dict[str, list[Any]] = {
         "models": [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")],

@@ -22,7 +22,7 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
-from raydr.stages.pair_reader import PairReader
+from raydr.stages.pair_reader import CandidateScores, PairReader
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
 from raydr.stages.row_ranges import range_in, written
@@ -95,7 +95,7 @@ class JudgeNegatives(JudgeWorker):
         found = candidates.undecided()
         mined = self.scorer is None
         scores_M, positive_Q, likeness_M = (
-            (*mined_scores(found, rule.name), None) if mined else self._score(found, candidates.relabelled())
+            CandidateScores(*mined_scores(found, rule.name)) if mined else self._score(found, candidates.relabelled())
         )
         if positive_Q is not None:
             # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
@@ -113,16 +113,13 @@ class JudgeNegatives(JudgeWorker):
         wrong = self._false_negatives
         return [pair in wrong if wrong else None for pair in pairs]
 
-    def _score(
-        self, found: Candidates, relabelled: dict[str, list[str]]
-    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
-        """The model's scores of the candidates and, for dual encoders, of each query's best scored positive, and how
-        like their positives the candidates are, for judges that want it."""
+    def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
+        """What the model says of the candidates; of a cross-encoder their scores alone."""
         assert self.job.scoring is not None
         assert self.scorer is not None
         reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
         if self.job.scoring.is_cross_encoder:
-            return reader.candidates(found, {}).scores_M, None, None
+            return CandidateScores(reader.candidates(found, {}).scores_M)
         judged = positives_of(self.data, self.job.split, found.query_ids)
         known = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
         return reader.candidates(found, known, self.job.judge.reads_likeness)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from raydr.data.dataset import Dataset
 from raydr.noise.candidates import Candidates
 
 if TYPE_CHECKING:
-    from raydr.models.pair_scoring import FloatArray, PairScorer
+    from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
 
 
 class CandidateScores(NamedTuple):
@@ -22,14 +22,14 @@ class CandidateScores(NamedTuple):
 
     Args:
         scores_M: of each candidate with its query.
-        best_Q: of each query's best scored positive; −inf where it has none.
+        best_Q: of each query's best scored positive; −inf where it has none. None if nobody asked.
         likeness_M: of each candidate with the positive of its query that it is most like, as a share of that positive's
-            similarity with itself, 0 at least; None if nobody asked.
+            similarity with itself, 0 at least. None if nobody asked.
     """
 
     scores_M: FloatArray
-    best_Q: FloatArray
-    likeness_M: FloatArray | None
+    best_Q: FloatArray | None = None
+    likeness_M: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,13 @@ class PairReader:
         asked = query_texts(self.data, self.split, found.query_ids)
         num, likeness_M = len(found.table), None
         if likeness:
-            from raydr.models.pair_scoring import DualEncoderScorer
-
-            assert isinstance(self.scorer, DualEncoderScorer)
+            retriever = cast("DualEncoderScorer", self.scorer)
             # Each candidate beside each positive of its query.
             blocks = [np.arange(found.offsets[at], found.offsets[at + 1]) for at in of_positive]
             candidate_L = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
             positive_L = np.repeat(passage_P[num:], list(map(len, blocks)))
             compared = positive_L, passage_P[candidate_L]
-            scores_P, like_L = self.scorer.score_and_compare(asked, texts, query_P, passage_P, *compared)
+            scores_P, like_L = retriever.score_and_compare(asked, texts, query_P, passage_P, *compared)
             likeness_M = np.zeros(num)
             np.maximum.at(likeness_M, candidate_L, like_L)
         else:

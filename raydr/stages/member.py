@@ -85,8 +85,7 @@ class LoneMember:
 
     @contextmanager
     def last_state(self) -> Iterator[Path | None]:
-        whole = [name for name in self._names() if self.states.exists(f"{name}/{PROGRESS}")]
-        yield Path((self.states / whole[-1]).localize_all()) if whole else None
+        yield _localize_last(self.states, _whole_states(self.states))
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         self.wait()
@@ -108,21 +107,22 @@ class LoneMember:
 
     def _keep(self, name: str, save: Save) -> None:
         publish_files(self.states / name, save, last=PROGRESS)
-        for old in self._names()[:-1]:
+        for old in _state_names(self.states)[:-1]:
             self.states.remove(old)
-
-    def _names(self) -> list[str]:
-        """Of the states, whole or not, by step."""
-        return sorted({name.split("/")[0] for name in self.states.files()})
 
 
 class RayTrainMember:
-    """A worker of Ray Train; made in the worker."""
+    """A worker of Ray Train; made in the worker.
 
-    def __init__(self) -> None:
+    Args:
+        states: the folder that Ray Train keeps the group's checkpoints in.
+    """
+
+    def __init__(self, states: Folder) -> None:
         import ray.train
         from ray.train.torch import get_device
 
+        self.states = states
         self.context = ray.train.get_context()
         self.rank: int = self.context.get_world_rank()
         self.num_ranks: int = self.context.get_world_size()
@@ -141,14 +141,11 @@ class RayTrainMember:
 
     @contextmanager
     def last_state(self) -> Iterator[Path | None]:
-        import ray.train
+        from raydr.training.collectives import broadcast_object
 
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            yield None
-            return
-        with checkpoint.as_directory() as folder:
-            yield Path(folder)
+        # Not by Ray Train's list, which lags behind, and may be lost. Rank 0 looks: what is left of a killed group may
+        # still write one.
+        yield _localize_last(self.states, broadcast_object(_whole_states(self.states)))
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         import ray.train
@@ -178,17 +175,31 @@ class RayTrainMember:
             time.sleep(_LOOK_S)
 
     def _keep(self, save: Save, checkpoint: Checkpoint, name: str) -> Checkpoint:
-        """Write a state and copy it to Ray Train's storage: in Ray's thread, which does so again if a store is busy."""
+        """Write a state to Ray Train's storage, in a thread of Ray's."""
+        import ray.train
+
         try:
-            try:
-                save(Path(checkpoint.path))
-            except Exception as error:
-                self.failure = error
-                raise
-            copied: Checkpoint = self.context.get_storage().persist_current_checkpoint(checkpoint, name)
-            return copied
+            publish_files(self.states / name, save, last=PROGRESS)
+        except Exception as error:
+            self.failure = error
+            raise
         finally:
             shutil.rmtree(checkpoint.path)
+        storage = self.context.get_storage()
+        return ray.train.Checkpoint(storage.build_checkpoint_path_from_name(name), storage.storage_filesystem)
+
+
+def _state_names(states: Folder) -> list[str]:
+    """Of the states, whole or not, from the first to the last; other files beside them are none."""
+    return sorted({name.split("/")[0] for name in states.files() if "/" in name})
+
+
+def _whole_states(states: Folder) -> list[str]:
+    return [name for name in _state_names(states) if states.exists(f"{name}/{PROGRESS}")]
+
+
+def _localize_last(states: Folder, names: list[str]) -> Path | None:
+    return Path((states / names[-1]).localize_all()) if names else None
 
 
 def checkpoint_folder(output: Folder) -> Folder:

@@ -26,7 +26,7 @@ from raydr.training.config import TrainConfig
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
 
-#: Ray Train's file beside the checkpoints that says which are whole.
+#: Ray Train's file beside the checkpoints that says which it knows.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 
 
@@ -88,7 +88,7 @@ def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
     settings = arguments["settings"]
     # Beside a GPU a worker has the CPUs of its machine.
     num_threads = None if settings.use_gpu else max(1, int(settings.cpus_per_worker))
-    return _work(arguments["worker"], arguments["job"], RayTrainMember(), num_threads)
+    return _work(arguments["worker"], arguments["job"], RayTrainMember(arguments["states"]), num_threads)
 
 
 def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: Trai
 
     return TorchTrainer(
         _work_in_group,
-        train_loop_config={"worker": worker, "job": job, "settings": settings},
+        train_loop_config={"worker": worker, "job": job, "settings": settings, "states": states.absolute() / name},
         torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
         scaling_config=ScalingConfig(
             num_workers=settings.num_workers,
@@ -168,10 +168,10 @@ def _interruptible() -> Iterator[None]:
 
 
 def drop_torn_list(checkpoints: Folder) -> None:
-    """Remove Ray Train's list of checkpoints if it broke off while it was written; training starts from the beginning.
+    """Remove Ray Train's list of checkpoints if it broke off while it was written; training goes on without it.
 
-    Ray Train writes the list in place, so that a disk that is full or a machine that dies leaves half of it, and does
-    not start any more where it finds that.
+    Ray Train writes the list in place, so that a disk that is full, a kill or a machine that dies may leave half of it,
+    and does not start any more where it finds that.
     """
     if not checkpoints.exists(CHECKPOINT_LIST):
         return
@@ -179,7 +179,7 @@ def drop_torn_list(checkpoints: Folder) -> None:
         checkpoints.read_json(CHECKPOINT_LIST)
     except ValueError:
         checkpoints.remove(CHECKPOINT_LIST)
-        say(f"the list of checkpoints in {checkpoints} broke off while it was written: training starts again")
+        say(f"the list of checkpoints in {checkpoints} broke off while it was written: going on without it")
 
 
 def _say_if_too_few(settings: TrainConfig) -> None:

@@ -24,7 +24,7 @@ from store_contents import store_contents
 
 from cluster.make_believe import GCS_PORT, HEAD_ID, Autoscaled, autoscaled_cluster
 from cluster.ports import is_free
-from raydr.stages.worker_group import CHECKPOINT_LIST
+from raydr.training.checkpoint import PROGRESS
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(1800)]
 
@@ -117,7 +117,7 @@ class Cloud:
 
     def give_notice(self, place: str) -> None:
         """Once training has kept a state: a node is drained, and gone three seconds later."""
-        wait_until(lambda: listed(f"{place}.training", f"**/{CHECKPOINT_LIST}"), "a state is kept")
+        wait_until(lambda: listed(f"{place}.training", f"**/{PROGRESS}"), "a state is kept")
         node, raylet = busy_node()
         reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "the cloud takes it back"]
         command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.cluster.address]

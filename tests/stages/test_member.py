@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -141,13 +140,14 @@ def test_a_training_that_breaks_off_keeps_the_state_that_is_being_written(tmp_pa
 
 
 class Reports:
-    """Ray Train: uploads in a thread of its own, to a store that takes things when it is let."""
+    """Ray Train: has states written by a thread of its own."""
+
+    storage_filesystem = None
 
     def __init__(self, storage: Path) -> None:
         self.storage = storage
         self.threads: list[threading.Thread] = []
         self.errors: list[Exception] = []
-        self.store = threading.Event()
 
     def __call__(
         self,
@@ -167,50 +167,46 @@ class Reports:
         except Exception as error:
             self.errors.append(error)
 
-    def persist_current_checkpoint(self, checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
-        assert self.store.wait(PATIENCE_S)
-        return ray.train.Checkpoint(shutil.copytree(checkpoint.path, self.storage / name))
+    def build_checkpoint_path_from_name(self, name: str) -> str:
+        return str(self.storage / name)
 
 
 @pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Reports]:
+def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reports:
     (tmp_path / "node").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))
     reports = Reports(tmp_path / "storage")
     monkeypatch.setattr(ray.train, "report", reports)
-    yield reports
-    reports.store.set()
+    return reports
 
 
 @pytest.fixture
 def member(reports: Reports) -> RayTrainMember:
     member = object.__new__(RayTrainMember)
+    member.states = Folder(str(reports.storage))
     member.rank, member.leaving, member.failure = 0, None, None
     member.context = SimpleNamespace(get_storage=lambda: reports)
     return member
 
 
-def test_a_group_goes_on_while_the_state_is_written_and_uploaded(
+def test_a_group_goes_on_while_the_state_is_written(
     member: RayTrainMember, reports: Reports, training: Training
 ) -> None:
     training.keep(member, 1)
     assert not member.kept()
     training.number = 99
     training.disk.set()
-    assert not member.kept()
-    reports.store.set()
     member.wait()
     assert (reports.storage / "checkpoint-1" / "state").read_text() == "1"
 
 
 def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: Reports, training: Training) -> None:
-    training.disk.set()
     training.keep(member, 1)
     second = threading.Thread(target=training.keep, args=[member, 2])
     second.start()
     second.join(0.3)
     assert training.copied == [1]
-    reports.store.set()
+    training.disk.set()
     second.join(PATIENCE_S)
     member.wait()
     assert training.copied == [1, 2]
@@ -228,3 +224,21 @@ def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
     assert [str(error) for error in reports.errors] == ["the disk is gone"]
     assert not list((tmp_path / "node").iterdir())
     assert not reports.storage.exists()
+
+
+def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
+    member: RayTrainMember, reports: Reports, training: Training
+) -> None:
+    """A kill that met Ray Train at writing its list cost the whole training."""
+    with member.last_state() as folder:
+        assert folder is None
+    training.disk.set()
+    training.keep(member, 1)
+    training.keep(member, 2)
+    member.wait()
+    with (member.states / "checkpoint-3").publish("state") as path:
+        Path(path).write_text("half of it")
+    with member.states.publish("list.json") as path:
+        Path(path).write_text("{}")
+    with member.last_state() as folder:
+        assert folder == reports.storage / "checkpoint-2"

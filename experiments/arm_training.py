@@ -28,7 +28,9 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
+from raydr.stages.choose_pool import choose_pool
 from raydr.stages.measure_folds import load_margins
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import Progress, Save
@@ -117,6 +119,10 @@ class ArmData:
         """Data set, corpus, and candidates if there are any."""
         dataset, corpus, *mined = made
         return cls(Dataset(dataset), Corpus(corpus), mined[0] if mined else None)
+
+    def pool(self) -> Pool:
+        """For work in which a model reads what the arm is trained on."""
+        return choose_pool((self.negatives or self.dataset.artifact).rows(), asks_model=True)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from experiments.passage_kinds import KindScores, kinds_picture, kinds_table, sa
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
 from raydr.losses.rcl import RCL
-from raydr.stages.ray_pool import RayPool
 
 
 def main() -> None:
@@ -58,7 +57,7 @@ def score_arms(session: Session, arms: Sequence[Arm]) -> dict[str, KindScores]:
     config, recipe = session.config, session.recipe
     split, mined = config.data.train_split, [arms[0].negatives] if arms[0].negatives is not None else []
     data = ArmData.of(session.make(recipe.dataset(), recipe.corpus(), *mined))
-    pool = RayPool()
+    pool = data.pool()
     sample = pool.run(sample_kinds, data, split, config.seed)
     made = make_arms(session, arms, [config.seed])
     calls = [(name, data, split, made[name, config.seed].folder / MODEL, sample) for name in (one.name for one in arms)]

@@ -43,7 +43,6 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
-from raydr.stages.ray_pool import RayPool
 from raydr.stages.scoring import scoring_of
 from raydr.training.training import Training
 
@@ -97,7 +96,7 @@ def main() -> None:
         data = ArmData.of(session.make(recipe.dataset(), recipe.corpus(), recipe.candidates(config.data.train_split)))
         by_retriever, by_sieve, by_classifier, by_guide = score_all(session, data, arguments.betas)
         training = training_of(recipe.run)
-        rates = RayPool().run(sieve_out_by_epoch, training, config.judge.judge("sieve"), data)
+        rates = data.pool().run(sieve_out_by_epoch, training, config.judge.judge("sieve"), data)
     filters = make_filters(config, by_retriever, by_sieve, by_classifier, by_guide)
     report(config, by_retriever, filters, rates, out)
 
@@ -124,7 +123,7 @@ def score_all(
         retriever, *sieves, asked(Classifier(), config.judge), asked(NearDuplicate(), config.judge)
     )
     on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
-    pool = RayPool()
+    pool = data.pool()
     scorings = [scoring_of(pool, made, config.encode, on_cpu) for made in (*models, classifier, guide)]
     calls = [(at, data, split, scoring, at == len(scorings) - 1) for at, scoring in enumerate(scorings)]
     found = dict(pool.map(score_by_model, calls, "filters", "models"))

@@ -1,16 +1,17 @@
 """Faults that are put into real data or settings, one by one: what does ``raydr diagnose`` name first?
 
-Each time 400 training pairs, 150 dev and 100 test queries of a BEIR folder and 800 passages are written anew with one
-fault, a small model is trained on them in this process, and the run is diagnosed with ``--quick``.
+Each time 400 training pairs, 150 dev and 300 test queries of a BEIR folder and 800 passages are written anew with one
+fault, a small model is trained on them in this process, and the run is diagnosed with ``--quick``. With ``--remedies``
+the settings that are named first are obeyed: a model is trained anew, and the two are compared on the test queries.
 
-    python -m experiments.seeded_faults ../shared/data/openqa-wiki --faults none,mismatched,shifted-dev,hot
+    python -m experiments.seeded_faults ../shared/data/openqa-wiki --faults none,mismatched,shifted-dev,hot --remedies
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ import numpy as np
 import raydr
 from experiments.arguments import command
 from experiments.beir_files import Judgment, read_qrels, read_rows, write_qrels, write_rows
+from raydr.compare import query_values
 from raydr.config.run import RunConfig
+from raydr.diagnosis.checks.base import Finding
+from raydr.evaluation.significance import bootstrap_intervals
 from raydr.runtime.console import show_table
 from raydr.stages.diagnose import load_result
 
-SIZES = {"train": 400, "dev": 150, "test": 100}
+SIZES = {"train": 400, "dev": 150, "test": 300}
 NUM_PASSAGES = 800
 SETTINGS = (
     "ray.in_process_rows=1000000000", "tracking.enabled=false", "data.max_bad_rows=10000", "model.num_layers=2",
@@ -133,15 +137,44 @@ FAULTS = {
 }  # fmt: skip
 
 
-def diagnose(source: Path, fault: Fault, seed: int, scratch: Path) -> list[str]:
-    """The faults that are named, the likeliest first, each with its severity."""
-    part = Part(source, seed)
-    fault.harm(part)
-    part.write(scratch / "data")
-    own = [f"{key}={value}" for key, value in fault.settings.items()]
-    paths = [f"data.reader={{name: beir, path: {scratch / 'data'}}}", f"workdir={scratch / 'work'}"]
-    [made] = raydr.diagnose(RunConfig.load("example", [*SETTINGS, *paths, *own]), quick=True)
-    return [f"{one.check} {one.severity:.2f}" for one in load_result(made).faults]
+@dataclass(frozen=True)
+class Trial:
+    """A model that is trained with a fault, and with what is named as its remedy."""
+
+    data: Path
+    workdir: Path
+    fault: Fault
+
+    @classmethod
+    def of(cls, source: Path, fault: Fault, seed: int, scratch: Path) -> Trial:
+        part = Part(source, seed)
+        fault.harm(part)
+        part.write(scratch / "data")
+        return cls(scratch / "data", scratch / "work", fault)
+
+    def config(self, remedy: Sequence[str] = ()) -> RunConfig:
+        own = [f"{key}={value}" for key, value in self.fault.settings.items()]
+        workdir = self.workdir / ("remedied" if remedy else "faulty")
+        paths = [f"data.reader={{name: beir, path: {self.data}}}", f"workdir={workdir}"]
+        return RunConfig.load("example", [*SETTINGS, *paths, *own, *remedy])
+
+    def named(self) -> list[Finding]:
+        """The faults that are named, the likeliest first."""
+        [made] = raydr.diagnose(self.config(), quick=True)
+        return load_result(made).faults
+
+    def found(self, remedy: Sequence[str] = ()) -> dict[str, float]:
+        """RR@10 of the trained model by test query."""
+        [made] = raydr.evaluate(self.config(remedy), system=["trained"])
+        return query_values(made)["trained"]["RR@10"]
+
+
+def gain(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """What the remedy brought to the queries that both have, with its interval."""
+    both = sorted(before.keys() & after.keys())
+    gains_Q1 = np.array([[after[one] - before[one]] for one in both])
+    [found] = bootstrap_intervals(gains_Q1, 0.95, 2_000, seed=0)
+    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def main() -> None:
@@ -149,18 +182,31 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="a BEIR folder with train, dev and test")
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"comma-separated: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--remedies", action="store_true", help="train anew with the settings that are named first")
     arguments = parser.parse_args()
     chosen = arguments.faults.split(",")
     if unknown := [name for name in chosen if name not in FAULTS]:
         parser.error(f"--faults: there is no {', '.join(map(repr, unknown))}; there are {', '.join(FAULTS)}")
-    rows = []
+    rows, remedied = [], []
     for name in chosen:
         fault = FAULTS[name]
         with tempfile.TemporaryDirectory(prefix="fault-") as scratch:
-            named = diagnose(arguments.source, fault, arguments.seed, Path(scratch))
-        first = named[0].split()[0] if named else None
-        rows.append([name, fault.check or "nothing", ", ".join(named) or "nothing", str(first == fault.check)])
+            trial = Trial.of(arguments.source, fault, arguments.seed, Path(scratch))
+            named = trial.named()
+            told = ", ".join(f"{one.check} {one.severity:.2f}" for one in named)
+            first = named[0] if named else None
+            is_right = (first.check if first else None) == fault.check
+            rows.append([name, fault.check or "nothing", told or "nothing", str(is_right)])
+            if arguments.remedies and (first is None or first.settings):
+                before = trial.found()
+                after = trial.found(first.settings) if first else before
+                means = [f"{np.mean(list(one.values())):.3f}" for one in (before, after)]
+                settings = " ".join(first.settings) if first else "nothing is wrong"
+                remedied.append([name, settings, *means, gain(before, after) if first else ""])
     show_table("What diagnose names", ["fault", "wanted first", "named", "right"], rows)
+    if remedied:
+        columns = ["fault", "remedy", "RR@10 of test", "with the remedy", "gain"]
+        show_table("What the first remedy brings", columns, remedied)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def compare_configs(
     session.prune(node for one in evaluations.values() for node in one.ancestors().values())
     compared = []
     for split, artifact in zip(evaluations, made, strict=True):
-        values = _values(artifact)
+        values = query_values(artifact)
         by_system = {system: [values[f"{system}-{seed}"] for seed in seeds] for system in configs}
         compared.append(compare_seeds(base.config, split, seeds, by_system))
     return compared
@@ -159,7 +159,7 @@ def compare_seeds(
     return Compared(split, seeds, config.evaluate.confidence, summaries, comparisons, by_seed)
 
 
-def _values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
+def query_values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
     """System → measure → query id → value."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for row in read_parquet(evaluation.local(PER_QUERY)).to_pylist():

@@ -52,7 +52,10 @@ class Diagnosis:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Diagnosis:
-        findings = ({name: one for name, one in row.items() if name != "level"} for row in value["findings"])
+        findings = (
+            {name: one for name, one in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
+            for row in value["findings"]
+        )
         means = {name: {key: Interval(*one) for key, one in value[name].items()} for name in ("found", "gains")}
         return cls(**{**value, **means, "findings": tuple(Finding(**one) for one in findings)})
 

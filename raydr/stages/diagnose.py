@@ -2,12 +2,13 @@
 
 Artefact ``diagnosis``::
 
-    findings.json    measures, findings with severity and remedy, what was compared, what was not looked at
+    findings.json    measures, findings with severity, settings and advice, what was compared, what was not looked at
     report.html      the same as a page
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from raydr.diagnosis.diagnosis import Diagnosis
@@ -24,7 +25,7 @@ from raydr.store.artifact import Artifact, Building
 KIND = "diagnosis"
 FINDINGS, REPORT = "findings.json", "report.html"
 #: Raised when the same inputs lead to other findings.
-VERSION = 2
+VERSION = 3
 
 
 class Examine:
@@ -74,6 +75,9 @@ def show(artifact: Artifact) -> None:
         show_table("findings", ["", "check", "hit", "found"], ([*cells(one)[:3], one.found] for one in told))
         for one in told:
             say(f"{one.check}: {one.remedy}")
+    if found.faults and found.faults[0].settings:
+        settings = " ".join(f"--set {shlex.quote(one)}" for one in found.faults[0].settings)
+        say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
     say(f"nothing found: {', '.join(one.check for one in found.of_level('ok')) or 'none'}")
     for check, why in found.missing.items():
         say(f"not looked at: {check} ({why})")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from raydr.config.run import RunConfig
 from raydr.diagnosis.diagnosis import Diagnosis, diagnose
 from raydr.diagnosis.evidence import Evidence, Lengths
 
@@ -125,7 +127,9 @@ def test_a_fault_is_named_first(fault: str) -> None:
     diagnosis = diagnose(replace(HEALTHY, **changes))
     assert [one.check for one in diagnosis.faults][:1] == [check]
     assert diagnosis.faults[0].remedy
-    assert Diagnosis.from_json(diagnosis.to_json()) == diagnosis
+    # Settings that a config takes.
+    RunConfig.load("example", diagnosis.faults[0].settings)
+    assert Diagnosis.from_json(json.loads(json.dumps(diagnosis.to_json()))) == diagnosis
 
 
 INNOCENT: dict[str, dict[str, Any]] = {

@@ -31,15 +31,22 @@ class Finding:
         severity: lower end of the 95 % interval of the share of queries, pairs or of the measure that is hit, in
             [0, 1].
         found: in words, with the numbers.
-        remedy: a setting or a command.
+        settings: that are the remedy, as ``--set`` takes them; none where a setting is no remedy.
+        advice: what else to do, or to know, in words.
         rank: of the check.
     """
 
     check: str
     severity: float
     found: str
-    remedy: str
+    settings: tuple[str, ...]
+    advice: str
     rank: Rank = "cause"
+
+    @property
+    def remedy(self) -> str:
+        """Settings and advice, for people."""
+        return " ".join(filter(None, (*self.settings, self.advice)))
 
     @property
     def level(self) -> Level:
@@ -65,9 +72,11 @@ class Check(Component):
     def examine(self, evidence: Evidence) -> Finding | None:
         """What is found; None if what this needs was not measured."""
 
-    def finding(self, severity: float, found: str, remedy: str, rank: Rank | None = None) -> Finding:
+    def finding(
+        self, severity: float, found: str, *settings: str, advice: str = "", rank: Rank | None = None
+    ) -> Finding:
         """A finding of this check, its severity kept in [0, 1]."""
-        return Finding(self.name, min(1.0, max(0.0, float(severity))), found, remedy, rank or self.rank)
+        return Finding(self.name, min(1.0, max(0.0, float(severity))), found, settings, advice, rank or self.rank)
 
 
 def worst(hits: Mapping[str, BoolArray]) -> tuple[str, Interval]:

@@ -42,7 +42,7 @@ class CollapsedVectors(Check):
             1.0 - rank / needed,
             f"passage vectors have the effective rank {rank:.1f} of {unit_PD.shape[1]}, {evidence.num_passages:,} "
             f"passages need {needed:.0f}; two random ones have the mean cosine {cosine:.2f}",
-            "a lower train.optimizer.learning_rate, more negatives (train.batch_size), a wider model.projection",
+            advice="a lower train.optimizer.learning_rate, more negatives (train.batch_size), a wider model.projection",
         )
 
 

@@ -29,5 +29,5 @@ class Duplicates(Check):
         return self.finding(
             worst(evidence.repeated)[1].low,
             f"there again, and counted as wrong: {told}",
-            "remove the copies from the data, or judge them: each copy of a positive as a positive of its query",
+            advice="remove the copies from the data, or judge them: each copy of a positive as a positive of its query",
         )

@@ -35,5 +35,7 @@ class FalseNegatives(Check):
             2.0 * by_all.low,
             f"{by_all.mean:.1%} of the hard negatives are above their positive by {', '.join(evidence.outscores)} "
             f"alike: some {min(1.0, 2.0 * by_all.mean):.0%} answer their query",
-            "judge.judges: [sieve] or [classifier] leaves them out, or draw further down: negatives.first_rank",
+            "judge.judges=[near_duplicate]",
+            advice="leaves out what is nearly the positive, [classifier] what a model reads as an answer; or draw "
+            "further down: negatives.first_rank",
         )

@@ -42,16 +42,17 @@ class Forgetting(Check):
                 f"what is minimised is not retrieval: the loss falls, {evidence.losses[0]:.2g} -> "
                 f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out ones {before.mean():.3f} -> "
                 f"{before.mean() + gain.mean:.3f}",
-                "train.loss=nce, other queries' passages as negatives (a larger train.batch_size), a better "
-                "train.ranker where its scores are learnt",
-                "cause",
+                "train.loss=nce",
+                advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker where "
+                "its scores are learnt",
+                rank="cause",
             )
         curve = f"; dev by epoch {', '.join(f'{one:.3f}' for one in evidence.dev)}" if evidence.dev else ""
-        best = f"train.num_epochs={int(np.argmax(evidence.dev)) + 1} or " if evidence.dev else ""
+        best = f"or train.num_epochs={int(np.argmax(evidence.dev)) + 1}, " if evidence.dev else ""
         return self.finding(
             max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
             f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
             f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
-            f"{best}train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}, training pairs of the kind that is "
-            "searched, train.keep=best with a dev split",
+            f"train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}",
+            advice=f"{best}train.keep=best with a dev split, training pairs of the kind that is searched",
         )

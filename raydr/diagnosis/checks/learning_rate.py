@@ -47,5 +47,6 @@ class LearningRate(Check):
         return self.finding(
             severity,
             f"too {'cold' if is_cold else 'hot'}: {told}" if severity else told,
-            f"train.optimizer.learning_rate={better:.0e} (now {rate:.0e})",
+            f"train.optimizer.learning_rate={better:.0e}",
+            advice=f"(now {rate:.0e})",
         )

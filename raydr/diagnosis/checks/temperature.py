@@ -50,7 +50,7 @@ class Temperature(Check):
             f"model.scale {evidence.scale:g} loses {lost:.0%} of what the similarities of the {reader} model "
             f"tell about held-out queries; {best:.2g} would fit them best",
             f"model.scale={best:.2g}",
-            "symptom" if progress is not None and progress.left else "cause",
+            rank="symptom" if progress is not None and progress.left else "cause",
         )
 
 

@@ -44,15 +44,16 @@ class TooFewSteps(Check):
             return self.finding(
                 max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0),
                 told,
-                f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}, or a smaller train.batch_size",
+                f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}",
+                advice="or a smaller train.batch_size",
             )
         others = Progress.of(evidence.held_out)
         return self.finding(
             progress.left if others is None else min(progress.left, others.left),
             told,
-            "is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its layers "
-            f"frozen? If so, train.num_epochs={3 * max(1, epochs)}",
-            "unexplained",
+            advice="is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its "
+            f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}",
+            rank="unexplained",
         )
 
 

@@ -39,5 +39,6 @@ class Truncation(Check):
             intervals.mean(whole - cut).low / found.mean,
             f"{told or 'tokens'} are beyond max_length; BM25's RR@10 falls from {found.mean:.3f} to {cut.mean():.3f} "
             "on texts cut like that",
-            f"{' '.join(longer)} (95 % of the texts fit)",
+            *longer,
+            advice="(95 % of the texts fit)",
         )

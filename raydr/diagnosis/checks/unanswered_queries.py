@@ -30,5 +30,5 @@ class UnansweredQueries(Check):
             hit.low,
             f"{int(evidence.unanswered[split].sum()):,} of {len(evidence.unanswered[split]):,} queries of {split} "
             f"({hit.mean:.0%}) have no positive in the corpus",
-            "read the corpus that the judgments were made for (data.reader); raydr inspect names missing passages",
+            advice="read the corpus that the judgments were made for (data.reader); raydr inspect says what is missing",
         )

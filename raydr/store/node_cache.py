@@ -115,7 +115,8 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
         except BlockingIOError:
             return []
         for left in [*root.glob("*.tmp-*"), *root.glob("*/*.tmp-*")]:
-            if now - left.lstat().st_mtime > _LEFT_S:
+            details = _details(left)
+            if details and now - details.st_mtime > _LEFT_S:
                 _remove(left)
         entries = [one for one in root.iterdir() if _ENTRY.fullmatch(one.name) and one.is_dir()]
         used = sorted((one.stat().st_mtime, one.name, _size(one)) for one in entries)
@@ -135,7 +136,16 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
 def _size(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
-    return sum(one.lstat().st_size for one in path.rglob("*") if not one.is_dir())
+    found = (_details(one) for one in path.rglob("*") if not one.is_dir())
+    return sum(one.st_size for one in found if one)
+
+
+def _details(path: Path) -> os.stat_result | None:
+    """None if another process has moved or removed it since it was listed."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
 
 
 def _remove(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def test_leftovers_of_killed_fetches_go(root: Path) -> None:
     os.utime(old, (LONG_AGO, LONG_AGO))
     empty_cache(root, 10**9, time.time())
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_what_another_process_has_fetched_or_removed_meanwhile_is_no_fault(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search on a cluster died of it: of a temporary file that was listed, and had its own name when looked at."""
+    there = entry(root, 1, time.time())
+    listed = {name: getattr(Path, name) for name in ("glob", "rglob")}
+
+    def with_gone(name: str) -> Callable[[Path, str], list[Path]]:
+        return lambda path, pattern: [*listed[name](path, pattern), path / "gone.tmp-1"]
+
+    for name in listed:
+        monkeypatch.setattr(Path, name, with_gone(name))
+    assert empty_cache(root, 10, time.time()) == []
+    assert there.exists()
 
 
 def test_only_one_process_empties_it(root: Path) -> None:

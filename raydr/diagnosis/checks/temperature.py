@@ -44,12 +44,12 @@ class Temperature(Check):
             return None
         progress = Progress.of(evidence.training)
         reader, (severity, lost, best) = min(known.items(), key=lambda one: one[1])
-        lost = min(max(lost, 0.0), 1.0)
+        lost, best = min(max(lost, 0.0), 1.0), float(f"{best:.2g}")
         return self.finding(
             severity,
             f"model.scale {evidence.scale:g} loses {lost:.0%} of what the similarities of the {reader} model "
-            f"tell about held-out queries; {best:.2g} would fit them best",
-            f"model.scale={best:.2g}",
+            f"tell about held-out queries; {best:g} would fit them best",
+            f"model.scale={best:g}",
             rank="symptom" if progress is not None and progress.left else "cause",
         )
 

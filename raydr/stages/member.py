@@ -5,9 +5,7 @@ Training stops for a copy of its state to host memory; a thread writes it. The n
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     import torch
     from ray.train import Checkpoint
     from torch import nn
-
-#: Seconds between two looks whether a state is kept.
-_LOOK_S = 0.1
 
 
 class Member(Protocol):
@@ -85,11 +80,11 @@ class LoneMember:
 
     @contextmanager
     def last_state(self) -> Iterator[Path | None]:
-        yield _localize_last(self.states, _whole_states(self.states))
+        yield _localize(self.states, _whole_states(self.states))
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         self.wait()
-        self._writing = self._thread.submit(self._keep, f"step-{metrics['global_step']:09d}", copy())
+        self._writing = self._thread.submit(self._keep, _state_name(metrics), copy())
 
     def kept(self) -> bool:
         if self._writing is not None and not self._writing.done():
@@ -107,8 +102,7 @@ class LoneMember:
 
     def _keep(self, name: str, save: Save) -> None:
         publish_files(self.states / name, save, last=PROGRESS)
-        for old in _state_names(self.states)[:-1]:
-            self.states.remove(old)
+        drop_all_but_last(self.states)
 
 
 class RayTrainMember:
@@ -127,8 +121,8 @@ class RayTrainMember:
         self.rank: int = self.context.get_world_rank()
         self.num_ranks: int = self.context.get_world_size()
         self.device: torch.device = get_device()
-        #: Where the last state is written to, until it is copied to where states are kept.
-        self.leaving: Path | None = None
+        self.written = threading.Event()
+        self.written.set()
         self.failure: Exception | None = None
 
     def wrap(self, module: nn.Module) -> nn.Module:
@@ -143,9 +137,8 @@ class RayTrainMember:
     def last_state(self) -> Iterator[Path | None]:
         from raydr.training.collectives import broadcast_object
 
-        # Not by Ray Train's list, which lags behind, and may be lost. Rank 0 looks: what is left of a killed group may
-        # still write one.
-        yield _localize_last(self.states, broadcast_object(_whole_states(self.states)))
+        # Not by Ray Train's list, which lags behind. Rank 0 looks: what is left of a killed group may still write one.
+        yield _localize(self.states, broadcast_object(_whole_states(self.states)))
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         import ray.train
@@ -156,41 +149,54 @@ class RayTrainMember:
             return
         # One at a time: a slow store must fill neither this node's disk nor its memory.
         self.wait()
-        save = copy()
-        self.leaving = Path(tempfile.mkdtemp(prefix="raydr-state-"))
+        storage, name, save = self.context.get_storage(), _state_name(metrics), copy()
+        self.written.clear()
         ray.train.report(
             metrics,
-            checkpoint=ray.train.Checkpoint.from_directory(self.leaving),
+            checkpoint=ray.train.Checkpoint(storage.build_checkpoint_path_from_name(name), storage.storage_filesystem),
             checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
-            checkpoint_upload_fn=partial(self._keep, save),
+            checkpoint_upload_fn=partial(self._keep, save, name),
+            # There is one, and it is where it is to stay.
+            delete_local_checkpoint_after_upload=False,
         )
 
     def kept(self) -> bool:
         if self.failure is not None:
             raise self.failure
-        return self.leaving is None or not self.leaving.exists()
+        return self.written.is_set()
 
     def wait(self) -> None:
-        while not self.kept():
-            time.sleep(_LOOK_S)
+        self.written.wait()
+        self.kept()
 
-    def _keep(self, save: Save, checkpoint: Checkpoint, name: str) -> Checkpoint:
-        """Write a state to Ray Train's storage, in a thread of Ray's."""
-        import ray.train
-
+    def _keep(self, save: Save, name: str, checkpoint: Checkpoint, ray_name: str) -> Checkpoint:
+        """Write a state where Ray Train keeps them, in a thread of Ray's, under the name that a process alone gives it
+        too: either goes on from the other's.
+        """
         try:
             publish_files(self.states / name, save, last=PROGRESS)
         except Exception as error:
             self.failure = error
             raise
         finally:
-            shutil.rmtree(checkpoint.path)
-        storage = self.context.get_storage()
-        return ray.train.Checkpoint(storage.build_checkpoint_path_from_name(name), storage.storage_filesystem)
+            self.written.set()
+        return checkpoint
+
+
+def drop_all_but_last(states: Folder) -> None:
+    """Remove all states but the last whole one."""
+    last = _whole_states(states)[-1:]
+    for name in _state_names(states):
+        if name not in last:
+            states.remove(name)
+
+
+def _state_name(metrics: dict[str, Any]) -> str:
+    return f"step-{metrics['global_step']:09d}"
 
 
 def _state_names(states: Folder) -> list[str]:
-    """Of the states, whole or not, from the first to the last; other files beside them are none."""
+    """Of the states, whole or not, by step; other files beside them are none."""
     return sorted({name.split("/")[0] for name in states.files() if "/" in name})
 
 
@@ -198,7 +204,8 @@ def _whole_states(states: Folder) -> list[str]:
     return [name for name in _state_names(states) if states.exists(f"{name}/{PROGRESS}")]
 
 
-def _localize_last(states: Folder, names: list[str]) -> Path | None:
+def _localize(states: Folder, names: list[str]) -> Path | None:
+    """The last of these states."""
     return Path((states / names[-1]).localize_all()) if names else None
 
 

@@ -17,7 +17,7 @@ from raydr.errors import ConfigError, DataError, ModelError, TrainingError
 from raydr.runtime.cluster import start_ray
 from raydr.runtime.console import say
 from raydr.stages.failures import root_cause
-from raydr.stages.member import LoneMember, Member, RayTrainMember, Worker, checkpoint_folder
+from raydr.stages.member import LoneMember, Member, RayTrainMember, Worker, checkpoint_folder, drop_all_but_last
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
@@ -97,7 +97,7 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
     start_ray()
     while True:
         _say_if_too_few(settings)
-        drop_torn_list(states / name)
+        forget_list(states / name)
         gone = _gone_nodes()
         try:
             with _interruptible():
@@ -145,7 +145,6 @@ def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: Trai
             label_selector=settings.node_labels or None,
         ),
         run_config=RunConfig(
-            # The same name makes Ray Train go on from the last checkpoint of an interrupted run.
             name=name,
             storage_path=states.root if states.is_local else states.url,
             failure_config=FailureConfig(max_failures=settings.max_failures),
@@ -167,19 +166,15 @@ def _interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def drop_torn_list(checkpoints: Folder) -> None:
-    """Remove Ray Train's list of checkpoints if it broke off while it was written; training goes on without it.
+def forget_list(states: Folder) -> None:
+    """Let Ray Train begin without its list of checkpoints; members know the last state themselves.
 
-    Ray Train writes the list in place, so that a disk that is full, a kill or a machine that dies may leave half of it,
-    and does not start any more where it finds that.
+    It writes the list in place, so that a full disk, a kill or a machine that dies may leave half of it; a process
+    alone may have gone on and removed what the list names. It starts with neither. States before the last go, which it
+    would not remove any more.
     """
-    if not checkpoints.exists(CHECKPOINT_LIST):
-        return
-    try:
-        checkpoints.read_json(CHECKPOINT_LIST)
-    except ValueError:
-        checkpoints.remove(CHECKPOINT_LIST)
-        say(f"the list of checkpoints in {checkpoints} broke off while it was written: going on without it")
+    drop_all_but_last(states)
+    states.remove(CHECKPOINT_LIST)
 
 
 def _say_if_too_few(settings: TrainConfig) -> None:

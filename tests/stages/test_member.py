@@ -17,7 +17,7 @@ import torch
 from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
-from raydr.stages.member import LoneMember, RayTrainMember
+from raydr.stages.member import LoneMember, RayTrainMember, drop_all_but_last
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import PROGRESS, Save
 
@@ -68,7 +68,7 @@ def lone(tmp_path: Path) -> Iterator[LoneMember]:
         yield member
 
 
-def last(member: LoneMember) -> str | None:
+def last(member: LoneMember | RayTrainMember) -> str | None:
     with member.last_state() as folder:
         return None if folder is None else (folder / "state").read_text()
 
@@ -155,15 +155,18 @@ class Reports:
         checkpoint: ray.train.Checkpoint,
         checkpoint_upload_mode: CheckpointUploadMode,
         checkpoint_upload_fn: Callable[[ray.train.Checkpoint, str], ray.train.Checkpoint],
+        delete_local_checkpoint_after_upload: bool,
     ) -> None:
         assert checkpoint_upload_mode is CheckpointUploadMode.ASYNC
-        name = f"checkpoint-{metrics['global_step']}"
+        # It would be the one that is kept.
+        assert not delete_local_checkpoint_after_upload
+        name = f"step-{metrics['global_step']:09d}"
         self.threads.append(threading.Thread(target=self._upload, args=[checkpoint_upload_fn, checkpoint, name]))
         self.threads[-1].start()
 
     def _upload(self, upload: Callable[..., ray.train.Checkpoint], checkpoint: Any, name: str) -> None:
         try:
-            assert upload(checkpoint, name).path == str(self.storage / name)
+            assert upload(checkpoint, "a name of its own").path == str(self.storage / name)
         except Exception as error:
             self.errors.append(error)
 
@@ -184,7 +187,8 @@ def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reports:
 def member(reports: Reports) -> RayTrainMember:
     member = object.__new__(RayTrainMember)
     member.states = Folder(str(reports.storage))
-    member.rank, member.leaving, member.failure = 0, None, None
+    member.rank, member.written, member.failure = 0, threading.Event(), None
+    member.written.set()
     member.context = SimpleNamespace(get_storage=lambda: reports)
     return member
 
@@ -197,7 +201,7 @@ def test_a_group_goes_on_while_the_state_is_written(
     training.number = 99
     training.disk.set()
     member.wait()
-    assert (reports.storage / "checkpoint-1" / "state").read_text() == "1"
+    assert (reports.storage / "step-000000001" / "state").read_text() == "1"
 
 
 def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: Reports, training: Training) -> None:
@@ -210,7 +214,7 @@ def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: R
     second.join(PATIENCE_S)
     member.wait()
     assert training.copied == [1, 2]
-    assert sorted(path.name for path in reports.storage.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+    assert sorted(path.name for path in reports.storage.iterdir()) == ["step-000000001", "step-000000002"]
 
 
 def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
@@ -236,9 +240,22 @@ def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
     training.keep(member, 1)
     training.keep(member, 2)
     member.wait()
-    with (member.states / "checkpoint-3").publish("state") as path:
+    with (member.states / "step-000000003").publish("state") as path:
         Path(path).write_text("half of it")
     with member.states.publish("list.json") as path:
         Path(path).write_text("{}")
     with member.last_state() as folder:
-        assert folder == reports.storage / "checkpoint-2"
+        assert folder == reports.storage / "step-000000002"
+    drop_all_but_last(member.states)
+    assert sorted(path.name for path in reports.storage.iterdir()) == ["list.json", "step-000000002"]
+
+
+def test_a_group_and_a_process_alone_go_on_from_each_others_states(
+    lone: LoneMember, member: RayTrainMember, training: Training
+) -> None:
+    lone.states = member.states
+    training.disk.set()
+    for step, one in enumerate([lone, member, lone, member], start=1):
+        training.keep(one, step)
+        one.wait()
+        assert {last(other) for other in (lone, member)} == {str(step)}

@@ -24,12 +24,13 @@ from experiments.beir_files import Judgment, read_qrels, read_rows, write_qrels,
 from raydr.compare import query_values
 from raydr.config.run import RunConfig
 from raydr.diagnosis.checks.base import Finding
-from raydr.evaluation.significance import bootstrap_intervals
+from raydr.evaluation.comparison import compare, summarize
 from raydr.runtime.console import show_table
 from raydr.stages.diagnose import load_result
 
 SIZES = {"train": 400, "dev": 150, "test": 300}
 NUM_PASSAGES = 800
+MEASURE = "RR@10"
 SETTINGS = (
     "ray.in_process_rows=1000000000", "tracking.enabled=false", "data.max_bad_rows=10000", "model.num_layers=2",
     "model.query.max_length=24", "model.passage.max_length=48", "train.num_epochs=3", "train.batch_size=10",
@@ -163,18 +164,20 @@ class Trial:
         [made] = raydr.diagnose(self.config(), quick=True)
         return load_result(made).faults
 
-    def found(self, remedy: Sequence[str] = ()) -> dict[str, float]:
-        """RR@10 of the trained model by test query."""
+    def evaluated(self, remedy: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+        """What is measured of the trained model, by test query."""
         [made] = raydr.evaluate(self.config(remedy), system=["trained"])
-        return query_values(made)["trained"]["RR@10"]
+        return {MEASURE: query_values(made)["trained"][MEASURE]}
 
-
-def gain(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """What the remedy brought to the queries that both have, with its interval."""
-    both = sorted(before.keys() & after.keys())
-    gains_Q1 = np.array([[after[one] - before[one]] for one in both])
-    [found] = bootstrap_intervals(gains_Q1, 0.95, 2_000, seed=0)
-    return f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    def remedied(self, remedy: Sequence[str]) -> list[str]:
+        """The means without and with the remedy, what it gains, and p; the first alone where there is no remedy."""
+        config, systems = self.config(), {"faulty": self.evaluated()}
+        if remedy:
+            systems["remedied"] = self.evaluated(remedy)
+        told = [f"{one.mean:.3f}" for one in summarize(systems, config.evaluate, config.seed)]
+        for one in compare(systems, config.evaluate, config.seed):
+            told += [f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", f"{one.p:.4f}"]
+        return told if remedy else [*told, "", "", ""]
 
 
 def main() -> None:
@@ -197,15 +200,12 @@ def main() -> None:
             first = named[0] if named else None
             is_right = (first.check if first else None) == fault.check
             rows.append([name, fault.check or "nothing", told or "nothing", str(is_right)])
-            if arguments.remedies and (first is None or first.settings):
-                before = trial.found()
-                after = trial.found(first.settings) if first else before
-                means = [f"{np.mean(list(one.values())):.3f}" for one in (before, after)]
-                settings = " ".join(first.settings) if first else "nothing is wrong"
-                remedied.append([name, settings, *means, gain(before, after) if first else ""])
+            settings = first.settings if first else ()
+            if arguments.remedies and (settings or not first):
+                remedied.append([name, " ".join(settings) or "nothing was named", *trial.remedied(settings)])
     show_table("What diagnose names", ["fault", "wanted first", "named", "right"], rows)
     if remedied:
-        columns = ["fault", "remedy", "RR@10 of test", "with the remedy", "gain"]
+        columns = ["fault", "remedy", f"{MEASURE} of test", "with the remedy", "gain", "p"]
         show_table("What the first remedy brings", columns, remedied)
 
 

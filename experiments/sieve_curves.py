@@ -30,8 +30,10 @@ from experiments.results import Table, write_results
 from raydr.compare import interval_text
 from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
-from raydr.graph.judging import asked_model
+from raydr.graph.judging import what_it_reads
 from raydr.graph.node import Node
+from raydr.graph.nodes.cross_fitting import MODEL
+from raydr.graph.nodes.noise import scoring
 from raydr.graph.nodes.training import training_of
 from raydr.graph.places import TRAINED
 from raydr.graph.session import Session, open_session
@@ -43,7 +45,6 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
 from raydr.pages.figure import COLORS, Draw, grid, legend
-from raydr.stages.scoring import scoring_of
 from raydr.training.training import Training
 
 if TYPE_CHECKING:
@@ -108,23 +109,23 @@ def score_all(
     config, recipe, split = session.config, session.recipe, session.config.data.train_split
     candidates, retriever = recipe.candidates(split), recipe.base_model(TRAINED)
 
-    def asked(judge: Judge, changed: JudgeConfig) -> Node:
+    def asked(judge: Judge, changed: JudgeConfig) -> dict[str, Node]:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        node = asked_model(run, judge, candidates, split, retriever, candidates)
-        assert node is not None
-        return node
+        return what_it_reads(run, judge, candidates, split, retriever, candidates)
 
     sieves = []
     for beta in betas:
         schedule = BetaSchedule(final=beta, start_epoch=0)
         settings = config.judge.sieve.model_copy(update={"beta": schedule})
         sieves.append(asked(Sieve(), config.judge.model_copy(update={"sieve": settings})))
-    *models, classifier, guide = session.make(
-        retriever, *sieves, asked(Classifier(), config.judge), asked(NearDuplicate(), config.judge)
-    )
+    readers = [*sieves, asked(Classifier(), config.judge), asked(NearDuplicate(), config.judge)]
+    trained, *others = session.make(retriever, *(node for roles in readers for node in roles.values()))
+    made = iter(others)
     on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
     pool = data.pool()
-    scorings = [scoring_of(pool, made, config.encode, on_cpu) for made in (*models, classifier, guide)]
+
+    inputs = [{role: next(made) for role in roles} | {"dataset": data.dataset.artifact} for roles in readers]
+    scorings = [scoring(pool, one, config.encode, on_cpu, split) for one in ({MODEL: trained}, *inputs)]
     calls = [(at, data, split, scoring, at == len(scorings) - 1) for at, scoring in enumerate(scorings)]
     found = dict(pool.map(score_by_model, calls, "filters", "models"))
     *by_models, by_classifier, by_guide = (found[at] for at in range(len(calls)))

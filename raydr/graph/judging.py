@@ -9,6 +9,7 @@ from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, noise, training
+from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever, Server
 from raydr.noise.judges.base import Judge
 from raydr.training.training import Extras
@@ -55,15 +56,16 @@ def judge_all(
     return Judged(negatives, noise.filtered(run, on_pairs, split) if on_pairs else None)
 
 
-def asked_model(
+def what_it_reads(
     run: Declaring,
     judge: Judge,
     negatives: Node | None,
     split: str,
     retriever: Node,
     candidates: Node | None,
-) -> Node | None:
-    """The model that a judge asks, or the margins that were cross-fitted for it; None if it reads the miner's scores.
+) -> dict[str, Node]:
+    """What a judge reads beside data and candidates, by role: a model, one a fold with the folds, or margins that were
+    cross-fitted for it; nothing if it reads the miner's scores.
 
     Args:
         run: the config.
@@ -79,13 +81,14 @@ def asked_model(
     asked = judge.asks(run.config.judge)
     match asked:
         case None | Server():
-            return None
+            return {}
         case Retriever():
-            return retriever
+            return {MODEL: retriever}
         case CrossFitted():
-            return cross_fitting.margins(run, split)
+            measured = {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
+            return measured | (cross_fitting.searches(run, split, asked.depth) if asked.depth else {})
         case Embedder():
-            return training.untrained(run, asked.model, asked.name)
+            return {MODEL: training.untrained(run, asked.model, asked.name)}
         case CrossEncoder():
             settings = asked.settings
             if settings.num_epochs and settings.num_hard_negatives and candidates is None:
@@ -93,14 +96,17 @@ def asked_model(
                     f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
                     "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
                 )
-            return training.cross_encoder(run, settings, candidates)
+            # What is as it came, or was trained on another split, has seen none of the queries.
+            if settings.num_folds > 1 and settings.num_epochs and split == run.config.data.train_split:
+                return cross_fitting.cross_encoders(run, settings, candidates)
+            return {MODEL: training.cross_encoder(run, settings, candidates)}
         case Copy():
             if split != run.config.data.train_split:
                 raise ConfigError(
                     f"judge {judge.name} judges the split that its model is trained on, "
                     f"{run.config.data.train_split!r}, not {split!r}"
                 )
-            return _copy(run, judge, asked, negatives, retriever)
+            return {MODEL: _copy(run, judge, asked, negatives, retriever)}
 
 
 def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:

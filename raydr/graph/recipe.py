@@ -12,7 +12,7 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
-from raydr.graph.judging import SUBJECTS, Judged, asked_model, judge_all, speaking
+from raydr.graph.judging import SUBJECTS, Judged, judge_all, speaking, what_it_reads
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -115,7 +115,7 @@ class Recipe:
             return self.named(name, language_model.verdicts(self.run, judge, split, earlier))
         learns = isinstance(asks, CrossEncoder) and (candidates or self.config.negatives)
         learnt_from = self.candidates(self.config.data.train_split, miner) if learns else None
-        reads = asked_model(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
+        reads = what_it_reads(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
         return self.named(name, noise.verdicts(self.run, judge, split, candidates, reads))
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:

@@ -9,7 +9,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, asked_model, judge_all, speaking
+from raydr.graph.judging import Judged, judge_all, speaking, what_it_reads
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
 from raydr.graph.recipe import Recipe
@@ -162,8 +162,8 @@ class _Arm:
         candidates = mined
         if self.settings.classifier == "once" and isinstance(asks, CrossEncoder):
             candidates = self.learnt_from = self.learnt_from or mined
-        model = asked_model(run, judge, mined, split, retriever, candidates)
-        return noise.verdicts(run, judge, split, mined if on_negatives else None, model)
+        reads = what_it_reads(run, judge, mined, split, retriever, candidates)
+        return noise.verdicts(run, judge, split, mined if on_negatives else None, reads)
 
     def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
         """The round's cross-encoder, on what its judges leave of its candidates."""

@@ -62,6 +62,11 @@ class ClassifierConfig(CrossEncoderTraining):
     section: ClassVar[str] = "judge.classifier"
     predicts: ClassVar[Literal["probability"]] = "probability"
 
+    num_folds: int = Field(default=1, ge=1)
+    """1: one cross-encoder, trained on the queries that it judges, as RocketQA does. More: the training split is cut
+    into so many folds, queries and passages that hang together in one, and each fold is judged by a cross-encoder that
+    was trained on the others and has learnt none of its labels by heart. Each fold costs a training."""
+
     @model_validator(mode="after")
     def _gives_probabilities(self) -> ClassifierConfig:
         if self.loss.name != "bce":

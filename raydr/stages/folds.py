@@ -94,10 +94,23 @@ def _cut_folds(output: Folder, name: str, data: Dataset, corpus: Corpus, split: 
 
 def fold_of_queries(folds: Artifact, split: str, query_ids: list[str]) -> IntArray:
     """The fold of each query, shape (N,)."""
-    table = pa.concat_tables([read_parquet(folds.local(name)) for name in folds.parts(f"folds/{split}")])
+    table = _read(folds, split)
     known = table["query_id"].combine_chunks()
     place_N = pc.index_in(pa.array(query_ids, pa.string()), value_set=known).to_numpy(zero_copy_only=False)
     return np.asarray(table["fold"].to_numpy()[place_N.astype(np.int64)], dtype=np.int64)
+
+
+def fold_of_texts(folds: Artifact, data: Dataset, split: str) -> dict[str, int]:
+    """The fold of each query by its text, which copies of a query share."""
+    table = _read(folds, split)
+    fold_of = dict(zip(table["query_id"].to_pylist(), table["fold"].to_pylist(), strict=True))
+    queries = data.queries(split)
+    named = zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True)
+    return {text: fold_of[query_id] for query_id, text in named if query_id in fold_of}
+
+
+def _read(folds: Artifact, split: str) -> pa.Table:
+    return pa.concat_tables([read_parquet(folds.local(name)) for name in folds.parts(f"folds/{split}")])
 
 
 def leave_fold_out(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raydr.data.dataset import Dataset
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.saved_config import read_config
 from raydr.runtime.console import say
 from raydr.stages.arithmetic import Arithmetic, require_device
+from raydr.stages.folds import fold_of_texts
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
 
@@ -62,6 +64,30 @@ class Scoring:
         reads = ProbabilityScorer if probabilities else CrossEncoderScorer
         kind = reads if self.is_cross_encoder else DualEncoderScorer
         return kind(self.model.folder.localize_all(), how.dtype, how.device, how.token_budget, self.num_threads)
+
+
+@dataclass(frozen=True)
+class CrossFittedScoring(Scoring):
+    """How the pairs of a split are scored that was cut into folds: each by the model that has not seen its query.
+
+    Args:
+        others: the models of the folds but the first, which is ``model``.
+        folds: the fold of each query.
+        data: has the queries.
+        split: that was cut.
+    """
+
+    others: tuple[Artifact, ...]
+    folds: Artifact
+    data: Dataset
+    split: str
+
+    def open(self, probabilities: bool = True) -> PairScorer:
+        from raydr.models.pair_scoring import CrossFittedScorer
+
+        each = [Scoring(model, self.arithmetic, self.num_threads) for model in (self.model, *self.others)]
+        fold_of = fold_of_texts(self.folds, self.data, self.split)
+        return CrossFittedScorer([one.open(probabilities) for one in each], fold_of)
 
 
 def scoring_of(pool: Pool, model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:

@@ -24,6 +24,7 @@ from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.pages.query_story import print_story
+from raydr.stages.folds import fold_of_texts
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40
@@ -143,6 +144,43 @@ def test_a_cross_encoder_that_read_the_pairs_judges_them(configure: Any) -> None
     assert rows[0]["score"] == pytest.approx(1 - probability, abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["classifier", "pair_classifier"])
+def test_each_query_is_judged_by_the_cross_encoder_that_has_not_seen_it(configure: Any, name: str) -> None:
+    learnt: dict[str, Any] = {
+        "num_epochs": 4,
+        "batch_size": 4,
+        "num_hard_negatives": 1,
+        "optimizer": {"learning_rate": 5e-3},
+    }
+    config = configure([name], {"num_folds": 2} | learnt)
+    raydr.judge(config)
+    places = Places.of(config.workdir)
+    node = recipe_of(config).verdicts(config.judge.judge(name), "train")
+    made = {role: Artifact.open(places.folder(one.kind, one.key), one.kind) for role, one in node.inputs.items()}
+    data, corpus = Dataset(made["dataset"]), Corpus(made["corpus"])
+    fold_of = fold_of_texts(made["folds"], data, "train")
+    trained = [made_of(made[f"model/{fold}"], "dataset", "dataset", places) for fold in range(2)]
+    texts = [set(Dataset(one).queries("train")["text"].to_pylist()) for one in trained]
+    assert texts[0].isdisjoint(texts[1])
+    assert sorted(map(len, texts)) == [NUM_QUERIES // 2] * 2
+    verdicts = Artifact.open(places.folder("verdicts", node.key), "verdicts")
+    rows = [row for part in verdicts.parts("verdicts/train") for row in read_parquet(verdicts.local(part)).to_pylist()]
+    assert len({row["query_id"] for row in rows}) == NUM_QUERIES
+    scorers = [ProbabilityScorer(made[f"model/{fold}"].folder.root, "float32", "cpu", 4096) for fold in range(2)]
+    each, apart = np.zeros(1, dtype=np.int64), []
+    for row in rows[:: len(rows) // 8]:
+        [text] = query_texts(data, "train", [row["query_id"]])
+        fold = fold_of[text]
+        assert text not in texts[fold]
+        assert text in texts[1 - fold]
+        passage = corpus.texts(corpus.rows_of([row["passage_id"]]))
+        mine, other = (scorers[at].score([text], passage, each, each)[0] for at in (fold, 1 - fold))
+        score = 1 - row["score"] if name == "pair_classifier" else row["score"]
+        assert score == pytest.approx(mine, abs=1e-5)
+        apart.append(abs(mine - other))
+    assert max(apart) > 1e-4
+
+
 # -- whose models they ask, without making any
 
 
@@ -162,6 +200,22 @@ def test_judges_share_the_cross_encoder_that_learns_from_the_training_candidates
     assert asked(recipe, "pair_classifier", "dev").key == classifier.key
     [first] = lay_out(recipe.run)[0].rounds[:1]
     assert {node.inputs["model"].key for node in first.verdicts} == {classifier.key}
+
+
+@pytest.mark.usefixtures("here")
+def test_cross_encoders_of_folds_are_shared_and_other_splits_are_judged_by_one(configure: Any) -> None:
+    recipe = recipe_of(configure(["classifier", "pair_classifier"], {"num_folds": 3}))
+    judges = [recipe.config.judge.judge(name) for name in ("classifier", "pair_classifier")]
+    negatives, pairs = (recipe.verdicts(judge, "train").inputs for judge in judges)
+    roles = {"folds", "model/0", "model/1", "model/2"}
+    assert roles < pairs.keys()
+    assert {role: negatives[role].key for role in roles} == {role: pairs[role].key for role in roles}
+    # One training of all queries: a number of folds is none of its settings.
+    alone = recipe_of(configure(["classifier"]))
+    assert asked(recipe, "classifier", "dev").key == asked(alone, "classifier", "dev").key
+    # A cross-encoder that is taken as it is has seen no query.
+    as_it_is = recipe_of(configure(["classifier"], {"num_folds": 3, "num_epochs": 0}))
+    assert "folds" not in as_it_is.verdicts(judges[0], "train").inputs
 
 
 @pytest.mark.usefixtures("here")

@@ -7,16 +7,21 @@ from typing import Any
 from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data, retrieval
-from raydr.graph.nodes.training import training_of, training_settings, untrained
+from raydr.graph.nodes.training import cross_encoder, training_of, training_settings, untrained
 from raydr.graph.places import WARMUPS
 from raydr.losses.nce import NCE
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
 from raydr.stages.scoring import scoring_of
 from raydr.stages.train_fold import train_fold
 from raydr.training.training import Training
 
+#: The role of the model that is asked; ``model/0`` and so on: that of each fold.
+MODEL = "model"
 #: The kind of cross-fitted margins, and the role of those that read them.
 MARGINS = "margins"
+#: The kind of an assignment of queries to folds, and the role of those that read it.
+FOLDS = "folds"
 
 
 def margins(run: Declaring, split: str) -> Node:
@@ -28,8 +33,8 @@ def margins(run: Declaring, split: str) -> Node:
     """
     config, settings, encode = run.config, run.config.cross_fit, run.config.encode
     arithmetic = run.facts.encoding(encode)
-    cut = _folds(run, split)
-    models = {f"model/{fold}": _trained(run, cut, split, fold) for fold in range(settings.num_folds)}
+    cut = _folds(run, split, settings.num_folds, _seed(run))
+    models = {f"{MODEL}/{fold}": _trained(run, cut, split, fold) for fold in range(settings.num_folds)}
     return Node(
         MARGINS,
         f"{run.place}cross-fit-margins-{split}",
@@ -38,9 +43,9 @@ def margins(run: Declaring, split: str) -> Node:
             work.pool,
             work["dataset"],
             work["corpus"],
-            work["folds"],
+            work[FOLDS],
             split=split,
-            scorings=[scoring_of(work.pool, model, encode, arithmetic) for model in work.group("model").values()],
+            scorings=[scoring_of(work.pool, model, encode, arithmetic) for model in work.group(MODEL).values()],
             num_random=settings.num_random,
             num_draws=settings.num_draws,
             seed=_seed(run),
@@ -54,7 +59,7 @@ def margins(run: Declaring, split: str) -> Node:
             "seed": _seed(run),
             **arithmetic.content,
         },
-        {"dataset": data.dataset(run), "corpus": data.corpus(run), "folds": cut, **models},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), FOLDS: cut, **models},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
         asks_model=True,
@@ -70,13 +75,31 @@ def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
         split: the split.
         depth: passages a query.
     """
-    config, cut = run.config, _folds(run, split)
+    config = run.config
+    cut = _folds(run, split, config.cross_fit.num_folds, _seed(run))
     own = run.of(config.model_copy(update={"model": config.cross_fit.model or config.model}))
     models = [_trained(run, cut, split, fold) for fold in range(config.cross_fit.num_folds)]
     found = [retrieval.search(own, model, f"fold-{at}", split, depth) for at, model in enumerate(models, start=1)]
-    return {
-        f"{role}/{at}": node for role, nodes in (("model", models), ("run", found)) for at, node in enumerate(nodes)
+    return {f"{role}/{at}": node for role, nodes in ((MODEL, models), ("run", found)) for at, node in enumerate(nodes)}
+
+
+def cross_encoders(run: Declaring, settings: ClassifierConfig, negatives: Node | None) -> dict[str, Node]:
+    """The folds of the training split, and a cross-encoder without each, by role.
+
+    Args:
+        run: the config.
+        settings: how they are trained, and how many.
+        negatives: candidates that they learn from, those of the whole split.
+    """
+    split = run.config.data.train_split
+    cut = _folds(run, split, settings.num_folds, run.config.seed)
+    trained = {
+        f"{MODEL}/{fold}": cross_encoder(
+            run, settings, negatives, _left_out(run, cut, split, fold), name=f"cross-encoder-{fold + 1}"
+        )
+        for fold in range(settings.num_folds)
     }
+    return {FOLDS: cut} | trained
 
 
 def margins_of(run: Declaring, training: Training) -> Node | None:
@@ -91,12 +114,11 @@ def _seed(run: Declaring) -> int:
     return run.config.seed if own is None else own
 
 
-def _folds(run: Declaring, split: str) -> Node:
+def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
     from raydr.stages.folds import VERSION, cut_folds
 
-    num_folds, seed = run.config.cross_fit.num_folds, _seed(run)
     return Node(
-        "folds",
+        FOLDS,
         f"{run.place}cross-fit-folds-{split}",
         lambda work: cut_folds(
             work.making, work.pool, work["dataset"], work["corpus"], split=split, num_folds=num_folds, seed=seed
@@ -116,10 +138,10 @@ def _left_out(run: Declaring, cut: Node, split: str, fold: int) -> Node:
         "dataset",
         f"{run.place}cross-fit-pairs-{fold + 1}",
         lambda work: leave_fold_out(
-            work.making, work.pool, work["dataset"], work["corpus"], work["folds"], split=split, fold=fold
+            work.making, work.pool, work["dataset"], work["corpus"], work[FOLDS], split=split, fold=fold
         ),
         {"split": split, "fold": fold},
-        {**cut.inputs, "folds": cut},
+        {**cut.inputs, FOLDS: cut},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
     )

@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from raydr.data.dataset import Dataset
 from raydr.graph.declaring import Declaring, asking, encoders
-from raydr.graph.node import Node, stage
-from raydr.graph.nodes import cross_fitting, data
-from raydr.graph.nodes.cross_fitting import MARGINS
+from raydr.graph.node import Node, Work, stage
+from raydr.graph.nodes import data
+from raydr.graph.nodes.cross_fitting import FOLDS, MARGINS, MODEL
+from raydr.models.encode_config import EncodeConfig
 from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
-from raydr.noise.judges.asked import CrossFitted
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import PeopleJudge
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
+from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.audit import audit as report
 from raydr.stages.audit_parts import NUM_OFFENDERS
 from raydr.stages.judge import judge as give_verdicts
 from raydr.stages.mine import VERSION, mine
-from raydr.stages.scoring import scoring_of
+from raydr.stages.pool import Pool
+from raydr.stages.scoring import CrossFittedScoring, Scoring, scoring_of
+from raydr.store.artifact import Artifact
 from raydr.store.identity import fingerprint_of
 
 
@@ -48,7 +52,7 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
     )
 
 
-def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, model: Node | None) -> Node:
+def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, reads: Mapping[str, Node]) -> Node:
     """What a judge says of the candidates, or of the annotated pairs, of a split.
 
     Args:
@@ -56,22 +60,20 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         judge: the rule.
         split: the split.
         negatives: what is judged; None for judges of pairs.
-        model: whose scores are read, or cross-fitted margins; None for the scores that the candidates were mined with.
+        reads: whose scores are read, by role, see :func:`raydr.graph.judging.what_it_reads`; nothing for the scores
+            that the candidates were mined with.
     """
     from raydr.stages.judge import VERSION
 
     config, encode = run.config, run.config.encode
-    asked = judge.asks(config.judge)
-    searches = cross_fitting.searches(run, split, asked.depth) if isinstance(asked, CrossFitted) and asked.depth else {}
-    measured = model if model is not None and model.kind == MARGINS else None
-    asks_model = model is not None and measured is None
+    measured = MARGINS in reads
+    asks_model = bool(reads) and not measured
     arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
     settled = run.facts.settled(judge, split) if isinstance(judge, PeopleJudge) else None
     decided = {} if settled is None else {"decisions": fingerprint_of([*settled.items()])}
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
-    roles = (("negatives", negatives), (MARGINS if measured is not None else "model", model))
-    inputs |= {role: node for role, node in roles if node is not None} | searches
+    inputs |= ({} if negatives is None else {"negatives": negatives}) | dict(reads)
     return Node(
         "verdicts",
         f"{run.place}judge-{judge.name}-{split}",
@@ -84,11 +86,11 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             split=split,
             seed=config.seed,
             settings=encode,
-            scoring=scoring_of(work.pool, work["model"], encode, arithmetic) if arithmetic is not None else None,
+            scoring=scoring(work.pool, work.inputs, encode, arithmetic, split) if arithmetic is not None else None,
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
             runs=list(work.group("run").values()),
-            scale=next((read_config(one.folder.localize_all()).scale for one in work.group("model").values()), 1.0),
+            scale=_scale(work) if measured else 1.0,
             settled=settled or {},
         ),
         {
@@ -97,7 +99,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
             "judge": judge.model_dump(mode="json", exclude={"file"} if decided else None),
             **decided,
             **(arithmetic.content if arithmetic is not None else {}),
-            **({"seed": config.seed} if isinstance(judge, SampleJudge) and measured is None else {}),
+            **({"seed": config.seed} if isinstance(judge, SampleJudge) and not measured else {}),
             **({"measures": list(judge.measures)} if isinstance(judge, SplitJudge) else {}),
         },
         inputs,
@@ -108,6 +110,34 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, m
         asks_model=asks_model,
         demand=encoders(run.config),
     )
+
+
+def scoring(
+    pool: Pool, inputs: Mapping[str, Artifact], encode: EncodeConfig, arithmetic: Arithmetic, split: str
+) -> Scoring:
+    """By the model that a judge asks, or by that of each query's fold.
+
+    Args:
+        pool: where pairs are scored.
+        inputs: what it reads, by role, and the data set.
+        encode: settings of the workers.
+        arithmetic: of the scores.
+        split: that is judged.
+    """
+    folds = inputs.get(FOLDS)
+    if folds is None:
+        return scoring_of(pool, inputs[MODEL], encode, arithmetic)
+    first, *others = (one for role, one in inputs.items() if role.startswith(f"{MODEL}/"))
+    by_first = scoring_of(pool, first, encode, arithmetic)
+    return CrossFittedScoring(
+        **vars(by_first), others=tuple(others), folds=folds, data=Dataset(inputs["dataset"]), split=split
+    )
+
+
+def _scale(work: Work) -> float:
+    """τ of the models of the folds, which look for other passages; 1 if none does."""
+    searched = work.group(MODEL).values()
+    return next((read_config(one.folder.localize_all()).scale for one in searched), 1.0)
 
 
 def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:

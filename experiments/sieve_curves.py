@@ -123,7 +123,6 @@ def score_all(
     made = iter(others)
     on_cpu = replace(recipe.run.facts.encoding(config.encode), device="cpu")
     pool = data.pool()
-
     inputs = [{role: next(made) for role in roles} | {"dataset": data.dataset.artifact} for roles in readers]
     scorings = [scoring(pool, one, config.encode, on_cpu, split) for one in ({MODEL: trained}, *inputs)]
     calls = [(at, data, split, scoring, at == len(scorings) - 1) for at, scoring in enumerate(scorings)]

@@ -1,4 +1,4 @@
-"""Cross-fitting: folds of a split's pairs, a training without each, and what those that were left out are measured by."""
+"""Cross-fitting: folds of a split's pairs, trainings without each, and what the pairs left out are measured by."""
 
 from __future__ import annotations
 

@@ -61,6 +61,7 @@ CONTENT = {
     "model.*": "model",
     "judge.guide.*": "model",
     "judge.sieve.*": "model",
+    "judge.classifier.num_folds": "cross_encoder verdicts",
     "judge.classifier.*": "cross_encoder",
     "cross_fit.num_folds": "dataset folds margins",
     "cross_fit.num_epochs": "model",

@@ -18,9 +18,18 @@ from raydr.runtime.cluster import TIME_TO_START
 GRACE_S = 10.0
 
 
+def inherited() -> dict[str, str]:
+    """Variables of this process; of Ray's only those that say how long it waits, and that its workers are not nice.
+
+    Beside tests that compute a nice worker hardly comes up.
+    """
+    of_ray = (*TIME_TO_START, "RAY_worker_niceness")
+    return {name: value for name, value in os.environ.items() if name in of_ray or not name.startswith("RAY_")}
+
+
 def environment(token_file: Path, **more: str) -> dict[str, str]:
     """Variables of the head and of everyone who talks to it: one token, and this interpreter as ``python``."""
-    kept = {name: value for name, value in os.environ.items() if name in TIME_TO_START or not name.startswith("RAY_")}
+    kept = inherited()
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file)}
     own = {"PATH": path, "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}

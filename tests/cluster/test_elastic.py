@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raydr.runtime.cluster import TIME_TO_START
+from cluster.ray_process import inherited
 from tests.cluster.elastic import NUM_PARTS, NUM_QUERIES
 
 pytestmark = pytest.mark.cluster
@@ -24,9 +23,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("elastic")
     # A short path, since sockets lie in it.
     with tempfile.TemporaryDirectory(prefix="ce-") as ray_folder:
-        environment = {
-            name: value for name, value in os.environ.items() if name in TIME_TO_START or not name.startswith("RAY_")
-        }
         # A lost node is noticed sooner than by default.
         sooner = {"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000"}
         # It refuses to be asked; one that is there and busy may answer late.
@@ -34,7 +30,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ended = subprocess.run(
             [sys.executable, "-m", "tests.cluster.elastic", str(folder)],
             cwd=Path(__file__).parents[2],
-            env=environment | sooner | {"RAY_TMPDIR": ray_folder},
+            env=inherited() | sooner | {"RAY_TMPDIR": ray_folder},
             capture_output=True,
             text=True,
             check=False,

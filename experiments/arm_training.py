@@ -58,6 +58,8 @@ class ArmOptions:
     Args:
         clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference), and without
             the candidates that are known to be false negatives.
+        drop_at_random: leave out as many of each query's candidates as judges took away, but any of them: the control
+            that tells what a filter finds from what fewer candidates do.
         redraw_depth: before every epoch score all passages and take so many of each query's best as its candidates;
             0 keeps those that were mined.
         keep_model: save the last state as a model.
@@ -67,6 +69,7 @@ class ArmOptions:
     """
 
     clean_only: bool = False
+    drop_at_random: bool = False
     redraw_depth: int = 0
     keep_model: bool = False
     keep_perplexities: bool = False
@@ -166,7 +169,7 @@ class AfterEpoch:
 
 
 def prepare_arm(
-    training: Training, data: ArmData, after_epoch: Callable[[Progress], None], clean_only: bool = False
+    training: Training, data: ArmData, after_epoch: Callable[[Progress], None], options: ArmOptions = ArmOptions()
 ) -> PreparedArm:
     """Put together what trains one arm in this process.
 
@@ -174,14 +177,16 @@ def prepare_arm(
         training: its settings.
         data: the artefacts.
         after_epoch: is called when an epoch is over.
-        clean_only: as in :class:`ArmOptions`.
+        options: which of the data it trains on.
     """
     if not training.train.use_gpu:
         torch.set_num_threads(1)
     train = data.dataset.training_tables(training.train_split, data.negatives)
-    if clean_only:
+    if options.clean_only:
         false = known_false_negatives(data.dataset, training.train_split)
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
+    if options.drop_at_random:
+        train = (*train[:2], _dropped_at_random(train[2], np.random.default_rng(training.seed)))
     margins = None if data.margins is None else load_margins(data.margins)
     dev = data.dataset.training_tables(training.dev_split)
     inputs = TrainingInputs(data.corpus, train, dev, margins=margins, scope=training.scope)
@@ -240,7 +245,7 @@ def run_arm(
         else:
             redraw()
 
-    arm = prepare_arm(training, data, after_epoch, options.clean_only)
+    arm = prepare_arm(training, data, after_epoch, options)
     trainer, setup = arm.trainer, arm.trainer.setup
     detector, is_noise = arm.detector(), setup.batches.examples.is_noise
     if options.keep_perplexities:
@@ -280,6 +285,21 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
     """The same candidates, some of them with the action that keeps them from ever being a negative."""
     given = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
-    changed = ["drop" if pair in pairs else action for pair, action in given]
+    return _with_actions(negatives, ["drop" if pair in pairs else action for pair, action in given])
+
+
+def _dropped_at_random(negatives: pa.Table, rng: np.random.Generator) -> pa.Table:
+    """The same candidates, as many of each query's dropped as judges did not keep, whichever they are."""
+    actions_N = np.array(negatives["action"].to_pylist(), dtype=object)
+    taken_N = actions_N != "keep"
+    query_N = negatives["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    shuffled_N = np.lexsort((rng.random(len(query_N)), query_N))
+    ordered_N = np.argsort(query_N, kind="stable")
+    dropped_N = np.zeros_like(taken_N)
+    dropped_N[ordered_N] = taken_N[shuffled_N]
+    return _with_actions(negatives, ["drop" if dropped else "keep" for dropped in dropped_N.tolist()])
+
+
+def _with_actions(negatives: pa.Table, actions: Sequence[str]) -> pa.Table:
     at = negatives.column_names.index("action")
-    return negatives.set_column(at, "action", pa.array(changed, pa.string()))
+    return negatives.set_column(at, "action", pa.array(actions, pa.string()))

@@ -1,7 +1,8 @@
 """Hard negatives with planted false ones, filtered or not: what it does to a retriever (Wang et al., table 3).
 
 For each number of hard negatives one arm draws them from all candidates (``all``), one from what each filter leaves,
-and one from all but the planted ones (``clean``). Filters are judges: they are asked once and their verdicts kept.
+and one from all but the planted ones (``clean``). Filters are judges: they are asked once and their verdicts kept. With
+``--controls`` each has a twin that takes as many of each query's candidates away, at random.
 
     python -m experiments.sieve_arms configs/experiments/sieve-openqa.yaml --seeds 1
 """
@@ -28,6 +29,7 @@ def main() -> None:
         "--hard-negatives", type=numbers(int, 1, 1000), default="1,5,15", help="comma-separated numbers of them"
     )
     parser.add_argument("--filters", default="sieve", help="comma-separated judges of negatives")
+    parser.add_argument("--controls", action="store_true", help="beside each filter, as many taken away at random")
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     filters = arguments.filters.split(",")
@@ -36,7 +38,7 @@ def main() -> None:
         parser.error(f"--filters: {wrong[0]} judges pairs, not negatives")
     with open_session(config) as session:
         groups = {
-            counted(number, "hard negative"): filtered_arms(session.recipe, filters, number)
+            counted(number, "hard negative"): filtered_arms(session.recipe, filters, number, arguments.controls)
             for number in arguments.hard_negatives
         }
         results = run_arms(session, [arm for group in groups.values() for arm in group], arguments.seeds)
@@ -44,7 +46,7 @@ def main() -> None:
     report_arms(config, names, results, out, references={names[title][-1] for title in names})
 
 
-def filtered_arms(recipe: Recipe, filters: Sequence[str], number: int) -> list[Arm]:
+def filtered_arms(recipe: Recipe, filters: Sequence[str], number: int, controls: bool = False) -> list[Arm]:
     """The arms with one number of hard negatives; the first is unfiltered, the last the reference."""
     train, prefix = {"num_hard_negatives": number}, f"hn{number}-"
     unfiltered = plain_arm(recipe, f"{prefix}{UNFILTERED}", train)
@@ -52,6 +54,9 @@ def filtered_arms(recipe: Recipe, filters: Sequence[str], number: int) -> list[A
     for name in filters:
         judged = recipe.judged([recipe.config.judge.judge(name)], recipe.config.data.train_split)
         arms.append(replace(unfiltered, name=f"{prefix}{name}", negatives=judged.negatives))
+        if controls:
+            at_random = replace(unfiltered.options, drop_at_random=True)
+            arms.append(replace(arms[-1], name=f"{prefix}random-as-{name}", options=at_random))
     return [*arms, plain_arm(recipe, f"{prefix}{REFERENCE}", train, clean_only=True)]
 
 

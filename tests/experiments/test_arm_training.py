@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from raydr.training.training import Training
 NUM = 16
 
 
-def make_negatives(path: Path, dataset: str) -> Artifact:
-    """Three passages of other queries for each query, its second positive among them."""
+def make_negatives(path: Path, dataset: str, taken_away: dict[int, str] | None = None) -> Artifact:
+    """Three passages of other queries for each query, its second positive among them; judges take some ranks away."""
     rows = [
         {"query_id": f"q{at:02d}", "passage_id": passage_id, "miner": "bm25", "rank": rank, "score": 9.0 - rank}
+        | {"action": (taken_away or {}).get(rank, "keep")}
         for at in range(NUM)
         for rank, passage_id in enumerate([f"p{(at + 3) % NUM:02d}", f"s{at:02d}", f"p{(at + 5) % NUM:02d}"], start=1)
     ]
@@ -83,8 +85,8 @@ def training_with(checkpoint: str, **train: Any) -> Training:
 TEST: dict[str, Any] = {"split": "test", "measures": ["RR@10"], "top_k": 100}
 
 
-def begin_arm(training: Training, data: ArmData, clean_only: bool = False) -> PreparedArm:
-    return prepare_arm(training, data, lambda progress: None, clean_only)
+def begin_arm(training: Training, data: ArmData, **options: Any) -> PreparedArm:
+    return prepare_arm(training, data, lambda progress: None, ArmOptions(**options))
 
 
 def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str
 def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint: str) -> None:
     training = training_with(tiny_checkpoint)
     for clean in (False, True):
-        arm = begin_arm(training, data, clean)
+        arm = begin_arm(training, data, clean_only=clean)
         examples = arm.trainer.setup.batches.examples
         planted = arm.data.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
         has_it = [int(planted[at]) in examples.negatives[at] for at in range(NUM)]
@@ -120,6 +122,22 @@ def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint:
         hashes = arm.data.corpus.content_hashes(planted).view(np.int64)
         forbidden = [hashes[at] in examples.forbidden[at] for at in range(NUM)]
         assert forbidden == [clean and at % 2 == 0 for at in range(NUM)]
+
+
+def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
+    data: ArmData, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    judged = make_negatives(tmp_path / "judged", data.dataset.artifact.fingerprint, {1: "drop", 2: "relabel"})
+    arms = [
+        begin_arm(training_with(tiny_checkpoint), replace(data, negatives=judged), drop_at_random=control)
+        for control in (False, True)
+    ]
+    left, at_random = ([arm.trainer.setup.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
+    assert [len(one) for one in left] == [len(one) for one in at_random] == [1] * NUM
+    candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.setup.batches.examples.negatives
+    assert all(set(one) < set(candidates[at]) for at, one in enumerate(at_random))
+    same = [one.tolist() == other.tolist() for one, other in zip(left, at_random, strict=True)]
+    assert 0 < sum(same) < NUM / 2 + 4
 
 
 def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny_checkpoint: str) -> None:

@@ -182,6 +182,10 @@ def test_filtered_arms_lie_between_all_and_clean() -> None:
     assert {arm.run.config.train.num_hard_negatives for arm in arms} == {5}
     assert [arm.negatives is judged for arm in arms] == [False, True, False]
     assert [arm.options.clean_only for arm in arms] == [False, False, True]
+    controlled = filtered_arms(recipe, ["sieve"], 5, controls=True)
+    assert [arm.name for arm in controlled] == ["hn5-all", "hn5-sieve", "hn5-random-as-sieve", "hn5-clean"]
+    assert [arm.negatives is judged for arm in controlled] == [False, True, True, False]
+    assert [arm.options.drop_at_random for arm in controlled] == [False, False, True, False]
 
 
 def test_panels_are_four_states_split_by_truth() -> None:

@@ -285,7 +285,8 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
     """The same candidates, some of them with the action that keeps them from ever being a negative."""
     given = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
-    return _with_actions(negatives, ["drop" if pair in pairs else action for pair, action in given])
+    changed = ["drop" if pair in pairs else action for pair, action in given]
+    return _with_column(negatives, "action", pa.array(changed, pa.string()))
 
 
 def _dropped_at_random(negatives: pa.Table, rng: np.random.Generator) -> pa.Table:
@@ -297,9 +298,10 @@ def _dropped_at_random(negatives: pa.Table, rng: np.random.Generator) -> pa.Tabl
     ordered_N = np.argsort(query_N, kind="stable")
     dropped_N = np.zeros_like(taken_N)
     dropped_N[ordered_N] = taken_N[shuffled_N]
-    return _with_actions(negatives, ["drop" if dropped else "keep" for dropped in dropped_N.tolist()])
+    actions = pa.array(np.where(dropped_N, "drop", "keep"), pa.string())
+    weights = pa.array(1.0 - dropped_N, pa.float32())
+    return _with_column(_with_column(negatives, "action", actions), "weight", weights)
 
 
-def _with_actions(negatives: pa.Table, actions: Sequence[str]) -> pa.Table:
-    at = negatives.column_names.index("action")
-    return negatives.set_column(at, "action", pa.array(actions, pa.string()))
+def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)

@@ -28,7 +28,7 @@ def make_negatives(path: Path, dataset: str, taken_away: dict[int, str] | None =
     """Three passages of other queries for each query, its second positive among them; judges take some ranks away."""
     rows = [
         {"query_id": f"q{at:02d}", "passage_id": passage_id, "miner": "bm25", "rank": rank, "score": 9.0 - rank}
-        | {"action": (taken_away or {}).get(rank, "keep")}
+        | ({"action": taken_away[rank], "weight": 0.0} if taken_away and rank in taken_away else {})
         for at in range(NUM)
         for rank, passage_id in enumerate([f"p{(at + 3) % NUM:02d}", f"s{at:02d}", f"p{(at + 5) % NUM:02d}"], start=1)
     ]
@@ -132,6 +132,8 @@ def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
         begin_arm(training_with(tiny_checkpoint), replace(data, negatives=judged), drop_at_random=control)
         for control in (False, True)
     ]
+    # What judges took away has no weight; what the control gives back has all of it.
+    assert all((arm.trainer.setup.batches.examples.weights.values == 1).all() for arm in arms)
     left, at_random = ([arm.trainer.setup.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
     assert [len(one) for one in left] == [len(one) for one in at_random] == [1] * NUM
     candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.setup.batches.examples.negatives

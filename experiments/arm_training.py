@@ -58,8 +58,8 @@ class ArmOptions:
     Args:
         clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference), and without
             the candidates that are known to be false negatives.
-        drop_at_random: leave out as many of each query's candidates as judges took away, but any of them: the control
-            that tells what a filter finds from what fewer candidates do.
+        drop_at_random: leave out as many of each query's candidates as judges dropped or relabelled, but any of them,
+            none of which becomes a positive: tells what a filter finds from what fewer candidates do.
         redraw_depth: before every epoch score all passages and take so many of each query's best as its candidates;
             0 keeps those that were mined.
         keep_model: save the last state as a model.
@@ -290,18 +290,14 @@ def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
 
 
 def _dropped_at_random(negatives: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """The same candidates, as many of each query's dropped as judges did not keep, whichever they are."""
-    actions_N = np.array(negatives["action"].to_pylist(), dtype=object)
-    taken_N = actions_N != "keep"
+    """The same candidates, each with the action and weight of any of its query's; what was relabelled is dropped."""
     query_N = negatives["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    shuffled_N = np.lexsort((rng.random(len(query_N)), query_N))
-    ordered_N = np.argsort(query_N, kind="stable")
-    dropped_N = np.zeros_like(taken_N)
-    dropped_N[ordered_N] = taken_N[shuffled_N]
-    actions = pa.array(np.where(dropped_N, "drop", "keep"), pa.string())
-    weights = pa.array(1.0 - dropped_N, pa.float32())
-    return _with_column(_with_column(negatives, "action", actions), "weight", weights)
+    given_N = np.empty_like(query_N)
+    given_N[np.argsort(query_N, kind="stable")] = np.lexsort((rng.random(len(query_N)), query_N))
+    actions = pc.if_else(pc.equal(negatives["action"], "relabel"), "drop", negatives["action"])
+    shuffled = _with_column(negatives, "action", actions.take(given_N))
+    return _with_column(shuffled, "weight", negatives["weight"].take(given_N))
 
 
-def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, values)

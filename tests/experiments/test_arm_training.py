@@ -134,6 +134,9 @@ def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
     ]
     # What judges took away has no weight; what the control gives back has all of it.
     assert all((arm.trainer.setup.batches.examples.weights.values == 1).all() for arm in arms)
+    # What judges relabelled is a positive, what the control takes away is not.
+    num_positives = [{len(one) for one in arm.trainer.setup.batches.examples.positives} for arm in arms]
+    assert num_positives == [{2}, {1}]
     left, at_random = ([arm.trainer.setup.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
     assert [len(one) for one in left] == [len(one) for one in at_random] == [1] * NUM
     candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.setup.batches.examples.negatives

@@ -1,8 +1,9 @@
-"""A ranker's scores of training pairs, laid beside the examples."""
+"""A ranker's scores of training pairs, looked up by the pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +15,33 @@ from raydr.data.examples import Examples, Ragged
 from raydr.errors import DataError
 
 
+class PairScores(Protocol):
+    """What a ranker says of pairs of the examples: scores that were kept, or a ranker that is asked."""
+
+    def of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Scores, shape (P,), of queries at positions of the examples with passages at rows of the corpus."""
+
+
 @dataclass(frozen=True)
 class RankerScores:
-    """Scores of the positives and of the candidates of each query, float32, in the order of the examples."""
+    """Scores that were made before.
 
-    positives: Ragged
-    negatives: Ragged
+    Args:
+        keys: int64, shape (P,), ascending: a pair's position of the query · num_passages + row of the passage.
+        scores: float32, shape (P,).
+        num_passages: of the corpus.
+    """
 
-    def of_positive(self, examples: Examples, at: int, row: int) -> float:
-        """The score of the positive of a query that has a corpus row."""
-        return float(self.positives[at][np.flatnonzero(examples.positives[at] == row)[0]])
+    keys: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    num_passages: int
+
+    def of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self.scores[np.searchsorted(self.keys, self.keys_of(query_P, passage_P))]
+
+    def keys_of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Keys of pairs, whether they have a score or not."""
+        return query_P * self.num_passages + passage_P
 
 
 def join_ranker_scores(examples: Examples, scores: pa.Table, corpus: Corpus) -> RankerScores:
@@ -42,23 +60,19 @@ def join_ranker_scores(examples: Examples, scores: pa.Table, corpus: Corpus) -> 
     known = owner_P >= 0
     rows_P = corpus.rows_of_column(scores["passage_id"].filter(pa.array(known)))
     keys, first = np.unique(owner_P[known] * len(corpus) + rows_P, return_index=True)
-    values = scores["score"].to_numpy().astype(np.float32)[known][first]
+    joined = RankerScores(keys, scores["score"].to_numpy().astype(np.float32)[known][first], len(corpus))
 
-    def find(pairs: Ragged, what: str) -> Ragged:
-        asked = np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets)) * len(corpus) + pairs.values
-        places = np.searchsorted(keys, asked)
-        found = (places < len(keys)) & (keys[np.minimum(places, len(keys) - 1)] == asked) if len(keys) else asked < 0
-        if not found.all():
-            query, row = divmod(int(asked[np.flatnonzero(~found)[0]]), len(corpus))
+    def require(pairs: Ragged, what: str) -> None:
+        query_P = np.repeat(np.arange(len(pairs)), np.diff(pairs.offsets))
+        missing = np.flatnonzero(~np.isin(joined.keys_of(query_P, pairs.values), keys))
+        if len(missing):
+            query_id = examples.query_ids[query_P[missing[0]]]
+            passage_id = corpus.ids(pairs.values[missing[:1]])[0]
             raise DataError(
-                f"{int((~found).sum())} of {len(asked)} {what} have no score of the ranker, the first is passage "
-                f"{corpus.ids(np.array([row]))[0]!r} of query {examples.query_ids[query]!r}: were other candidates "
-                "scored than are trained on?"
+                f"{len(missing)} of {len(query_P)} {what} have no score of the ranker, the first is passage "
+                f"{passage_id!r} of query {query_id!r}: were other candidates scored than are trained on?"
             )
-        return Ragged(_taken(values, places), pairs.offsets)
 
-    return RankerScores(find(examples.positives, "positives"), find(examples.negatives, "candidates"))
-
-
-def _taken(values: NDArray[np.float32], places: NDArray[np.int64]) -> NDArray[np.float32]:
-    return values[places] if len(places) else np.zeros(0, dtype=np.float32)
+    require(examples.positives, "positives")
+    require(examples.negatives, "candidates")
+    return joined

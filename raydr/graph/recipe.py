@@ -21,7 +21,6 @@ from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
 from raydr.stages.mine import SOURCE
 from raydr.stages.train_progress import Watcher
-from raydr.training.config import TrainConfig
 from raydr.training.training import Extras, Training
 
 
@@ -181,30 +180,32 @@ class Recipe:
             given: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        scores, margins = self.ranker_scores(name, run.config.train, given), cross_fitting.margins_of(run, settings)
-        extras = Extras(given.negatives, None, scores, margins)
-        return training.trained(run, name, settings, given.pairs or data.dataset(run), extras, watcher=watcher)
+        pairs, margins = given.pairs or data.dataset(run), cross_fitting.margins_of(run, settings)
+        extras = Extras(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
+        return training.trained(run, name, settings, pairs, extras, watcher=watcher)
 
-    def ranker_scores(self, name: str, train: TrainConfig, given: Judged) -> Node | None:
-        """What a ranker says of all that a training learns from; None if its loss does not read that.
+    def _taught(self, run: Declaring, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
+        """What a training reads of a ranker, by its role; nothing if its loss learns from none.
 
         Args:
+            run: the config, or a variant.
             name: of the model that learns.
-            train: how.
-            given: the candidates and pairs.
+            pairs: the data set that it is trained on.
+            negatives: its candidates.
 
         Raises:
             ConfigError: models learn from each other.
         """
+        train = run.config.train
         if not train.loss.reads_ranker_scores:
-            return None
+            return {}
         if name in self.learning:
             circle = [*self.learning[self.learning.index(name) :], name]
             raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
         self.learning.append(name)
         ranker = self.scorer(train.ranker)
         self.learning.pop()
-        return training.ranker_scores(self.run, ranker, given.pairs or data.dataset(self.run), given.negatives)
+        return training.taught_by(run, ranker, pairs, negatives)
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
         """The config's cross-encoder.

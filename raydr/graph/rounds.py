@@ -192,10 +192,10 @@ class _Arm:
                 f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
                 "adapters, of which there are no moments: set it to fresh"
             )
-        pairs, scores = judged.pairs or data.dataset(run), None
+        pairs, taught = judged.pairs or data.dataset(run), {}
         if run.config.train.loss.reads_ranker_scores:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
-            scores = training.ranker_scores(run, teacher, pairs, judged.negatives)
+            taught = training.taught_by(run, teacher, pairs, judged.negatives)
         start = last.model if last is not None and goes_on else None
-        extras = Extras(judged.negatives, start, scores, cross_fitting.margins_of(run, own))
+        extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
         return training.trained(run, "", own, pairs, extras)

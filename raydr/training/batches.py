@@ -15,7 +15,7 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.data.guide_vectors import GuideOfExamples
-from raydr.data.ranker_scores import RankerScores
+from raydr.data.ranker_scores import PairScores
 from raydr.errors import ConfigError
 from raydr.models.batching import PaddedGroups, move, pad_in_groups
 from raydr.models.config import Side
@@ -138,7 +138,7 @@ class BatchMaker:
     rank: int
     num_ranks: int
     group_overhead: int = GROUP_OVERHEAD["cpu"]
-    ranker_scores: RankerScores | None = None
+    ranker: PairScores | None = None
     guide: GuideOfExamples | None = None
 
     def __post_init__(self) -> None:
@@ -203,17 +203,18 @@ class BatchMaker:
         )
 
     def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
-        """The ranker's scores of what was drawn for the queries, one after the other."""
-        if self.ranker_scores is None:
+        """The ranker's scores of the positive and the candidates that were drawn for each query; NaN in the other
+        places."""
+        if self.ranker is None:
             return None
-        found = []
-        for at, draw in zip(query_rows.tolist(), drawn, strict=True):
-            scores = np.full(len(draw.rows), np.nan, dtype=np.float32)
-            scores[0] = self.ranker_scores.of_positive(self.examples, at, int(draw.rows[0]))
-            first = self.config.loss.num_positives_at_once
-            scores[first : first + len(draw.places)] = self.ranker_scores.negatives[at][draw.places]
-            found.append(scores)
-        return torch.from_numpy(np.concatenate(found))
+        width, first = self.config.passages_per_query, self.config.loss.num_positives_at_once
+        num_drawn_Q = np.array([len(draw.places) for draw in drawn])
+        place_G = np.arange(width)
+        asked_QG = (place_G == 0) | ((place_G >= first) & (place_G < first + num_drawn_Q[:, None]))
+        scores_QG = np.full(asked_QG.shape, np.nan, dtype=np.float32)
+        query_QG = np.broadcast_to(query_rows[:, None], asked_QG.shape)
+        scores_QG[asked_QG] = self.ranker.of(query_QG[asked_QG], np.stack([draw.rows for draw in drawn])[asked_QG])
+        return torch.from_numpy(scores_QG.reshape(-1))
 
     def _guide(self, query_rows: NDArray[np.int64], rows: NDArray[np.int64]) -> GuideView | None:
         if self.guide is None or self.config.guide is None:

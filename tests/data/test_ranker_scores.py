@@ -31,12 +31,11 @@ def test_every_positive_and_candidate_has_its_own_score(loaded: tuple[Examples, 
     )
     joined = join_ranker_scores(examples, pa.concat_tables([scores.take(order), strangers]), corpus)
     known = {(row["query_id"], row["passage_id"]): row["score"] for row in scores.to_pylist()}
-    for kind, rows in ((joined.positives, examples.positives), (joined.negatives, examples.negatives)):
+    for rows in (examples.positives, examples.negatives):
         for at, query_id in enumerate(examples.query_ids):
-            ids = corpus.ids(np.asarray(rows[at]))
-            assert kind[at].tolist() == [known[query_id, passage_id] for passage_id in ids]
-    row = int(examples.positives[5][0])
-    assert joined.of_positive(examples, 5, row) == joined.positives[5][0]
+            asked = np.asarray(rows[at])[::-1]
+            found = joined.of(np.full(len(asked), at), asked)
+            assert found.tolist() == [known[query_id, passage_id] for passage_id in corpus.ids(asked)]
 
 
 def test_what_has_no_score_is_named(loaded: tuple[Examples, Corpus, pa.Table]) -> None:

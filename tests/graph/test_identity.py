@@ -34,6 +34,8 @@ CONTENT = {
     "seed": "dataset model cross_encoder verdicts evaluation audit folds margins",
     "variants": "model",
     "train.ranker": "ranker_scores",
+    # Scores that were kept are no input then.
+    "train.ranker_scores": "model ranker_scores",
     "data.reader": "corpus dataset",
     "data.reader.splits": "dataset",
     "data.reader.answers": "dataset",

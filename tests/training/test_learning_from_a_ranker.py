@@ -21,8 +21,8 @@ def test_scores_stand_at_the_querys_own_candidates(tiny_data: tuple[str, str], t
     maker = trainer.setup.batches
     batch = maker.make(np.array([3, 7]), epoch=0)
     candidates = trainer.view(trainer.learners[0], batch).candidates()
-    joined, examples = maker.ranker_scores, maker.examples
-    assert joined is not None
+    ranker, examples = maker.ranker, maker.examples
+    assert ranker is not None
     assert candidates.ranker_scores_QC is not None
     known_QC = ~candidates.ranker_scores_QC.isnan()
     assert candidates.positive_Q.tolist() == [0, 9]
@@ -32,9 +32,11 @@ def test_scores_stand_at_the_querys_own_candidates(tiny_data: tuple[str, str], t
         num = 1 + len(examples.negatives[at])
         assert known_QC[line].sum() == known_QC[line, own].sum() == num < 9
         found = candidates.ranker_scores_QC[line, own][:num].tolist()
-        assert found[0] == joined.positives[at][0]
-        hashes = maker.corpus.content_hashes(examples.negatives[at]).view(np.int64).tolist()
-        by_hash = dict(zip(hashes, joined.negatives[at].tolist(), strict=True))
+        assert found[0] == ranker.of(np.array([at]), examples.positives[at][:1])[0]
+        negatives = np.asarray(examples.negatives[at])
+        scores = ranker.of(np.full(len(negatives), at), negatives).tolist()
+        hashes = maker.corpus.content_hashes(negatives).view(np.int64).tolist()
+        by_hash = dict(zip(hashes, scores, strict=True))
         assert len(set(by_hash.values())) > 1
         assert found[1:] == [by_hash[one] for one in batch.passage_hash_P[own][1:num].tolist()]
 

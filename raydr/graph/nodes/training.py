@@ -56,7 +56,7 @@ def trained(
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
-    if training.train.loss.reads_ranker_scores and extras.ranker_scores is None:
+    if training.train.loss.reads_ranker_scores and extras.ranker_scores is extras.ranker is None:
         raise ConfigError(
             f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
         )
@@ -102,8 +102,9 @@ def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
 
 def training_settings(training: Training) -> dict[str, Any]:
     """The settings that a trained model depends on, besides what it is trained on and starts from."""
-    # The ranker is an input, where the loss reads its scores.
-    settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, "ranker": True}})
+    # Where the loss reads a ranker's scores, these are an input, or the ranker is.
+    taught = {"ranker": True, "ranker_scores": True}
+    settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, **taught}})
     # Resolved, so that what computes it is content although the setting ``auto`` is not.
     settings["train"]["dtype"] = training.train.dtype
     if not training.train.num_hard_negatives:
@@ -206,6 +207,14 @@ def cross_encoder(
         asks_model=True,
         demand=trainers(run.config),
     )
+
+
+def taught_by(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> dict[str, Node]:
+    """What a training reads that learns from a ranker, by its role: the ranker's scores, or the ranker where
+    ``train.ranker_scores`` is live; arguments as of :func:`ranker_scores`."""
+    if run.config.train.ranker_scores == "live":
+        return {"ranker": ranker}
+    return {"ranker_scores": ranker_scores(run, ranker, pairs, negatives)}
 
 
 def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:

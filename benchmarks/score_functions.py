@@ -3,11 +3,12 @@
     python -m experiments.beir_part ../shared/data/openqa-wiki work/data/openqa-small --prefixes nq --passages 1500
     python -m benchmarks.score_functions work/data/openqa-small
 
-For each score function a model is trained by one process, and by two workers of Ray, on which its passages are encoded
-too. Training is killed (SIGKILL, with all of its Ray) once it has kept a state, encoding once a part is there, and the
-same command is run again. Then come the judge ``margin`` and the evaluation. Compared are, as the largest differences:
-the scores in the run and the verdicts' with those of all pairs by the saved model, runs of 1 and 2 workers with each
-other, and the weights with those of a training that nobody killed.
+For each score function a model is trained by one process, and by two workers of Ray, on which all the rest is done
+too. Each verb is killed (SIGKILL, with all of its Ray) and run again: training once it has kept a state, encoding once a
+part is there, the judge ``margin`` once it has begun, the evaluation first when there is an index, then when a part of
+the run is there. Compared are, as the largest differences: the scores in the run and the verdicts' with those of all
+pairs by the saved model, runs of 1 and 2 workers with each other, and the weights with those of a training that nobody
+killed.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class Commands:
             },
             "encode": {"dtype": "float32", "max_actors": self.workers, "cpus_per_actor": 0.5},
             "judge": {"model": "trained"},
+            "search": {"batch_queries": 20},
             "evaluate": {"measures": ["R@1", "RR@10"]},
             "ray": {
                 "num_cpus": 2, "temp_dir": self.ray, "in_process_rows": 10**8 if self.workers == 1 else 0,
@@ -122,17 +124,17 @@ class Commands:
 
     def run(self) -> dict[str, Any]:
         """All verbs; what was found."""
-        kept = self.killed("train", self.has_state)
+        kept = self.killed(self.has_state, "train")
         self.end("train")
         found: dict[str, Any] = {"score": self.score, "workers": self.workers, "state at step": kept}
-        if self.workers == 1:
-            found["weights, unhurt"] = self.beside_unhurt()
-        first = self.killed("encode", self.first_part)
-        before = Path(first).stat().st_mtime_ns
-        self.end("encode")
-        assert Path(first).stat().st_mtime_ns == before, f"{first} was made again"
-        self.end("judge", "--judge", JUDGE)
-        self.end("evaluate", "--system", "trained")
+        found["weights, unhurt"] = self.beside_unhurt()
+        self.killed_at_a_part("embeddings", "encode")
+        judge = "judge", "--judge", JUDGE
+        self.killed(lambda: self.begun("verdicts"), *judge)
+        self.end(*judge)
+        evaluate = "evaluate", "--system", "trained"
+        self.killed(lambda: self.begun("index"), *evaluate)
+        self.killed_at_a_part("run", *evaluate)
         shutil.rmtree(self.ray, ignore_errors=True)
         return found | self.beside_all_pairs()
 
@@ -150,13 +152,20 @@ class Commands:
         if status:
             raise SystemExit(f"{' '.join(words)} ended with {status}:\n{self.log()[-3000:]}")
 
-    def killed(self, verb: str, reached: Callable[[], str]) -> str:
+    def killed_at_a_part(self, kind: str, *words: str) -> None:
+        """Kill a command once a part of an artefact is there, and run it to its end, which keeps that part."""
+        first = self.killed(lambda: self.first_part(kind), *words)
+        before = Path(first).stat().st_mtime_ns
+        self.end(*words)
+        assert Path(first).stat().st_mtime_ns == before, f"{first} was made again"
+
+    def killed(self, reached: Callable[[], str], *words: str) -> str:
         """Kill a command with all of its Ray once it has come so far; what it had reached."""
-        process = self.start(verb)
+        process = self.start(*words)
         while not (far := reached()):
             if process.poll() is not None:
-                raise SystemExit(f"{verb} ended with {process.poll()} before it was killed:\n{self.log()[-3000:]}")
-            time.sleep(0.02)
+                raise SystemExit(f"{words[0]} ended with {process.poll()} before it was killed:\n{self.log()[-3000:]}")
+            time.sleep(0.005)
         family = [psutil.Process(process.pid), *self.of_ray()]
         for one in family:
             one.suspend()
@@ -195,12 +204,16 @@ class Commands:
             return ""
         return ""
 
-    def first_part(self) -> str:
-        """A part of vectors of passages that a resume will not make again: one that is recorded."""
-        for record in sorted((self.workdir / "store" / "embeddings").glob(f"*/{DONE}/part-*.arrow.json")):
+    def first_part(self, kind: str) -> str:
+        """A part of an artefact that a resume will not make again: one that is recorded."""
+        for record in sorted((self.workdir / "store" / kind).glob(f"*/{DONE}/part-*.json")):
             if not (record.parents[1] / MANIFEST).exists():
                 return str(record.parents[1] / record.stem)
         return ""
+
+    def begun(self, kind: str) -> str:
+        """The folder of an artefact, complete or not."""
+        return next(map(str, sorted((self.workdir / "store" / kind).glob("*"))), "")
 
     # -- comparisons
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.figure import COLORS, legend, png
+from raydr.pages.figure import legend, look_of_bar, look_of_line, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
             x = [groups.index(bar.measure) + (at - (len(systems) - 1) / 2) * width for bar in mine]
             means = np.array([bar.mean for bar in mine])
             errors = np.array([[bar.mean - bar.low for bar in mine], [bar.high - bar.mean for bar in mine]])
-            axes.bar(x, means, width * 0.92, color=COLORS[at % len(COLORS)], label=name)
+            axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(at))
             axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
         axes.set_xticks(range(len(groups)), [group.replace(" (", "\n(") for group in groups])
         axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
@@ -59,12 +59,12 @@ def curves(
 
     def draw(axes: Axes) -> None:
         for at, (name, points) in enumerate(series.items()):
-            color = COLORS[at % len(COLORS)]
+            look = look_of_line(at)
             x, y = [point[0] for point in points], [point[1] for point in points]
-            axes.plot(x, y, color=color, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5)
+            axes.plot(x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, **look)
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
-                axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=color)
+                axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"])
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -88,7 +88,7 @@ def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_
     def draw(axes: Axes) -> None:
         edges = np.histogram_bin_edges(np.concatenate(filled), bins=num_bins) if filled else np.linspace(0, 1, 2)
         for at, (name, values) in enumerate(arrays.items()):
-            looks: Any = {"color": COLORS[at % len(COLORS)], "label": f"{name} (n = {len(values):,})"}
+            looks: Any = {"label": f"{name} (n = {len(values):,})", **look_of_line(at)}
             if len(values):
                 axes.hist(values, bins=list(edges), density=True, histtype="step", linewidth=1.6, **looks)
             else:

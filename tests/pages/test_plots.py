@@ -1,4 +1,4 @@
-"""Curves by epoch: what the axis says where there is one point only."""
+"""Curves by epoch: what the axis says where there is one point only. Bars of many systems."""
 
 from __future__ import annotations
 
@@ -8,19 +8,36 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages import plots
+
+
+def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
+    """The axes that pictures are drawn on from now on."""
+    drawn: list[Axes] = []
+
+    def keep(draw: Callable[[Axes], None], title: str, width: float = 7.0) -> bytes:
+        drawn.append(Figure().subplots())
+        draw(drawn[-1])
+        return b""
+
+    monkeypatch.setattr(plots, "png", keep)
+    return drawn
+
+
+def test_no_two_systems_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine rounds of three arms had eight colours: the last had the first one's."""
+    drawn, names = drawn_by(monkeypatch), [f"arm-{number}" for number in range(20)]
+    bars = [MeasureSummary(system=name, measure="R@5", mean=0.5, low=0.4, high=0.6, num_queries=9) for name in names]
+    plots.metric_bars(bars, "test", 0.95)
+    assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in drawn[0].patches}) == len(names)
+    plots.curves({name: [(1.0, 0.5), (2.0, 0.6)] for name in names}, "dev", "epoch", "R@5")
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn[1].lines}) == len(names)
 
 
 @pytest.mark.parametrize("epochs", [[1], [1, 2], list(range(1, 7))])
 def test_epochs_are_whole_numbers_however_few(epochs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Axes] = []
-
-    def keep(draw: Callable[[Axes], None], title: str) -> bytes:
-        drawn.append(Figure().subplots())
-        draw(drawn[0])
-        return b""
-
-    monkeypatch.setattr(plots, "png", keep)
+    drawn = drawn_by(monkeypatch)
     plots.curves({"trained": [(epoch, 0.5) for epoch in epochs]}, "dev", "epoch", "RR@10", mark_best=True)
     low, high = drawn[0].get_xlim()
     shown = [tick for tick in drawn[0].get_xticks() if low <= tick <= high]

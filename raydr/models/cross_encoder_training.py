@@ -39,11 +39,8 @@ class CrossEncoderTraining(Config):
     accumulation_steps: int = Field(default=1, ge=1)
     """Micro-batches of one step, for lists that do not fit into memory; a query's loss depends on its own list."""
 
-    num_hard_negatives: int = Field(default=3, ge=0)
-    """Candidates of a query drawn as negatives in each epoch."""
-
-    num_random_negatives: int = Field(default=1, ge=0)
-    """Random passages of the corpus drawn as further negatives."""
+    num_hard_negatives: int
+    num_random_negatives: int
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"

@@ -62,6 +62,14 @@ class ClassifierConfig(CrossEncoderTraining):
     section: ClassVar[str] = "judge.classifier"
     predicts: ClassVar[Literal["probability"]] = "probability"
 
+    num_hard_negatives: int = Field(default=1, ge=0)
+    """h, candidates of a query drawn as negatives in each epoch."""
+
+    num_random_negatives: int = Field(default=4, ge=0)
+    """r, random passages drawn as further negatives. Where a share ε of the pairs is mismatched, a passage that shares
+    words with its query is right with probability (1 − ε) / (1 − ε + h), one that shares none with ε / (ε + r): with as
+    many hard as random negatives and ε = 0.5 nothing can be learnt. So r is four times h."""
+
     num_folds: int = Field(default=1, ge=1)
     """1: one cross-encoder, trained on the queries that it judges, as RocketQA does. More: the training split is cut
     into so many folds, queries and passages that hang together in one, and each fold is judged by a cross-encoder that

@@ -150,6 +150,7 @@ def test_each_query_is_judged_by_the_cross_encoder_that_has_not_seen_it(configur
         "num_epochs": 4,
         "batch_size": 4,
         "num_hard_negatives": 1,
+        "num_random_negatives": 1,
         "optimizer": {"learning_rate": 5e-3},
     }
     config = configure([name], {"num_folds": 2} | learnt)

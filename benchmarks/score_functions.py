@@ -4,11 +4,11 @@
     python -m benchmarks.score_functions work/data/openqa-small
 
 For each score function a model is trained by one process, and by two workers of Ray, on which all the rest is done
-too. Each verb is killed (SIGKILL, with all of its Ray) and run again: training once it has kept a state, encoding once a
-part is there, the judge ``margin`` once it has begun, the evaluation first when there is an index, then when a part of
-the run is there. Compared are, as the largest differences: the scores in the run and the verdicts' with those of all
-pairs by the saved model, runs of 1 and 2 workers with each other, and the weights with those of a training that nobody
-killed.
+too. Each verb is killed (SIGKILL, with all of its Ray) and run again: training once it has kept a state, encoding
+once a part is there, the judge ``margin`` once it has begun, the evaluation first when there is an index, then when a
+part of the run is there. Compared are, as the largest differences: the scores in the run and the verdicts' with those
+of all pairs by the saved model, runs of 1 and 2 workers with each other, and the weights with those of a training
+that nobody killed.
 """
 
 from __future__ import annotations

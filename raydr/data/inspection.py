@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
-from raydr.data.inspection_report import AnswerReport, Example, SplitReport, measure_lengths
+from raydr.data.dataset import Dataset
+from raydr.data.inspection_report import AnswerReport, Example, Lengths, SplitReport
+from raydr.data.leakage import find_leaks
 from raydr.data.subset import choose_queries
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
@@ -27,6 +29,16 @@ _PURPOSE = "inspect"
 def count_blank(column: pa.ChunkedArray) -> int:
     """Texts of nothing but white space."""
     return int(pc.sum(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)).as_py() or 0)
+
+
+def count_leaks(data: Dataset, split: str, train_split: str) -> int:
+    """Queries of a split that the training split has too, word for word or nearly; of the training split itself: that
+    another split has."""
+    others = [one for one in data.splits if one != train_split] if split == train_split else [train_split]
+    texts = [text for one in others if one in data.splits for text in data.queries(one)["text"].to_pylist()]
+    if split not in data.splits or not texts:
+        return 0
+    return len(find_leaks(data.queries(split)["text"].to_pylist(), texts))
 
 
 def count_duplicates(hashes: NDArray[np.uint64]) -> int:
@@ -54,26 +66,31 @@ class SplitInspection:
     corpus: Corpus
     seed: int
 
+    @classmethod
+    def of(cls, data: Dataset, corpus: Corpus, split: str, seed: int) -> SplitInspection:
+        """Of a split of a data set."""
+        return cls(data.queries(split), data.qrels(split), data.negatives(split), corpus, seed)
+
     @cached_property
     def _positives(self) -> dict[str, list[str]]:
         return passages_by_query(relevant(self.qrels))
 
     def report(
         self,
-        count_tokens: TokenCounter,
-        max_length: int,
         match: MatchRule,
         answer_prefixes: Sequence[str],
         sample: int,
+        num_leaked: int,
+        lengths: Callable[[list[str]], Lengths] | None = None,
     ) -> SplitReport:
         """Count and measure.
 
         Args:
-            count_tokens: gives the tokens of queries.
-            max_length: the configured length of queries.
             match: how answers are compared with passages.
             answer_prefixes: answers count for queries whose id starts with one of these; for all if empty.
             sample: queries whose tokens are counted, and whose passages are searched for answers, at most.
+            num_leaked: queries that are trained on and measured with.
+            lengths: measures the lengths of queries; they are not measured if None.
 
         Raises:
             DataError: an answer is not a valid regular expression.
@@ -107,7 +124,8 @@ class SplitInspection:
             num_negatives_equal_to_a_positive=self._count_negatives_equal_to_a_positive(),
             noise=_count_kinds(self.qrels["noise"]) | _count_kinds(self.negatives["noise"]),
             answers=self._answers(match, answer_prefixes, sample),
-            lengths=measure_lengths(count_tokens(None, chosen["text"].to_pylist()), max_length),
+            num_leaked=num_leaked,
+            lengths=None if lengths is None else lengths(chosen["text"].to_pylist()),
         )
 
     def examples(self, split: str, num: int) -> list[Example]:

@@ -87,8 +87,13 @@ class SplitReport(Config):
     noise: dict[str, int]
     """Judgments and negatives with noise put in on purpose, by kind."""
 
+    num_leaked: int
+    """Queries that a split that is trained on has too, word for word or nearly; of the training split: that others
+    have."""
+
     answers: AnswerReport | None
-    lengths: Lengths
+    lengths: Lengths | None
+    """None where nobody measured."""
 
 
 class Example(Config):
@@ -137,11 +142,12 @@ class InspectionReport(Config):
             )
         found += _truncation("passages", "passage", self.corpus.lengths)
         for split, report in self.splits.items():
-            found += _split_findings(split, report)
+            found += split_findings(split, report)
         return found
 
 
-def _split_findings(split: str, report: SplitReport) -> list[str]:
+def split_findings(split: str, report: SplitReport) -> list[str]:
+    """What deserves a look in a split, one sentence each; leaked queries apart."""
     missing = ", ".join(map(repr, report.missing_passages[:1]))
     counts = {
         f"judgments name passages that the corpus does not have, such as {missing}: prepare with the corpus that "
@@ -151,6 +157,8 @@ def _split_findings(split: str, report: SplitReport) -> list[str]:
             report.num_queries_with_unjudged_copies
         ),
         "queries have no positive: training leaves them out": report.num_queries_without_positive,
+        "queries are empty": report.num_empty_queries,
+        "queries have the text of another one of the split": report.num_queries_with_repeated_text,
         "negatives are a positive of their query or a copy of one: training leaves them out": (
             report.num_negatives_equal_to_a_positive
         ),
@@ -159,7 +167,10 @@ def _split_findings(split: str, report: SplitReport) -> list[str]:
     if report.answers is not None and report.answers.num_negatives_with_answer:
         share = report.answers.num_negatives_with_answer / report.answers.num_negatives
         found.append(f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them")
-    return found + _truncation(f"{split} queries", "query", report.lengths)
+    if report.answers is not None and (unanswered := report.answers.num_queries_without_answer_in_positives):
+        of = report.answers.num_queries
+        found.append(f"{split}: of {of:,} queries with answers {unanswered:,} have none in any of their positives")
+    return found + (_truncation(f"{split} queries", "query", report.lengths) if report.lengths else [])
 
 
 def _truncation(what: str, side: str, lengths: Lengths) -> list[str]:

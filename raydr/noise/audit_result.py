@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from raydr.data.inspection_report import SplitReport, split_findings
 from raydr.noise.agreement import Agreement
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 
@@ -75,6 +76,8 @@ class AuditResult:
 
     Args:
         split, model: what was audited, and by whose scores.
+        data: counts of the split itself.
+        num_left_out: rows of corpus and data set, of all splits, that could not be used when they were prepared.
         pairs, negatives: one a judge.
         pair_agreement, negative_agreement: of the judges of pairs, and of negatives; None if there are none.
         suspected_by: the judge of pairs that says which queries are not trusted; empty if there is none.
@@ -83,6 +86,8 @@ class AuditResult:
 
     split: str
     model: str
+    data: SplitReport
+    num_left_out: int
     pairs: list[PairFindings]
     negatives: list[NegativeFindings]
     pair_agreement: Agreement | None
@@ -90,6 +95,20 @@ class AuditResult:
     suspected_by: str
     num_known: int
     num_known_trusted: int
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with the data whatever the judges say, one sentence each."""
+        leaked = (
+            f"{self.split}: {self.data.num_leaked:,} queries are both trained on and measured with, word for word or "
+            "nearly (data.leaked_queries: leave_out leaves them out of the training split)"
+        )
+        left_out = (
+            f"{self.num_left_out:,} rows, of whichever split, were left out when the data were prepared (dangling ids, "
+            "broken lines): quarantine.jsonl beside corpus and data set has them"
+        )
+        found = [left_out] * bool(self.num_left_out) + [leaked] * bool(self.data.num_leaked)
+        return found + split_findings(self.split, self.data)
 
     @property
     def numbers(self) -> dict[str, float]:

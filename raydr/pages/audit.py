@@ -159,6 +159,13 @@ def audit_page(
         "is a candidate that answers the query and is not annotated. All shares are estimates by judges that err; "
         "quality is given where noise was put in on purpose."
     )
+    page.heading("The data themselves")
+    page.paragraph(
+        f"{result.data.num_queries:,} queries with {result.data.num_judgments:,} judgments, of which "
+        f"{result.data.num_positives:,} call a passage right. What no judge has to be asked about:"
+    )
+    for fault in result.faults or ["no dangling judgment, no copy that nobody judged, no leaked or poor query."]:
+        page.note(fault)
     if result.pairs:
         page.heading("Mismatched pairs").table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
         _rules(page, result.pairs)

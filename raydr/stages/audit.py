@@ -22,7 +22,10 @@ import numpy as np
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.inspection import SplitInspection, count_leaks
+from raydr.data.inspection_report import SplitReport
 from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings, inconclusive
 from raydr.noise.offenders import Offender
@@ -43,7 +46,10 @@ _RANGE_SCORES = 2_000
 #: Raised when the same inputs lead to another page; with it what is shown of how many. 2: says by what rule each judge
 #: flags, and counts agreement in the trusted queries; 3: puts judges that cut what they judge into pieces of different
 #: sizes side by side; 4: shows the detector's share, and every pair's own probability.
-VERSION = 4
+#: 5: begins with faults of the data themselves.
+VERSION = 5
+#: Queries whose passages are searched for answers, at most.
+_ANSWER_SAMPLE = 2_000
 
 
 def audit(
@@ -56,7 +62,9 @@ def audit(
     *,
     model_name: str,
     split: str,
+    train_split: str,
     seed: int,
+    answers: EvaluateConfig,
     settings: EncodeConfig,
     scoring: Scoring,
 ) -> dict[str, Any]:
@@ -70,6 +78,8 @@ def audit(
         negatives: the candidates that were judged; needed if there are verdicts on negatives.
         model_name: what the report calls the model whose scores are drawn.
         split: what was judged.
+        train_split: what is trained on; its queries should not be in other splits.
+        answers: whose answers count, and how they are found in passages.
         seed: draws the sample.
         settings: of the workers that score it.
         scoring: by the model.
@@ -81,7 +91,8 @@ def audit(
         raise ConfigError("an audit needs the verdicts of at least one judge")
     inputs = AuditInputs(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
     scores = _score(making, pool, inputs, seed, settings, scoring)
-    result, offenders = _count(making, pool, inputs, model_name)
+    looked = pool.run(_look_at_data, inputs, train_split, answers, seed)
+    result, offenders = _count(making, pool, inputs, model_name, looked)
     provenance = list(making.identity.inputs.items())
     parts, facts = pool.run(write_report, inputs, result, offenders, scores, provenance, making.folder)
     making.done.update(parts)
@@ -96,6 +107,8 @@ def load_result(artifact: Artifact) -> AuditResult:
 def show(artifact: Artifact) -> None:
     """Print the tables of an ``audit`` artefact."""
     result = load_result(artifact)
+    for fault in result.faults:
+        warn(fault)
     if result.pairs:
         show_table("mismatched pairs", *_turned(*pair_rows(result)))
     if result.negatives:
@@ -129,8 +142,16 @@ def _score(
     return sorted(items)
 
 
+def _look_at_data(inputs: AuditInputs, train_split: str, answers: EvaluateConfig, seed: int) -> SplitReport:
+    """Counts of the split: dangling judgments, copies, leaked and poor queries."""
+    data, split = inputs.data, inputs.split
+    asked = (answers.answer_match, answers.answer_query_prefixes, _ANSWER_SAMPLE)
+    looking = SplitInspection.of(data, inputs.corpus, split, seed)
+    return looking.report(*asked, count_leaks(data, split, train_split))
+
+
 def _count(
-    making: Building, pool: Pool, inputs: AuditInputs, model_name: str
+    making: Building, pool: Pool, inputs: AuditInputs, model_name: str, looked: SplitReport
 ) -> tuple[AuditResult, dict[str, list[Offender]]]:
     """Count all parts of all verdicts, and add the counts up."""
     split, verdicts = inputs.split, inputs.verdicts
@@ -155,6 +176,8 @@ def _count(
     result = AuditResult(
         split=split,
         model=model_name,
+        data=looked,
+        num_left_out=sum(one.info.get("num_bad", 0) for one in (inputs.corpus.artifact, inputs.data.artifact)),
         pairs=[_pair_findings(name, verdicts[name]) for name in pair_judges],
         negatives=[
             NegativeFindings(

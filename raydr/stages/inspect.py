@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raydr.component import Config
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates
+from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates, count_leaks
 from raydr.data.inspection_report import (
     AnswerReport,
     CorpusReport,
@@ -21,7 +21,6 @@ from raydr.data.inspection_report import (
     SplitReport,
     measure_lengths,
 )
-from raydr.data.leakage import find_leaks
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
@@ -77,11 +76,10 @@ def inspect(
     splits = data.splits
     calls: list[tuple[Any, ...]] = [
         (_count_duplicates, passages),
-        (_count_leaks, data, train_split),
-        *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
+        *((_look_at_split, passages, data, model, settings, seed, split, train_split) for split in splits),
         *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
     ]
-    num_duplicates, num_leaked, *found = pool.map(_call, calls, "inspect")
+    num_duplicates, *found = pool.map(_call, calls, "inspect")
     of_splits = dict(zip(splits, found[: len(splits)], strict=True))
     blank_texts, blank_titles, lengths = zip(*found[len(splits) :], strict=True)
     examples = [of_splits[split][1] for split in sorted(splits, key=lambda split: split != train_split)]
@@ -96,7 +94,7 @@ def inspect(
             lengths=measure_lengths(np.concatenate(lengths), model.side("passage").max_length),
         ),
         splits={split: report for split, (report, _) in of_splits.items()},
-        num_leaked=num_leaked,
+        num_leaked=of_splits[train_split][0].num_leaked if train_split in of_splits else 0,
         examples=next(filter(None, examples), []),
     )
     show_report(report)
@@ -122,25 +120,26 @@ def _look_at_part(corpus: Corpus, model: ModelConfig, seed: int, part: int) -> t
 
 
 def _look_at_split(
-    corpus: Corpus, data: Dataset, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
+    corpus: Corpus,
+    data: Dataset,
+    model: ModelConfig,
+    settings: EvaluateConfig,
+    seed: int,
+    split: str,
+    train_split: str,
 ) -> tuple[SplitReport, list[Example]]:
-    looking = SplitInspection(data.queries(split), data.qrels(split), data.negatives(split), corpus, seed)
-    counter, max_length = token_counter(model, "query"), model.side("query").max_length
+    looking, counter = SplitInspection.of(data, corpus, split, seed), token_counter(model, "query")
+
+    def lengths(texts: list[str]) -> Lengths:
+        return measure_lengths(counter(None, texts), model.side("query").max_length)
+
     asked = (settings.answer_match, settings.answer_query_prefixes, QUERY_SAMPLE)
-    return looking.report(counter, max_length, *asked), looking.examples(split, NUM_EXAMPLES)
+    report = looking.report(*asked, count_leaks(data, split, train_split), lengths)
+    return report, looking.examples(split, NUM_EXAMPLES)
 
 
 def _count_duplicates(corpus: Corpus) -> int:
     return count_duplicates(corpus.content_hashes(np.arange(len(corpus))))
-
-
-def _count_leaks(data: Dataset, train_split: str) -> int:
-    held_out = [
-        text for split in data.splits if split != train_split for text in data.queries(split)["text"].to_pylist()
-    ]
-    if train_split not in data.splits or not held_out:
-        return 0
-    return len(find_leaks(data.queries(train_split)["text"].to_pylist(), held_out))
 
 
 def token_counter(model: ModelConfig, side: Side) -> TokenCounter:
@@ -173,7 +172,10 @@ def show_report(report: InspectionReport) -> None:
     show_table(
         "tokens (of a sample; with special tokens and prefix): percentiles, model's max_length, share that it cuts",
         ["", "50 %", "95 %", "99 %", "longest", "kept", "cut", f"0 to {corpus.lengths.edges[-1]}+"],
-        [_length_cells("passages", corpus.lengths), *(_length_cells(split, one.lengths) for split, one in splits)],
+        [
+            _length_cells("passages", corpus.lengths),
+            *(_length_cells(split, one.lengths) for split, one in splits if one.lengths is not None),
+        ],
     )
     for finding in report.findings():
         warn(finding)

@@ -8,16 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from artefacts import make_corpus
-from numpy.typing import NDArray
 
 from raydr.data.inspection import SplitInspection, count_blank, count_duplicates
-from raydr.data.inspection_report import CorpusReport, InspectionReport, measure_lengths
+from raydr.data.inspection_report import CorpusReport, InspectionReport, Lengths, measure_lengths
 from raydr.data.schema import to_table
 
 
-def count_words(titles: list[str] | None, texts: list[str]) -> NDArray[np.int64]:
-    assert titles is None
-    return np.array([len(text.split()) for text in texts], dtype=np.int64)
+def lengths(texts: list[str]) -> Lengths:
+    """In words, of which three are kept."""
+    return measure_lengths(np.array([len(text.split()) for text in texts], dtype=np.int64), max_length=3)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def split(tmp_path: Path) -> SplitInspection:
 
 
 def test_counts(split: SplitInspection) -> None:
-    report = split.report(count_words, max_length=3, match="string", answer_prefixes=[], sample=100)
+    report = split.report("string", [], 100, 0, lengths)
     assert report.num_queries == 4
     assert report.num_judgments == 6
     assert report.num_positives == 4
@@ -81,6 +80,7 @@ def test_counts(split: SplitInspection) -> None:
     assert report.num_queries_with_negatives == 2
     assert report.num_negatives_equal_to_a_positive == 1
     assert report.noise == {"mismatched": 1, "false_negative": 1}
+    assert report.lengths is not None
     assert report.lengths.share_truncated == 0.25
     assert report.lengths.longest == 4
 
@@ -89,27 +89,29 @@ def test_a_copy_with_a_judgment_is_no_fault(split: SplitInspection) -> None:
     split.qrels = pa.concat_tables(
         [split.qrels, to_table("qrels", [{"query_id": "q0", "passage_id": "p1", "relevance": 0}])]
     )
-    report = split.report(count_words, max_length=3, match="string", answer_prefixes=[], sample=100)
+    report = split.report("string", [], 100, 0, lengths)
     assert report.num_queries_with_unjudged_copies == 1
 
 
 def test_answers_are_looked_for_in_positives_and_negatives(split: SplitInspection) -> None:
-    answers = split.report(count_words, 3, "string", [], sample=100).answers
+    answers = split.report("string", [], 100, 0, lengths).answers
     assert answers is not None
     # q0: p0 has the answer, p4 and p1 of its three negatives too; q1: neither positive has it.
     assert answers.num_queries == 2
     assert answers.num_queries_without_answer_in_positives == 1
     assert answers.num_negatives == 4
     assert answers.num_negatives_with_answer == 2
-    only_q1 = split.report(count_words, 3, "string", ["q1"], sample=100).answers
+    only_q1 = split.report("string", ["q1"], 100, 0, lengths).answers
     assert only_q1 is not None
     assert (only_q1.num_queries, only_q1.num_negatives_with_answer) == (1, 0)
-    assert split.report(count_words, 3, "string", ["other"], sample=100).answers is None
+    assert split.report("string", ["other"], 100, 0, lengths).answers is None
 
 
 def test_the_sample_bounds_what_is_read(split: SplitInspection) -> None:
-    report = split.report(count_words, 3, "string", [], sample=1)
+    report = split.report("string", [], 1, 0, lengths)
+    assert report.lengths is not None
     assert report.lengths.num_sampled == 1
+    assert split.report("string", [], 1, 0).lengths is None
     assert report.answers is not None
     assert report.answers.num_queries == 1
     assert report.num_queries == 4
@@ -125,12 +127,14 @@ def test_examples_show_the_best_ranked_negative_and_provenance(split: SplitInspe
 
 
 def test_findings_say_what_to_do(split: SplitInspection) -> None:
-    lengths = measure_lengths(np.array([1, 5, 9]), max_length=4)
+    of_passages = measure_lengths(np.array([1, 5, 9]), max_length=4)
     report = InspectionReport(
         corpus_fingerprint="c",
         dataset_fingerprint="d",
-        corpus=CorpusReport(num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=lengths),
-        splits={"train": split.report(count_words, 3, "string", [], sample=100)},
+        corpus=CorpusReport(
+            num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=of_passages
+        ),
+        splits={"train": split.report("string", [], 100, 0, lengths)},
         num_leaked=0,
         examples=[],
     )
@@ -140,6 +144,9 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     assert "'gone'" in findings
     assert "train: 2 queries have a copy of a positive without a judgment" in findings
     assert "50.0% of the negatives contain an answer" in findings
+    assert "train: 1 queries are empty" in findings
+    assert "train: 2 queries have the text of another one of the split" in findings
+    assert "train: of 2 queries with answers 1 have none in any of their positives" in findings
     assert "empty text" not in findings
     assert InspectionReport.model_validate_json(report.model_dump_json()) == report
 

@@ -12,6 +12,7 @@ from made_stage import interrupt, make
 
 from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import AuditResult
 from raydr.noise.detectors.anchored import AnchoredDetector
@@ -86,7 +87,9 @@ def audited(
         pool=pool,
         model_name="untrained",
         split="train",
+        train_split="train",
         seed=0,
+        answers=EvaluateConfig(),
         settings=EncodeConfig(),
         scoring=inputs.scoring,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.places import Places
+from raydr.stages.audit import load_result
 from raydr.verbs import app
 
 
@@ -52,6 +56,46 @@ def test_judges_are_separated_by_commas_and_the_report_shows_what_they_say(confi
     page = Path(config.workdir, "report.html").read_text()
     assert "other" in page
     assert "audits/untrained-train/" in page
+
+
+def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
+    config: RunConfig, beir_folder: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(beir_folder, data)
+    corpus = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
+    queries = {row["_id"]: row for row in map(json.loads, (data / "queries.jsonl").read_text().splitlines())}
+    judged = {split: (data / "qrels" / f"{split}.tsv").read_text().splitlines() for split in ("train", "test")}
+    test_ids = [line.split("\t")[0] for line in judged["test"][1:]]
+    positive = judged["test"][1].split("\t")[1]
+    # A copy of a positive that nobody judged; a judgment of a passage that is not there; a query that is trained on
+    # too, one that another one repeats, and one that is nothing but white space.
+    [copied] = [row for row in corpus if row["_id"] == positive]
+    corpus.append(copied | {"_id": "copy"})
+    judged["test"].append(f"{test_ids[0]}\tnowhere\t1")
+    queries[test_ids[1]]["text"] = queries[judged["train"][1].split("\t")[0]]["text"]
+    queries[test_ids[3]]["text"] = queries[test_ids[2]]["text"]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in corpus))
+    (data / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries.values()))
+    (data / "qrels" / "test.tsv").write_text("\n".join(judged["test"]) + "\n")
+    changes = ["--model", "untrained", "--set", f"data.reader.path={data}", "--set", "inject_noise=null"]
+    changes += ["--set", "data.max_bad_rows=1"]
+    said = " ".join(invoke(config, "audit", "--split", "test", *changes).split())
+    page = html.unescape((Path(config.workdir) / "audits" / "untrained-test" / "report.html").read_text())
+    for fault in (
+        "test: 1 queries are both trained on and measured with",
+        "1 rows, of whichever split, were left out when the data were prepared",
+        "test: 1 queries have a copy of a positive without a judgment",
+        "test: 2 queries have the text of another one of the split",
+    ):
+        assert fault in said
+        assert fault in page
+    # The training split has the leak, and no fault of its own.
+    invoke(config, "audit", *changes)
+    assert load_result(Places.of(config.workdir).open("audits/untrained-train", "audit")).faults[1:] == [
+        "train: 1 queries are both trained on and measured with, word for word or nearly (data.leaked_queries: "
+        "leave_out leaves them out of the training split)"
+    ]
 
 
 def test_without_judges_those_of_the_config_are_asked(config: RunConfig) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from raydr.data.dataset import Dataset
+from raydr.evaluation.config import EvaluateConfig
 from raydr.graph.declaring import Declaring, asking, encoders
 from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
@@ -192,11 +193,16 @@ def statistics(run: Declaring, negatives: Node) -> Node:
         KIND,
         f"{run.place}statistics",
         stage(partial(count_negatives, split=split, settings=settings), "dataset", "corpus", "negatives"),
-        {"split": split, **settings.model_dump(mode="json", include={"answer_match", "answer_query_prefixes"})},
+        {"split": split, **_of_answers(settings)},
         {"dataset": data.dataset(run), "corpus": data.corpus(run), "negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["negatives"].rows(f"negatives/{split}"),
     )
+
+
+def _of_answers(settings: EvaluateConfig) -> dict[str, Any]:
+    """What it depends on whether a passage answers a query."""
+    return dict(settings.model_dump(mode="json", include={"answer_match", "answer_query_prefixes"}))
 
 
 def audit(
@@ -215,14 +221,16 @@ def audit(
     from raydr.stages.audit import SAMPLE_SIZE, VERSION
 
     seed, arithmetic = run.config.seed, run.facts.encoding(run.config.encode)
+    answers, train_split = run.config.evaluate, run.config.data.train_split
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run), "model": model, **_by_judge(given)}
-    make = partial(report, model_name=name, split=split, seed=seed)
+    make = partial(report, model_name=name, split=split, train_split=train_split, seed=seed, answers=answers)
     return Node(
         "audit",
         f"{run.place}audit-{name}-{split}",
         asking(run, make, "dataset", "corpus", "verdicts/", "negatives"),
-        {"split": split, "model": name, "judges": list(given), "seed": seed}
-        | {"offenders": NUM_OFFENDERS, "sample": SAMPLE_SIZE, **arithmetic.content},
+        {"split": split, "train_split": train_split, "model": name, "judges": list(given), "seed": seed}
+        | {"offenders": NUM_OFFENDERS, "sample": SAMPLE_SIZE, **arithmetic.content}
+        | _of_answers(answers),
         inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),

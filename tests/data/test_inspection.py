@@ -127,7 +127,7 @@ def test_examples_show_the_best_ranked_negative_and_provenance(split: SplitInspe
 
 
 def test_findings_say_what_to_do(split: SplitInspection) -> None:
-    of_passages = measure_lengths(np.array([1, 5, 9]), max_length=4)
+    passages = measure_lengths(np.array([1, 5, 9]), max_length=4)
     report = InspectionReport(
         corpus_fingerprint="c",
         dataset_fingerprint="d",

@@ -131,9 +131,7 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     report = InspectionReport(
         corpus_fingerprint="c",
         dataset_fingerprint="d",
-        corpus=CorpusReport(
-            num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=passages
-        ),
+        corpus=CorpusReport(num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=passages),
         splits={"train": split.report("string", [], 100, 0, lengths)},
         num_leaked=0,
         examples=[],

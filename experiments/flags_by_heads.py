@@ -43,10 +43,11 @@ from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.relabel import Relabel, probably_right, stands_out
 from raydr.runtime.console import say
+from raydr.training.config import TeacherConfig
 
 IntArray = NDArray[np.int64]
-#: α of the teacher, as in the configs of ``noisy_pairs``.
-MOMENTUM = 0.99
+#: The teacher, as in the configs of ``noisy_pairs``.
+TEACHER = TeacherConfig(momentum=0.99)
 DEV_MEASURE = "RR@10"
 
 
@@ -58,13 +59,13 @@ class Way:
         loss: what it minimises.
         trust: ŷ of each pair, where the loss reads it.
         pairs: what it trains on: all, those that are not flagged, these and the relabelled, or those that are right.
-        momentum: of the teacher; with 1 it stays as it began.
+        teacher: how it follows; None: it stays as it began.
     """
 
     loss: Loss
     trust: Literal["flags", "posterior"] | None = None
     pairs: Literal["all", "kept", "relabelled", "right"] = "all"
-    momentum: float = MOMENTUM
+    teacher: TeacherConfig | None = TEACHER
 
 
 ARMS = {
@@ -73,7 +74,12 @@ ARMS = {
     "npc-at-once": Way(NPC(warmup_epochs=0), "flags"),
     "npc-every-2": Way(NPC(warmup_epochs=0, consistency_every=2), "flags"),
     "teacher-alone": Way(NPC(warmup_epochs=0)),
-    "frozen-teacher": Way(NPC(warmup_epochs=0), momentum=1.0),
+    "frozen-teacher": Way(NPC(warmup_epochs=0), teacher=None),
+    # npc, whose teacher follows at a half-life of so many epochs.
+    **{
+        f"npc-half-life-{epochs:g}": Way(NPC(warmup_epochs=1), "flags", teacher=TeacherConfig(half_life=epochs))
+        for epochs in (0.05, 0.25, 1.0, 2.0, 4.0)
+    },
     "npc-soft": Way(NPC(warmup_epochs=1), "posterior"),
     "soft-alone": Way(NPC(warmup_epochs=0, use_consistency=False), "posterior"),
     "drop": Way(NCE(), pairs="kept"),
@@ -236,7 +242,7 @@ def train_way(frozen: Frozen, flagged: Flagged, name: str, config: RunConfig, pa
     }[way.pairs]
     passage_N = np.where((flagged.new_N >= 0) & (way.pairs == "relabelled"), flagged.new_N, flagged.passage_N)
     trust_N = {"flags": flagged.clean_N.astype(np.float64), "posterior": flagged.posterior_N, None: None}[way.trust]
-    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss, way.momentum)
+    lesson = Lesson(np.flatnonzero(used_N), passage_N, trust_N, way.loss, way.teacher)
     return follow(ArmResult(name, pace.seed), _epochs(frozen, lesson, pace), frozen.measure, config)
 
 
@@ -260,13 +266,13 @@ def follow(
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learnt: the pairs used, the row of each one's passage, its ŷ, the loss, and the teacher's momentum."""
+    """What is learnt: the pairs used, the row of each one's passage, its ŷ, the loss, and how the teacher follows."""
 
     used: IntArray
     passage_N: IntArray
     trust_N: NDArray[np.float64] | None
     loss: Loss
-    momentum: float
+    teacher: TeacherConfig | None
 
 
 def _epochs(frozen: Frozen, lesson: Lesson, pace: Pace) -> Iterator[Heads]:
@@ -279,6 +285,7 @@ def _epochs(frozen: Frozen, lesson: Lesson, pace: Pace) -> Iterator[Heads]:
     content_N = torch.from_numpy(frozen.content_P[lesson.passage_N])
     teacher, order = heads, torch.zeros(0, dtype=torch.int64)
     epoch_steps = len(query_ND) // pace.batch_size
+    alpha = 1.0 if lesson.teacher is None else lesson.teacher.momentum_of(epoch_steps)
     for step in range(epoch_steps * pace.num_epochs):
         if len(order) < pace.batch_size:
             order = torch.from_numpy(lesson.used)[torch.randperm(len(lesson.used))]
@@ -301,7 +308,7 @@ def _epochs(frozen: Frozen, lesson: Lesson, pace: Pace) -> Iterator[Heads]:
         optimizer.step()
         if teacher is not heads:
             for old, new in zip(teacher, heads, strict=True):
-                old.weight.data.lerp_(new.weight.data, 1.0 - lesson.momentum)
+                old.weight.data.lerp_(new.weight.data, 1.0 - alpha)
         if (step + 1) % epoch_steps == 0:
             yield heads
 

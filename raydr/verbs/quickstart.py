@@ -79,4 +79,5 @@ def _show_next_steps(session: Session) -> None:
         say(f"  {program('mlflow')} ui --backend-store-uri {tracking_uri(config.tracking, root)}")
     data = Dataset(session.places.open("dataset", "dataset"))
     example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
+    say(f"  {program('raydr')} audit {root.path(CONFIG_FILE)}")
     say(f"  {program('raydr')} search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")

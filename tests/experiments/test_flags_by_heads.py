@@ -13,6 +13,7 @@ from raydr.config.run import RunConfig
 from raydr.data.schema import to_table
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
+from raydr.training.config import TeacherConfig
 
 NUM, NUM_ASKED = 400, 100
 PACE = Pace(num_epochs=6, rate=1e-2, batch_size=32, seed=3)
@@ -102,7 +103,7 @@ def test_a_teacher_that_is_the_student_changes_nothing_and_one_that_stays_does(
     frozen: Frozen, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flagged = flag(frozen, config, 1)
-    monkeypatch.setitem(ARMS, "itself", Way(NPC(warmup_epochs=0), momentum=0.0))
+    monkeypatch.setitem(ARMS, "itself", Way(NPC(warmup_epochs=0), teacher=TeacherConfig(momentum=0.0)))
     plain = mean(frozen, flagged, "nce", config)
     assert mean(frozen, flagged, "itself", config) == pytest.approx(plain, abs=0.01)
     # What has learnt nothing yet holds back both what is right and what is wrong.

@@ -19,6 +19,7 @@ _SURELY = 0.2
 _ROBUST = (
     "train.loss={name: npc, warmup_epochs: 1}",
     "train.pair_detection={detector: local_fdr, margins: cross_fitted}",
+    "train.teacher.half_life=2",
 )
 
 

@@ -165,7 +165,7 @@ def audit_page(
         f"{result.data.num_positives:,} call a passage right. What no judge has to be asked about:"
     )
     for fault in result.faults or ["no dangling judgment, no copy that nobody judged, no leaked or poor query."]:
-        page.note(fault)
+        page.paragraph(fault)
     if result.pairs:
         page.heading("Mismatched pairs").table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
         _rules(page, result.pairs)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from raydr.data.inspection_report import SplitReport
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 from raydr.noise.agreement import Agreement, align
@@ -24,7 +25,9 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     flags_none = replace(told, reason="")
     assert (told.share_flagged, flags_none.share_flagged) == (None, 0.0)
     nothing = Agreement.of(align([], []))
-    result = AuditResult("train", "trained", [told, flags_none], [], nothing, None, "npc", 0, 0)
+    counts = {name: 0 for name in SplitReport.model_fields if name.startswith(("num_", "most_"))}
+    faultless = SplitReport(**counts, missing_passages=[], noise={}, answers=None, lengths=None)
+    result = AuditResult("train", "trained", faultless, 0, [told, flags_none], [], nothing, None, "npc", 0, 0)
     _, rows = pair_rows(result)
     assert [row[2:4] for row in rows] == [["inconclusive", "–"], ["0", "0.0%"]]
     assert "mismatched_share.npc" in replace(result, pairs=[flags_none]).numbers
@@ -32,6 +35,7 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     for text in (inconclusive("npc", told.reason), audit_page(result, {"pairs": {}, "scores": {}}, {"npc": []})):
         assert "npc is inconclusive: the two groups are too close" in text
         assert "cross_fitted" in text
+    assert "no dangling judgment, no copy that nobody judged" in text
 
 
 def table_of(judge: str, rows: list[tuple[str, str, float, str]]) -> pa.Table:

@@ -286,7 +286,7 @@ def test_a_cross_encoder_is_the_same_in_both_pools(ray_local, tiny_data, tiny_ch
         losses.append([row["metrics"]["loss"] for row in made.info["history"]])
         assert not Path(f"{made.folder.root}.training").exists()
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    with pytest.raises(ConfigError, match=r"num_hard_negatives is 3 and there are no candidates of split 'test'"):
+    with pytest.raises(ConfigError, match=r"num_hard_negatives is 1 and there are no candidates of split 'test'"):
         make(
             tmp_path / "without", "cross_encoder", train_cross_encoder, *inputs,
             settings=settings, workers=TrainConfig(), split="test", seed=0,

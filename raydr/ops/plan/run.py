@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +61,8 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     nodes = _nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe)
     asks_ranker = any(_is_ranker(one) for node, _ in nodes.values() for one in (node, *node.inputs.values()))
     rates = try_model(config, Corpus(corpus), data, asks_ranker)
-    found = {key: _estimate(node, own, sizes, rates, capacity) for key, (node, own) in nodes.items()}
+    folds = _rates_of_folds(config, [node for node, _ in nodes.values()], Corpus(corpus), data)
+    found = {key: _estimate(node, own, sizes, rates, folds or rates, capacity) for key, (node, own) in nodes.items()}
     if warning := network_warning(config, rates.encoding.num_learning, rates.training.step_seconds):
         warn(warning)
     planned = tuple(replace(one, key=key) for key, one in found.items() if one is not None)
@@ -125,10 +126,31 @@ def _show(config: RunConfig, root: Folder, plan: Forecast) -> None:
     say("`raydr report` shows it beside what the run takes")
 
 
+def _rates_of_folds(config: RunConfig, nodes: Sequence[Node], corpus: Corpus, data: Dataset) -> RunRates | None:
+    """Of the short trainings that measure pairs, and of what they encode; None where there are none."""
+    trained = [node for node in nodes if _is_fold(node)]
+    if not trained:
+        return None
+    say("plan: the same with the models of the folds (cross_fit)")
+    model = config.cross_fit.model or config.model
+    return try_model(_of_fold(config, trained[0]).model_copy(update={"model": model}), corpus, data, ranker=False)
+
+
+def _is_fold(node: Node) -> bool:
+    return node.kind == "model" and node.label.rpartition("/")[2].startswith("cross-fit-train")
+
+
+def _of_fold(config: RunConfig, node: Node) -> RunConfig:
+    """The config with the training of a fold's node in place of its own, which measures nothing on dev."""
+    train = TrainConfig.model_validate({**config.train.model_dump(), **node.settings["train"]})
+    data = config.data.model_copy(update={"train_split": node.settings["train_split"], "dev_split": ""})
+    return config.model_copy(update={"train": train, "data": data})
+
+
 def _estimate(
-    node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates, capacity: Mapping[str, float]
+    node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates, folds: RunRates, capacity: Mapping[str, float]
 ) -> StageEstimate | None:
-    """What a node takes; None for those that are not planned."""
+    """What a node takes, by the rates of the run or of its folds; None for those that are not planned."""
     name, encoding, cpus = node.label, rates.encoding, capacity["CPU"]
     split = node.settings.get("split")
     if node.kind == "model" and name.rpartition("/")[2].startswith("train"):
@@ -136,13 +158,15 @@ def _estimate(
         if rates.ranker is None or "ranker" not in node.inputs or not _is_ranker(node.inputs["ranker"]):
             return training
         return with_live_ranker(training, config, sizes, rates.ranker.reading)
-    if node.kind == "model" and name.rpartition("/")[2].startswith("cross-fit-train"):
-        return _estimate_fold(node, config, sizes, rates)
+    if _is_fold(node):
+        num_folds = config.cross_fit.num_folds
+        left = {one: num * (num_folds - 1) // num_folds for one, num in sizes.num_queries.items()}
+        return estimate_training(_of_fold(config, node), name, RunSizes(sizes.num_passages, left), folds)
     if node.kind == MARGINS:
         # Each pair's passage, and those that random ones are drawn from.
         num_pairs = sizes.num_queries[node.settings["split"]]
         num_texts = num_pairs + min(num_pairs, config.cross_fit.num_folds * node.settings["pool"])
-        return estimate_encoding(config, name, num_texts, encoding, capacity, queries=False)
+        return estimate_encoding(config, name, num_texts, folds.encoding, capacity, queries=False)
     if rates.ranker is not None and (_is_ranker(node) or _is_ranker(node.inputs.get("model", node))):
         return _estimate_ranker(node, config, sizes, rates.ranker, capacity)
     if node.kind == "index":
@@ -176,13 +200,3 @@ def _estimate_ranker(
     else:
         a_query = min(node.settings["depth"], config.search.top_k)
     return estimate_reading(config, node.label, num_queries * a_query, rates.reading, capacity)
-
-
-def _estimate_fold(node: Node, config: RunConfig, sizes: RunSizes, rates: RunRates) -> StageEstimate:
-    """The training that leaves one fold out, by the rates of the section ``model`` whatever its own model is."""
-    train = TrainConfig.model_validate({**config.train.model_dump(), **node.settings["train"]})
-    split, num_folds = node.settings["train_split"], config.cross_fit.num_folds
-    data = config.data.model_copy(update={"train_split": split, "dev_split": ""})
-    left = {split: sizes.num_queries[split] * (num_folds - 1) // num_folds}
-    changed = config.model_copy(update={"train": train, "data": data})
-    return estimate_training(changed, node.label, RunSizes(sizes.num_passages, left), rates)

@@ -19,7 +19,7 @@ from raydr.models.int8 import missing_for_int8
 from raydr.ops.plan.estimate import StageEstimate
 from raydr.ops.plan.measure import try_model
 from raydr.ops.plan.probe import probe_encoding
-from raydr.ops.plan.rates import EncodingRates, RunRates
+from raydr.ops.plan.rates import EncodingRates, RunRates, TrainingRates
 
 
 def test_a_run_is_planned_done_and_compared(
@@ -138,19 +138,30 @@ def test_passages_in_int8_are_planned_by_a_rate_of_their_own(
 def test_what_cross_fitting_costs_is_planned(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydr.ops.plan.run.try_model", lambda *what: RATES)
+    tried: list[RunConfig] = []
+
+    def of_a_larger_model_in_folds(config: RunConfig, *what: Any, ranker: bool = False) -> RunRates:
+        tried.append(config)
+        return RATES if len(tried) == 1 else replace(RATES, training=TrainingRates(5.0, 10**9))
+
+    monkeypatch.setattr("raydr.ops.plan.run.try_model", of_a_larger_model_in_folds)
+    larger = {"checkpoint": tiny_checkpoint, "passage": {"max_length": 64}}
     sections: dict[str, Any] = {
         # Stated, so that no Ray is asked.
         "ray": {"capacity": {"CPU": 2}},
         "train": {"num_epochs": 1},
         "judge": {"judges": [{"name": "npc", "margins": "cross_fitted"}], "model": "untrained"},
-        "cross_fit": {"num_folds": 4, "num_epochs": 2},
+        "cross_fit": {"num_folds": 4, "num_epochs": 2, "model": larger},
     }
     plan = raydr.plan(RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections)))
     planned = {stage.name: stage for stage in plan.stages}
     folds = [planned[f"cross-fit-train-{fold}"] for fold in range(1, 5)]
     assert [one.work for one in folds] == ["30 queries x 2 epochs"] * 4
     assert all(one.seconds > 0 for one in folds)
+    # Each by the rates of its own training: the folds draw no hard negatives, and may have another model.
+    assert [planned[name].note[:4] for name in ("train-trained", "cross-fit-train-1")] == ["0.50", "5.00"]
+    assert [one.model.passage.max_length for one in tried] == [32, 64]
+    assert [one.train.num_hard_negatives for one in tried] == [1, 0]
     assert planned["cross-fit-margins-train"].work.startswith("80 passages")
 
 

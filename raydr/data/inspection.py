@@ -20,9 +20,8 @@ from raydr.data.subset import choose_queries
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
-#: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
-TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
-
+#: Queries of a split whose tokens are counted, and whose passages are searched for answers.
+QUERY_SAMPLE = 2_000
 _PURPOSE = "inspect"
 
 
@@ -79,8 +78,7 @@ class SplitInspection:
         self,
         match: MatchRule,
         answer_prefixes: Sequence[str],
-        sample: int,
-        num_leaked: int,
+        sample: int = QUERY_SAMPLE,
         lengths: Callable[[list[str]], Lengths] | None = None,
     ) -> SplitReport:
         """Count and measure.
@@ -89,7 +87,6 @@ class SplitInspection:
             match: how answers are compared with passages.
             answer_prefixes: answers count for queries whose id starts with one of these; for all if empty.
             sample: queries whose tokens are counted, and whose passages are searched for answers, at most.
-            num_leaked: queries that are trained on and measured with.
             lengths: measures the lengths of queries; they are not measured if None.
 
         Raises:
@@ -124,7 +121,6 @@ class SplitInspection:
             num_negatives_equal_to_a_positive=self._count_negatives_equal_to_a_positive(),
             noise=_count_kinds(self.qrels["noise"]) | _count_kinds(self.negatives["noise"]),
             answers=self._answers(match, answer_prefixes, sample),
-            num_leaked=num_leaked,
             lengths=None if lengths is None else lengths(chosen["text"].to_pylist()),
         )
 

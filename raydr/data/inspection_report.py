@@ -87,10 +87,6 @@ class SplitReport(Config):
     noise: dict[str, int]
     """Judgments and negatives with noise put in on purpose, by kind."""
 
-    num_leaked: int
-    """Queries that a split that is trained on has too, word for word or nearly; of the training split: that others
-    have."""
-
     answers: AnswerReport | None
     lengths: Lengths | None
     """None where nobody measured."""
@@ -126,12 +122,7 @@ class InspectionReport(Config):
 
     def findings(self) -> list[str]:
         """What deserves a look, one sentence each, with what to do."""
-        found = []
-        if self.num_leaked:
-            found.append(
-                f"LEAKAGE: {self.num_leaked:,} queries of the training split are queries of another split too, word "
-                "for word or nearly: what is measured there is too good. data.leaked_queries: leave_out leaves them out"
-            )
+        found = leak_findings(self.num_leaked, "the training split", "another split")
         if self.corpus.num_empty_texts:
             found.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
         if self.corpus.num_duplicates:
@@ -144,6 +135,22 @@ class InspectionReport(Config):
         for split, report in self.splits.items():
             found += split_findings(split, report)
         return found
+
+
+def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
+    """What is said of queries that are trained on and measured with, if there are any.
+
+    Args:
+        num_leaked: how many.
+        of: the split whose queries were counted.
+        also: where they are too.
+    """
+    if not num_leaked:
+        return []
+    return [
+        f"LEAKAGE: {num_leaked:,} queries of {of} are queries of {also} too, word for word or nearly: what is measured "
+        "there is too good. data.leaked_queries: leave_out leaves them out of the training split"
+    ]
 
 
 def split_findings(split: str, report: SplitReport) -> list[str]:

@@ -196,14 +196,13 @@ class Recipe:
         Raises:
             ConfigError: models learn from each other.
         """
-        train = run.config.train
-        if not train.loss.reads_ranker_scores:
+        if not run.config.train.loss.reads_ranker_scores:
             return {}
         if name in self.learning:
             circle = [*self.learning[self.learning.index(name) :], name]
             raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
         self.learning.append(name)
-        ranker = self.scorer(train.ranker)
+        ranker = self.scorer(run.config.train.ranker)
         self.learning.pop()
         return training.taught_by(run, ranker, pairs, negatives)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from raydr.data.inspection_report import SplitReport, split_findings
+from raydr.data.inspection_report import SplitReport, leak_findings, split_findings
 from raydr.noise.agreement import Agreement
 from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 
@@ -76,7 +76,9 @@ class AuditResult:
 
     Args:
         split, model: what was audited, and by whose scores.
+        train_split: what is trained on.
         data: counts of the split itself.
+        num_leaked: queries of it that the training split has too; of the training split: that another has.
         num_left_out: rows of corpus and data set, of all splits, that could not be used when they were prepared.
         pairs, negatives: one a judge.
         pair_agreement, negative_agreement: of the judges of pairs, and of negatives; None if there are none.
@@ -86,7 +88,9 @@ class AuditResult:
 
     split: str
     model: str
+    train_split: str
     data: SplitReport
+    num_leaked: int
     num_left_out: int
     pairs: list[PairFindings]
     negatives: list[NegativeFindings]
@@ -99,15 +103,12 @@ class AuditResult:
     @property
     def faults(self) -> list[str]:
         """What is wrong with the data whatever the judges say, one sentence each."""
-        leaked = (
-            f"{self.split}: {self.data.num_leaked:,} queries are both trained on and measured with, word for word or "
-            "nearly (data.leaked_queries: leave_out leaves them out of the training split)"
-        )
         left_out = (
             f"{self.num_left_out:,} rows, of whichever split, were left out when the data were prepared (dangling ids, "
             "broken lines): quarantine.jsonl beside corpus and data set has them"
         )
-        found = [left_out] * bool(self.num_left_out) + [leaked] * bool(self.data.num_leaked)
+        also = "another split" if self.split == self.train_split else self.train_split
+        found = [left_out] * bool(self.num_left_out) + leak_findings(self.num_leaked, self.split, also)
         return found + split_findings(self.split, self.data)
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, grid, legend, png
+from raydr.pages.figure import COLORS, grid, legend, look_of_line, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,9 +178,9 @@ def reliability_diagram(series: Mapping[str, Sequence[Mapping[str, Any]]], title
             total = sum(one["count"] for one in filled)
             x = [one["mean_probability"] for one in filled]
             y = [one["noise_share"] for one in filled]
-            axes.plot(x, y, color=COLORS[at % len(COLORS)], linewidth=1, label=name)
+            axes.plot(x, y, linewidth=1, label=name, **look_of_line(at))
             sizes = [12 + 300 * one["count"] / total for one in filled]
-            axes.scatter(x, y, s=sizes, color=COLORS[at % len(COLORS)], alpha=0.6)
+            axes.scatter(x, y, s=sizes, color=look_of_line(at)["color"], alpha=0.6)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="predicted probability of noise (mean of the bin)")
         axes.set(ylabel="share that is noise")
         legend(axes)

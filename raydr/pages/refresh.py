@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.figure import COLORS, grid
+from raydr.pages.figure import grid, look_of_line
 from raydr.pages.html import ABSENT, Page, number
 from raydr.pages.ranker import RankerStory, ranker_section
 
@@ -141,10 +141,10 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
         for at, arm in enumerate(arms):
             measured = [(one.number, one.measure(split, measure)) for one in rounds if one.arm == arm]
             found = {number: summary for number, summary in measured if summary is not None}
-            color = COLORS[at % len(COLORS)]
-            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, color=color)
+            look = look_of_line(at)
+            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, **look)
             lows, highs = [one.low for one in found.values()], [one.high for one in found.values()]
-            axes.fill_between(list(found), lows, highs, color=color, alpha=0.15, linewidth=0)
+            axes.fill_between(list(found), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         axes.set_xticks(sorted({one.number for one in rounds}))
         axes.set_xlabel("round")
 

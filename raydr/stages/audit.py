@@ -45,11 +45,9 @@ SAMPLE_SIZE = {"num_queries": 500, "num_candidates": 15, "num_random": 15}
 _RANGE_SCORES = 2_000
 #: Raised when the same inputs lead to another page; with it what is shown of how many. 2: says by what rule each judge
 #: flags, and counts agreement in the trusted queries; 3: puts judges that cut what they judge into pieces of different
-#: sizes side by side; 4: shows the detector's share, and every pair's own probability.
-#: 5: begins with faults of the data themselves.
+#: sizes side by side; 4: shows the detector's share, and every pair's own probability; 5: begins with faults of the
+#: data themselves.
 VERSION = 5
-#: Queries whose passages are searched for answers, at most.
-_ANSWER_SAMPLE = 2_000
 
 
 def audit(
@@ -92,7 +90,7 @@ def audit(
     inputs = AuditInputs(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
     scores = _score(making, pool, inputs, seed, settings, scoring)
     looked = pool.run(_look_at_data, inputs, train_split, answers, seed)
-    result, offenders = _count(making, pool, inputs, model_name, looked)
+    result, offenders = _count(making, pool, inputs, model_name, train_split, looked)
     provenance = list(making.identity.inputs.items())
     parts, facts = pool.run(write_report, inputs, result, offenders, scores, provenance, making.folder)
     making.done.update(parts)
@@ -142,18 +140,24 @@ def _score(
     return sorted(items)
 
 
-def _look_at_data(inputs: AuditInputs, train_split: str, answers: EvaluateConfig, seed: int) -> SplitReport:
-    """Counts of the split: dangling judgments, copies, leaked and poor queries."""
+def _look_at_data(inputs: AuditInputs, train_split: str, answers: EvaluateConfig, seed: int) -> tuple[SplitReport, int]:
+    """Counts of the split, and of its leaked queries."""
     data, split = inputs.data, inputs.split
-    asked = (answers.answer_match, answers.answer_query_prefixes, _ANSWER_SAMPLE)
     looking = SplitInspection.of(data, inputs.corpus, split, seed)
-    return looking.report(*asked, count_leaks(data, split, train_split))
+    report = looking.report(answers.answer_match, answers.answer_query_prefixes)
+    return report, count_leaks(data, split, train_split)
 
 
 def _count(
-    making: Building, pool: Pool, inputs: AuditInputs, model_name: str, looked: SplitReport
+    making: Building,
+    pool: Pool,
+    inputs: AuditInputs,
+    model_name: str,
+    train_split: str,
+    looked: tuple[SplitReport, int],
 ) -> tuple[AuditResult, dict[str, list[Offender]]]:
     """Count all parts of all verdicts, and add the counts up."""
+    of_data, num_leaked = looked
     split, verdicts = inputs.split, inputs.verdicts
     pair_judges, negative_judges = (
         [name for name, one in verdicts.items() if one.info["subject"] == subject] for subject in ("pairs", "negatives")
@@ -176,7 +180,9 @@ def _count(
     result = AuditResult(
         split=split,
         model=model_name,
-        data=looked,
+        train_split=train_split,
+        data=of_data,
+        num_leaked=num_leaked,
         num_left_out=sum(one.info.get("num_bad", 0) for one in (inputs.corpus.artifact, inputs.data.artifact)),
         pairs=[_pair_findings(name, verdicts[name]) for name in pair_judges],
         negatives=[

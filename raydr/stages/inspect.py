@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raydr.component import Config
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.inspection import SplitInspection, TokenCounter, count_blank, count_duplicates, count_leaks
+from raydr.data.inspection import SplitInspection, count_blank, count_duplicates, count_leaks
 from raydr.data.inspection_report import (
     AnswerReport,
     CorpusReport,
@@ -31,10 +31,10 @@ from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 
+#: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
+TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
 #: Passages whose tokens are counted, over all parts.
 PASSAGE_SAMPLE = 10_000
-#: Queries of each split whose tokens are counted, and whose passages are searched for answers.
-QUERY_SAMPLE = 2_000
 NUM_EXAMPLES = 3
 REPORT = "inspection.json"
 #: Longer than any model of today takes; lengths beyond it read as this.
@@ -76,10 +76,11 @@ def inspect(
     splits = data.splits
     calls: list[tuple[Any, ...]] = [
         (_count_duplicates, passages),
-        *((_look_at_split, passages, data, model, settings, seed, split, train_split) for split in splits),
+        (count_leaks, data, train_split, train_split),
+        *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
         *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
     ]
-    num_duplicates, *found = pool.map(_call, calls, "inspect")
+    num_duplicates, num_leaked, *found = pool.map(_call, calls, "inspect")
     of_splits = dict(zip(splits, found[: len(splits)], strict=True))
     blank_texts, blank_titles, lengths = zip(*found[len(splits) :], strict=True)
     examples = [of_splits[split][1] for split in sorted(splits, key=lambda split: split != train_split)]
@@ -94,7 +95,7 @@ def inspect(
             lengths=measure_lengths(np.concatenate(lengths), model.side("passage").max_length),
         ),
         splits={split: report for split, (report, _) in of_splits.items()},
-        num_leaked=of_splits[train_split][0].num_leaked if train_split in of_splits else 0,
+        num_leaked=num_leaked,
         examples=next(filter(None, examples), []),
     )
     show_report(report)
@@ -120,21 +121,14 @@ def _look_at_part(corpus: Corpus, model: ModelConfig, seed: int, part: int) -> t
 
 
 def _look_at_split(
-    corpus: Corpus,
-    data: Dataset,
-    model: ModelConfig,
-    settings: EvaluateConfig,
-    seed: int,
-    split: str,
-    train_split: str,
+    corpus: Corpus, data: Dataset, model: ModelConfig, settings: EvaluateConfig, seed: int, split: str
 ) -> tuple[SplitReport, list[Example]]:
     looking, counter = SplitInspection.of(data, corpus, split, seed), token_counter(model, "query")
 
     def lengths(texts: list[str]) -> Lengths:
         return measure_lengths(counter(None, texts), model.side("query").max_length)
 
-    asked = (settings.answer_match, settings.answer_query_prefixes, QUERY_SAMPLE)
-    report = looking.report(*asked, count_leaks(data, split, train_split), lengths)
+    report = looking.report(settings.answer_match, settings.answer_query_prefixes, lengths=lengths)
     return report, looking.examples(split, NUM_EXAMPLES)
 
 

@@ -63,7 +63,7 @@ def split(tmp_path: Path) -> SplitInspection:
 
 
 def test_counts(split: SplitInspection) -> None:
-    report = split.report("string", [], 100, 0, lengths)
+    report = split.report("string", [], 100, lengths)
     assert report.num_queries == 4
     assert report.num_judgments == 6
     assert report.num_positives == 4
@@ -89,29 +89,29 @@ def test_a_copy_with_a_judgment_is_no_fault(split: SplitInspection) -> None:
     split.qrels = pa.concat_tables(
         [split.qrels, to_table("qrels", [{"query_id": "q0", "passage_id": "p1", "relevance": 0}])]
     )
-    report = split.report("string", [], 100, 0, lengths)
+    report = split.report("string", [], 100, lengths)
     assert report.num_queries_with_unjudged_copies == 1
 
 
 def test_answers_are_looked_for_in_positives_and_negatives(split: SplitInspection) -> None:
-    answers = split.report("string", [], 100, 0, lengths).answers
+    answers = split.report("string", [], 100, lengths).answers
     assert answers is not None
     # q0: p0 has the answer, p4 and p1 of its three negatives too; q1: neither positive has it.
     assert answers.num_queries == 2
     assert answers.num_queries_without_answer_in_positives == 1
     assert answers.num_negatives == 4
     assert answers.num_negatives_with_answer == 2
-    only_q1 = split.report("string", ["q1"], 100, 0, lengths).answers
+    only_q1 = split.report("string", ["q1"], 100, lengths).answers
     assert only_q1 is not None
     assert (only_q1.num_queries, only_q1.num_negatives_with_answer) == (1, 0)
-    assert split.report("string", ["other"], 100, 0, lengths).answers is None
+    assert split.report("string", ["other"], 100, lengths).answers is None
 
 
 def test_the_sample_bounds_what_is_read(split: SplitInspection) -> None:
-    report = split.report("string", [], 1, 0, lengths)
+    report = split.report("string", [], 1, lengths)
     assert report.lengths is not None
     assert report.lengths.num_sampled == 1
-    assert split.report("string", [], 1, 0).lengths is None
+    assert split.report("string", [], 1).lengths is None
     assert report.answers is not None
     assert report.answers.num_queries == 1
     assert report.num_queries == 4
@@ -132,7 +132,7 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
         corpus_fingerprint="c",
         dataset_fingerprint="d",
         corpus=CorpusReport(num_passages=5, num_duplicates=1, num_empty_texts=0, num_empty_titles=5, lengths=passages),
-        splits={"train": split.report("string", [], 100, 0, lengths)},
+        splits={"train": split.report("string", [], 100, lengths)},
         num_leaked=0,
         examples=[],
     )

@@ -27,7 +27,9 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     nothing = Agreement.of(align([], []))
     counts = {name: 0 for name in SplitReport.model_fields if name.startswith(("num_", "most_"))}
     faultless = SplitReport(**counts, missing_passages=[], noise={}, answers=None, lengths=None)
-    result = AuditResult("train", "trained", faultless, 0, [told, flags_none], [], nothing, None, "npc", 0, 0)
+    result = AuditResult(
+        "train", "trained", "train", faultless, 0, 0, [told, flags_none], [], nothing, None, "npc", 0, 0
+    )
     _, rows = pair_rows(result)
     assert [row[2:4] for row in rows] == [["inconclusive", "–"], ["0", "0.0%"]]
     assert "mismatched_share.npc" in replace(result, pairs=[flags_none]).numbers

@@ -83,7 +83,7 @@ def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
     said = " ".join(invoke(config, "audit", "--split", "test", *changes).split())
     page = html.unescape((Path(config.workdir) / "audits" / "untrained-test" / "report.html").read_text())
     for fault in (
-        "test: 1 queries are both trained on and measured with",
+        "LEAKAGE: 1 queries of test are queries of train too, word for word or nearly",
         "1 rows, of whichever split, were left out when the data were prepared",
         "test: 1 queries have a copy of a positive without a judgment",
         "test: 2 queries have the text of another one of the split",
@@ -93,8 +93,8 @@ def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
     # The training split has the leak, and no fault of its own.
     invoke(config, "audit", *changes)
     assert load_result(Places.of(config.workdir).open("audits/untrained-train", "audit")).faults[1:] == [
-        "train: 1 queries are both trained on and measured with, word for word or nearly (data.leaked_queries: "
-        "leave_out leaves them out of the training split)"
+        "LEAKAGE: 1 queries of train are queries of another split too, word for word or nearly: what is measured there "
+        "is too good. data.leaked_queries: leave_out leaves them out of the training split"
     ]
 
 

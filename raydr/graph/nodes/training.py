@@ -56,7 +56,7 @@ def trained(
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
-    if training.train.loss.reads_ranker_scores and extras.ranker_scores is extras.ranker is None:
+    if training.train.loss.reads_ranker_scores and extras.ranker_scores is None and extras.ranker is None:
         raise ConfigError(
             f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
         )

@@ -127,13 +127,20 @@ def _show(config: RunConfig, root: Folder, plan: Forecast) -> None:
 
 
 def _rates_of_folds(config: RunConfig, nodes: Sequence[Node], corpus: Corpus, data: Dataset) -> RunRates | None:
-    """Of the short trainings that measure pairs, and of what they encode; None where there are none."""
+    """Of the short trainings that measure pairs, and of what they encode; None where there are none, or where they are
+    like the run's own."""
     trained = [node for node in nodes if _is_fold(node)]
     if not trained:
         return None
+    model, folds = config.cross_fit.model or config.model, _of_fold(config, trained[0])
+    like_it = all(
+        getattr(folds.train, name) == getattr(config.train, name)
+        for name in ("batch_size", "num_hard_negatives", "optimizer")
+    )
+    if model == config.model and like_it:
+        return None
     say("plan: the same with the models of the folds (cross_fit)")
-    model = config.cross_fit.model or config.model
-    return try_model(_of_fold(config, trained[0]).model_copy(update={"model": model}), corpus, data, ranker=False)
+    return try_model(folds.model_copy(update={"model": model}), corpus, data, ranker=False)
 
 
 def _is_fold(node: Node) -> bool:

@@ -3,8 +3,10 @@
 Both tokenise, encode and write the same parts with the same CPUs in all. The plain loop is one process whose torch has
 all the CPUs; Ray Data has a pool of encoder actors and tokenising tasks beside them. Start-up is left out: the clock
 of either starts when every encoder has finished its first part (that is read from the times of the files).
+On GPUs Ray Data has an encoder for each of them, and the plain loop, which tokenises with all CPUs, has one.
 
     python -m benchmarks.encode_ray --json encode_ray.json
+    python -m benchmarks.encode_ray --gpus 1 --cpus 16 --shape bert-base --words 100 --passages 200000 --part-rows 2500
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.artefacts import make, make_corpus
+from benchmarks.shapes import SHAPES, save_checkpoint
 from benchmarks.texts import make_texts
 from benchmarks.timing import interleave, print_rates, steady_rate, write_report
 from raydr.data.corpus import Corpus
@@ -36,32 +39,39 @@ from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, write_part
 
+_SHARES_OF_A_CPU = {"cpus_per_actor": 0.75, "cpus_per_tokenizer": 0.25}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=20_500)
     parser.add_argument("--part-rows", type=int, default=500)
     parser.add_argument("--words", type=int, default=40, help="words of a passage, on average")
-    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=3, help="of the packaged MiniLM")
+    parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape, in place of that")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--cpus", type=int, default=2)
+    parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as scratch,
-        connected(RayConfig(num_cpus=arguments.cpus, num_gpus=0, temp_dir=f"{scratch}/ray")),
+        connected(RayConfig(num_cpus=arguments.cpus, num_gpus=arguments.gpus, temp_dir=f"{scratch}/ray")),
     ):
         run(arguments, Path(scratch))
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
-    # One encoder a CPU; tokenising is a small share of the work and shares these CPUs.
-    actors = arguments.cpus
-    settings = EncodeConfig(
-        dtype=arguments.dtype, min_actors=actors, max_actors=actors, cpus_per_actor=0.75, cpus_per_tokenizer=0.25
-    )
-    model = make(scratch / "model", "model", save_untrained, model=ModelConfig(num_layers=arguments.layers), seed=0)
+    # One encoder a CPU; tokenising is a small share of the work and shares these CPUs. A GPU keeps some of them busy.
+    actors = arguments.gpus or arguments.cpus
+    cpus = {"cpus_per_actor": 1, "cpus_per_tokenizer": 1} if arguments.gpus else _SHARES_OF_A_CPU
+    found = {"dtype": arguments.dtype, "gpus_per_actor": min(1, arguments.gpus), **cpus}
+    settings = EncodeConfig.model_validate({**found, "min_actors": actors, "max_actors": actors})
+    config = ModelConfig(num_layers=arguments.layers)
+    if arguments.shape:
+        config = ModelConfig(checkpoint=save_checkpoint(SHAPES[arguments.shape], "", scratch / "checkpoint"))
+    model = make(scratch / "model", "model", save_untrained, model=config, seed=0)
     corpus = make_corpus(scratch / "corpus", make_texts(arguments.passages, arguments.words), arguments.part_rows)
     arithmetic = resolve_arithmetic(settings, RayPool())
 
@@ -85,8 +95,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         (scratch / "plain" / name).read_bytes() == (scratch / "ray-data" / name).read_bytes() for name in first.parts()
     )
     print(
-        f"{arguments.passages:,} passages of {arguments.words} words on average, {arguments.layers} layers, "
-        f"{arithmetic.dtype}, {arguments.cpus} CPUs, medians of {arguments.repeats} interleaved rounds; "
+        f"{arguments.passages:,} passages of {arguments.words} words on average, "
+        f"{arguments.shape or f'{arguments.layers} layers'}, {arithmetic.dtype}, {arguments.cpus} CPUs, "
+        f"{arguments.gpus} GPUs, medians of {arguments.repeats} interleaved rounds; "
         f"{same} of {len(first.parts())} parts are the same bytes"
     )
     print_rates(figures, "passages", "plain loop")
@@ -97,10 +108,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
 def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int) -> None:
     """Encode part after part in this process."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # Beside a GPU the CPUs have nothing else to do.
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if arithmetic.device == "cuda" else "false"
     tokenizer = load_tokenizer(model.folder.root, "passage")
     encoder = InferenceEncoder(
-        model.folder.root, "passage", arithmetic.dtype, "cpu", arithmetic.token_budget, num_threads
+        model.folder.root, "passage", arithmetic.dtype, arithmetic.device, arithmetic.token_budget, num_threads
     )
     for number, table in enumerate(Corpus(corpus).parts()):
         tokens = tokenizer(table["title"].to_pylist(), table["text"].to_pylist())

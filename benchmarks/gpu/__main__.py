@@ -1,9 +1,9 @@
 """Everything that runs on a GPU, run and timed on one card in under eight minutes: ``make gpu``.
 
-Needs Python, torch, transformers, pydantic and pyarrow, with pytest and faiss for the tests that want them; no Ray, no
-network, no files: models have random weights, texts and tokens are made. Writes ``gpu.json`` and ``gpu.html`` after
-every figure. Parts: the tests that are marked gpu, encoding, training steps, losses in half precision beside those in
-single, and exact search. Exit status 1 if anything failed; what did stands on the page.
+Needs Python, torch, transformers, pydantic and pyarrow, with pytest, faiss and Ray for what wants them; no network, no
+files: models have random weights, texts and tokens are made. Writes ``gpu.json`` and ``gpu.html`` after every figure.
+Parts: the tests that are marked gpu, encoding, the same through Ray, losses in half precision beside those in single,
+exact search, and training steps. Exit status 1 if anything failed; what did stands on the page.
 
     python -m benchmarks.gpu --output gpu-figures
     python -m benchmarks.gpu --dry --output /tmp/dry        # the same on a processor, in small
@@ -24,14 +24,19 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.gpu import encoding, search, training
+from benchmarks.gpu import encoding, search, through_ray, training
 from benchmarks.gpu.record import FIGURES, PAGE, Record
 from raydr.models.precision import resolve_dtype
 
 ROOT = Path(__file__).parents[2]
-#: Folders of tests that need no Ray, and what they need besides.
-TESTS = {"tests/models": "transformers", "tests/training": "transformers", "tests/indexing": "faiss"}
-PARTS = ("tests", "encoding", "precision", "search", "training")
+#: Folders of tests, and what they need besides.
+TESTS = {
+    "tests/models": "transformers",
+    "tests/training": "transformers",
+    "tests/indexing": "faiss",
+    "tests/e2e": "ray",
+}
+PARTS = ("tests", "encoding", "ray", "precision", "search", "training")
 
 
 def main() -> int:
@@ -56,6 +61,7 @@ def main() -> int:
         parts: dict[str, Callable[[], None]] = {
             "tests": lambda: record.row("tests", "marked gpu", lambda: run_tests(arguments.dry)),
             "encoding": lambda: encoding.measure(record, folder, dtype),
+            "ray": lambda: through_ray.measure(record),
             "precision": lambda: training.compare_precision(record, folder),
             "search": lambda: search.measure(record),
             "training": lambda: training.measure(record, folder, dtype),
@@ -70,11 +76,13 @@ def main() -> int:
 
 
 def run_tests(dry: bool) -> dict[str, Any]:
-    """The tests that are marked gpu and need no Ray, in a process of their own; only listed in the dry form."""
+    """The tests that are marked gpu, in processes of their own; only listed in the dry form."""
     if find_spec("pytest") is None:
         return {"outcome": "pytest is not installed"}
     folders = [folder for folder, needed in TESTS.items() if find_spec(needed) is not None]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "--no-header", *folders]
+    if find_spec("xdist") is not None:
+        command += ["--numprocesses", "4"]
     done = subprocess.run(
         [*command, *(["--collect-only"] if dry else [])],
         cwd=ROOT,

@@ -65,7 +65,8 @@ class RayConfig(Config):
 
     in_process_rows: int = Field(default=1_000, ge=0)
     """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
-    starts no Ray, where that would be a local one without GPUs for it; 0 always takes Ray."""
+    starts no Ray, where that would be a local one; 50 times as many where the machine's only GPU does it. 0 always
+    takes Ray."""
 
     temp_dir: str = ""
     """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 
 def bound_memory() -> None:
@@ -18,11 +19,14 @@ def bound_memory() -> None:
 
 def give_back_memory() -> bool:
     """Return what was freed to the system: glibc keeps it, for every thread apart, so that each stage of a process
-    would add its own peak.
+    would add its own peak. So does PyTorch on a GPU, where a worker of Ray may be next.
 
     Returns:
         Whether the C library can do so (glibc).
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
         return False

@@ -19,7 +19,7 @@ def cluster_capacity() -> dict[str, float]:
     """
     local = local_session()
     if local is not None and not is_connected():
-        num_gpus = local.num_gpus if local.num_gpus is not None else _num_gpus_here()
+        num_gpus = local.num_gpus if local.num_gpus is not None else num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
     stated = stated_capacity()
     if stated is not None:
@@ -32,7 +32,8 @@ def cluster_capacity() -> dict[str, float]:
     return {name: float(found.get(name, 0)) for name in ("CPU", "GPU")}
 
 
-def _num_gpus_here() -> int:
+def num_gpus_here() -> int:
+    """GPUs that PyTorch sees on this machine."""
     import torch
 
     return torch.cuda.device_count()

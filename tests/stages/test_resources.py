@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raydr.runtime.cluster import RayConfig, ray_session
+from raydr.stages.choose_pool import choose_pool
 from raydr.stages.resources import cluster_capacity
 
 
@@ -21,3 +22,21 @@ def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pyt
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
     with ray_session(RayConfig.model_validate({"capacity": {"CPU": 8}})):
         assert cluster_capacity() == {"CPU": 8.0, "GPU": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "gpus", "there", "here"),
+    [(1_000, 0, 0, True), (1_001, 0, 0, False), (50_000, 0.5, 1, True), (50_001, 0.5, 1, False)]
+    # Of several GPUs Ray could give a worker the one that this process has taken; and one may be only stated.
+    + [(10, 1, 2, False), (10, 1, 0, False)],
+)
+def test_little_work_is_done_in_this_process_and_on_its_only_gpu(
+    rows: int, gpus: float, there: int, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raydr.stages.choose_pool.num_gpus_here", lambda: there)
+    monkeypatch.setattr("raydr.stages.ray_pool.RayPool.__init__", lambda self: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with ray_session(RayConfig(in_process_rows=1_000)):
+        assert choose_pool(rows, gpus, asks_model=True).here == here
+    with ray_session(RayConfig(in_process_rows=1_000, address="10.0.0.5:6379")):
+        assert not choose_pool(rows, gpus, asks_model=True).here

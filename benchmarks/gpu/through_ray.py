@@ -1,0 +1,42 @@
+"""Encoding through Ray Data, texts to written vectors, beside a plain loop: ``benchmarks.encode_ray`` on the card."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.record import Record
+
+_ROOT = Path(__file__).parents[2]
+#: Words of a passage on average, each one token: those of a passage of 100 words of Wikipedia.
+WORDS = 137
+
+
+def measure(record: Record) -> None:
+    """Passages a second; in the dry form on processors."""
+    if find_spec("ray") is None:
+        record.left_out.append("through Ray: it is not installed")
+        return
+    num = record.size(100_000, 40)
+    row = partial(_rates, num, record.size(2_500, 10), on_card=record.device == "cuda")
+    record.row("through Ray", f"{num:,} passages of {WORDS} tokens", row, wanted_s=60)
+
+
+def _rates(num: int, part_rows: int, on_card: bool) -> dict[str, Any]:
+    card = ["--gpus", "1", "--shape", "bert-base"] if on_card else ["--layers", "1"]
+    sizes = ["--passages", str(num), "--part-rows", str(part_rows), "--words", str(WORDS), "--repeats", "1"]
+    with tempfile.TemporaryDirectory(prefix="gpu-ray-") as folder:
+        report = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "benchmarks.encode_ray", "--cpus", str(os.cpu_count()), "--json", str(report)]
+        done = subprocess.run([*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
+        medians = json.loads(report.read_text(encoding="utf-8"))["figures"]["medians"]
+    return {f"{name}, passages/s": rate for name, rate in medians.items()}

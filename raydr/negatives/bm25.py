@@ -10,13 +10,16 @@ import its run with :func:`raydr.stages.runs.import_trec_run`.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,10 +85,10 @@ class Analyzer:
 
     def __init__(self, config: BM25Config) -> None:
         import Stemmer
-        from bm25s.stopwords import STOPWORDS_EN
 
         self.config = config
-        self._stopwords = frozenset(STOPWORDS_EN if config.stopwords == "english" else ())
+        english = load_bm25s().stopwords.STOPWORDS_EN
+        self._stopwords = frozenset(english if config.stopwords == "english" else ())
         self._stem: Callable[[str], str] = Stemmer.Stemmer("english").stemWord if config.stemmer == "english" else str
         #: Most words come again and again; the stem of each is computed once. None: not a term.
         self._known: dict[str, str | None] = {}
@@ -119,6 +122,22 @@ class Analyzer:
         return self._known[word]
 
 
+def load_bm25s() -> ModuleType:
+    """The library, loaded without JAX: where that is installed, it would begin with a product of JAX's, which takes
+    three quarters of a GPU's memory for the life of the process.
+    """
+    if "bm25s" in sys.modules:
+        return sys.modules["bm25s"]
+    found = sys.modules.get("jax")
+    sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("bm25s")
+    finally:
+        del sys.modules["jax"]
+        if found is not None:
+            sys.modules["jax"] = found
+
+
 def join_passage(title: str, text: str) -> str:
     """What of a passage is indexed: its title, then its text."""
     return f"{title} {text}" if title else text
@@ -138,8 +157,6 @@ def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: s
     Raises:
         DataError: there is no passage, or none with a term.
     """
-    import bm25s
-
     numbers: dict[str, int] = {}
     passages: list[NDArray[np.int32]] = []
     for part in parts:
@@ -151,7 +168,7 @@ def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: s
             f"BM25 found no term in {len(passages)} passages; expected at least one that is not a stop word. "
             "Look at the corpus with raydr inspect."
         )
-    index = bm25s.BM25(k1=config.k1, b=config.b, method="lucene")
+    index = load_bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
     index.scores = index.build_index_from_ids(
         unique_token_ids=list(range(len(numbers))), corpus_token_ids=passages, show_progress=False
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -125,3 +128,20 @@ def test_passages_without_any_term_are_an_error(tmp_path: Path) -> None:
 
 def test_title_comes_before_the_text() -> None:
     assert (join_passage("a", "b"), join_passage("", "b")) == ("a b", "b")
+
+
+def test_bm25_leaves_jax_and_the_memory_of_its_gpu_alone(tmp_path: Path) -> None:
+    """bm25s asks JAX for a product as soon as it is imported, and JAX takes most of a GPU for good."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("from jax import lax")
+    (tmp_path / "jax" / "lax.py").write_text("asked = []\ndef top_k(*given): asked.append(given)")
+    code = """
+from raydr.negatives.bm25 import Analyzer, load_bm25s
+from raydr.negatives.config import BM25Config
+print(Analyzer(BM25Config()).terms("the cats"), load_bm25s().selection.JAX_IS_AVAILABLE)
+import jax
+print(jax.lax.asked)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["['cat'] False", "[]"], done.stderr

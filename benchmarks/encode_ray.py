@@ -79,8 +79,6 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         output, how = scratch / "ray-data", {"settings": settings, "arithmetic": arithmetic}
         return make(output, "embeddings", encode_texts, model, corpus, **how)
 
-    first = encode()
-
     def ray_data() -> float:
         return steady_rate(Path(encode().folder.root), "part-*.arrow", num_rows, skip=actors)
 
@@ -91,14 +89,13 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         return steady_rate(Path(output.root), "part-*.arrow", num_rows)
 
     figures = interleave({"plain loop": plain_loop, "ray data": ray_data}, arguments.repeats)
-    same = sum(
-        (scratch / "plain" / name).read_bytes() == (scratch / "ray-data" / name).read_bytes() for name in first.parts()
-    )
+    parts = [part.name for part in (scratch / "ray-data").glob("part-*.arrow")]
+    same = sum((scratch / "plain" / name).read_bytes() == (scratch / "ray-data" / name).read_bytes() for name in parts)
     print(
         f"{arguments.passages:,} passages of {arguments.words} words on average, "
         f"{arguments.shape or f'{arguments.layers} layers'}, {arithmetic.dtype}, {arguments.cpus} CPUs, "
         f"{arguments.gpus} GPUs, medians of {arguments.repeats} interleaved rounds; "
-        f"{same} of {len(first.parts())} parts are the same bytes"
+        f"{same} of {len(parts)} parts are the same bytes"
     )
     print_rates(figures, "passages", "plain loop")
     medians = {name: statistics.median(rates) for name, rates in figures.items()}

@@ -92,9 +92,11 @@ def run_tests(dry: bool) -> dict[str, Any]:
         timeout=240,
         check=False,
     )
+    said = done.stdout.strip().splitlines()
+    summary = said[-1].strip("= ") if said else ""
     if done.returncode:
-        raise RuntimeError(done.stdout[-6000:] + done.stderr[-2000:])
-    return {"outcome": done.stdout.strip().splitlines()[-1].strip("= "), "folders": len(folders)}
+        raise RuntimeError(f"{summary}\n{done.stdout[-6000:]}{done.stderr[-2000:]}")
+    return {"outcome": summary, "folders": len(folders)}
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ class DataConfig(Config):
     """What becomes of training queries that are also queries of the dev split or a test split, word for word or nearly:
     they are kept with a warning, or left out of the training."""
 
+    skip_own_id: bool = False
+    """Where queries are passages of the corpus themselves, as in BEIR's ArguAna: a passage that has the query's own id
+    is never found for it, and is no negative of it."""
+
     @model_validator(mode="after")
     def _something_is_left(self) -> DataConfig:
         if sum(self.hold_out.values()) >= 1:

@@ -114,6 +114,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "passages": {"title": "", "source": "", "line": 0},
     "qrels": {"relevance": 1},
     "negatives": {"round": 0, "action": "keep", "weight": 1.0},
+    "dropped": {"round": 0, "rank": 0, "action": "drop", "weight": 1.0},
 }
 
 

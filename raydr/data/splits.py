@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,10 @@ from raydr.store.folder import Folder
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000
+#: Passages with a query's id that are compared with it.
+_OWN_TEXTS = 1_000
+#: Who says that a query's own passage is no negative of it.
+OWN_ID = "own id"
 #: Rows of the table queries, by id.
 _Queries = Mapping[str, Mapping[str, Any]]
 
@@ -39,6 +43,7 @@ class SplitPlan:
         part_rows: queries in one part.
         held_out: names of the staged queries that the split is not to have in it; none if it is not trained on.
         leave_out_leaked: whether queries that are among them all the same are left out.
+        skip_own_id: whether a passage that has a query's id is no negative of it.
         paths: full paths of the sources by their short names, for messages.
     """
 
@@ -50,6 +55,7 @@ class SplitPlan:
     part_rows: int
     held_out: Sequence[str]
     leave_out_leaked: bool
+    skip_own_id: bool
     paths: Mapping[str, str]
 
 
@@ -96,6 +102,7 @@ class _Finisher:
             self._write("queries", [row for row in kept if (row["partition"] or "") == partition], partition)
         judged = self._judge(queries, chosen)
         self.counts["queries_without_positive"] = len(chosen - judged)
+        self._own_passages([row for row in kept if row["query_id"] in judged])
         self._negatives(queries, chosen)
         write_bad_rows(self.folder, f"split-{self.plan.split}", self.bad.files.values())
         examples = [(queries[query_id]["text"], text) for query_id, text in list(leaked.items())[:3]]
@@ -145,6 +152,19 @@ class _Finisher:
         self._write("qrels", rows)
         self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
         return {row["query_id"] for row in rows if row["relevance"] > 0}
+
+    def _own_passages(self, queries: Sequence[Mapping[str, Any]]) -> None:
+        """Write which passages have a query's id, or count which of them are the query where nobody has said so."""
+        rows = self.corpus.find([query["query_id"] for query in queries])
+        own = np.flatnonzero(rows >= 0).tolist()
+        if self.plan.skip_own_id:
+            ids = [queries[at]["query_id"] for at in own]
+            self._write("dropped", [{"query_id": one, "passage_id": one, "miner": OWN_ID} for one in ids])
+            return
+        # Numbers as ids are often the same: what is read of so many is not more than it takes to tell.
+        own = own[:_OWN_TEXTS]
+        texts = self.corpus.texts(rows[own]).texts
+        self.counts["own_passages"] = sum(queries[at]["text"] == text for at, text in zip(own, texts, strict=True))
 
     def _negatives(self, known: _Queries, chosen: set[str]) -> None:
         """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
@@ -197,7 +217,7 @@ class _Finisher:
     def _read(self, name: str) -> pa.Table:
         return read_arrow(self.folder.localize(name))
 
-    def _write(self, table: TableName, rows: list[dict[str, Any]], partition: str = "") -> None:
+    def _write(self, table: TableName | Literal["dropped"], rows: list[dict[str, Any]], partition: str = "") -> None:
         under = "/".join(filter(None, (table, self.plan.split, partition))) + "/"
         part_rows = self.plan.part_rows if table == "queries" else _PART_ROWS
         for start in range(0, len(rows), part_rows):

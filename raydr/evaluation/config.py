@@ -26,10 +26,6 @@ class EvaluateConfig(Config):
     answer_query_prefixes: list[str] = []
     """Only queries whose id starts with one of these count for answer accuracy; all if empty."""
 
-    skip_own_id: bool = False
-    """Leaves a passage that has the query's own id out of its ranking before anything is counted: where queries are
-    passages of the corpus themselves, as in BEIR's ArguAna."""
-
     linking_depth: int | None = Field(default=None, ge=1)
     """For entity linking: adds accuracies, normalised by the queries with a relevant one among so many first passages
     (64 in the papers, what a reranker was given); none if null."""

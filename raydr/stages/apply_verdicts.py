@@ -170,8 +170,7 @@ def _filter_part(
             rows = [row for table in new for row in table.select(_PAIR).to_pylist() if row["query_id"] not in paired]
             relabelled = to_table("qrels", rows)
             left, counts = pa.concat_tables([left, relabelled]), {"relabelled": len(relabelled)}
-        never = {"miner": "pair", "rank": 0, "action": "drop"}
-        gone = to_table("negatives", ({**row, **never} for row in pairs.select(_PAIR).to_pylist()))
+        gone = to_table("dropped", ({**row, "miner": "pair"} for row in pairs.select(_PAIR).to_pylist()))
         beside["dropped"].append(gone)
     made = {
         names[folder]: write_table(output, names[folder], pa.concat_tables(tables))

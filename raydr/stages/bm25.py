@@ -31,7 +31,7 @@ from raydr.runtime.console import say
 from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
-from raydr.stages.runs import part_name, rank_rows
+from raydr.stages.runs import part_name, rank_rows, without_own_ids
 from raydr.store.artifact import Artifact, Building, Part, write_and_record
 from raydr.store.folder import Folder
 
@@ -82,8 +82,11 @@ def search_bm25(
     split: str,
     top_k: int,
     scope: Scope = "own",
+    skip_own_id: bool = False,
 ) -> dict[str, Any]:
     """Search every query of a split: a ``run`` with the best ``top_k`` passages of each.
+
+    With ``skip_own_id`` without those that have the query's id.
 
     Queries without a term that the corpus has get no rows; evaluation counts them and scores them 0.
 
@@ -100,7 +103,16 @@ def search_bm25(
         return within(scope, partition_of(rows.part), of_split)
 
     calls = {
-        part_name(number): (dataset, Corpus(corpus), bm25.folder, bm25.fingerprint, top_k, rows, searched(rows))
+        part_name(number): (
+            dataset,
+            Corpus(corpus),
+            bm25.folder,
+            bm25.fingerprint,
+            top_k,
+            rows,
+            searched(rows),
+            skip_own_id,
+        )
         for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
     }
     make_parts(making, pool, _search_part, calls, "bm25: search")
@@ -157,15 +169,16 @@ def _search_part(
     top_k: int,
     rows: RowRange,
     partitions: frozenset[str] | None,
+    skip_own_id: bool,
 ) -> Mapping[str, Part]:
     queries = rows.of(read_arrow(dataset.local(rows.part)))
     pool = corpus.pool(partitions)
     among = None if partitions is None else pool.rows(np.arange(len(pool)))
-    hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k, among)
+    hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k + skip_own_id, among)
     query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
         pa.array(np.repeat(query_ids, [len(one.rows) for one in hits]), type=pa.string()),
         pa.array(corpus.ids(np.concatenate([one.rows for one in hits])), type=pa.string()),
         pa.array(np.concatenate([one.scores for one in hits])),
     )
-    return {name: write_table(folder, name, ranked)}
+    return {name: write_table(folder, name, without_own_ids(ranked, top_k) if skip_own_id else ranked)}

@@ -96,7 +96,6 @@ def evaluate(
     if not runs:
         raise ConfigError("evaluate needs at least one run; make one with raydr search")
     wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
-    wanted += settings.skip_own_id
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
     # By number: the name of a system need not be one of a file.
@@ -179,8 +178,6 @@ def _score_part(
     Judged queries without results are added by :func:`_finish`.
     """
     ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
-    if settings.skip_own_id:
-        ranking = {query_id: [one for one in found if one != query_id] for query_id, found in ranking.items()}
     query_ids = pa.array(list(ranking), type=pa.string())
     qrels = relevance_by_query(of_queries(data.qrels(split), query_ids))
     values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)

@@ -139,7 +139,9 @@ class Sample:
         """Scores with the sample's own passages; −inf with those that a query is not searched in."""
         scores_QP = scores_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)]
         elsewhere_QP = self.chosen.elsewhere_QP
-        return scores_QP if elsewhere_QP is None else np.where(elsewhere_QP, -np.inf, scores_QP)
+        scores_QP = scores_QP.copy() if elsewhere_QP is None else np.where(elsewhere_QP, -np.inf, scores_QP)
+        scores_QP[tuple(self.chosen.dropped_N2.T)] = -np.inf
+        return scores_QP
 
 
 def open_retriever(scoring: Scoring) -> DualEncoderScorer:

@@ -93,8 +93,8 @@ def prepare_dataset(
         corpus: made from the same sources; its bad rows count as well.
         reader: knows the format of the sources.
         sources: what to read.
-        data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out`` and ``leaked_queries`` are used, and
-            the names of its splits.
+        data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out``, ``leaked_queries`` and
+            ``skip_own_id`` are used, and the names of its splits.
         seed: decides with each query's id whether it is one of ``data.max_queries``, and whether it is held out.
 
     Returns:
@@ -115,6 +115,7 @@ def prepare_dataset(
     counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
     _warn_of_missing_splits(data, counts)
     _tell_of_leaks(data, checks)
+    _tell_of_own_passages(counts)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
     if num_unused or num_bad:
@@ -187,7 +188,7 @@ def _split_plans(
         SplitPlan(
             split=split, staged=tables, queries_repeat=reader.passages_repeat, max_queries=data.max_queries.get(split),
             seed=seed, part_rows=data.part_rows, held_out=held_out if split == data.train_split else (),
-            leave_out_leaked=data.leaked_queries == "leave_out", paths=sources.paths,
+            leave_out_leaked=data.leaked_queries == "leave_out", skip_own_id=data.skip_own_id, paths=sources.paths,
         )
         for split, tables in sorted(staged.items())
     ]  # fmt: skip
@@ -237,6 +238,16 @@ def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
         warn(
             f"LEAKAGE: {found}: what is measured there is too good; set data.leaked_queries: leave_out to train "
             f"without them. For example:{shown}"
+        )
+
+
+def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
+    found = {split: num for split, counts in splits.items() if (num := counts.get("own_passages", 0))}
+    if found:
+        where = ", ".join(f"{num:,} of {split}" for split, num in found.items())
+        warn(
+            f"queries are passages of the corpus, word for word and by id ({where}): each finds itself first. Set "
+            "data.skip_own_id: true to leave a query's own passage out, as BEIR does"
         )
 
 

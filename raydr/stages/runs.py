@@ -101,6 +101,20 @@ class Run(Opened):
                 yield self.part(name).filter(mine)
 
 
+def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
+    """A part of a run without the passages that have their query's id: the best ``top_k`` of a query that are left.
+
+    >>> ranked = rank_rows(pa.array(["a", "a", "a"]), pa.array(["a", "b", "c"]), pa.array([3.0, 2.0, 1.0]))
+    >>> without_own_ids(ranked, top_k=1).to_pylist()
+    [{'query_id': 'a', 'passage_id': 'b', 'rank': 1, 'score': 2.0}]
+    """
+    others = pc.not_equal(ranked["query_id"], ranked["passage_id"])
+    query = np.cumsum(ranked["rank"].to_numpy() == 1)[others.to_numpy(zero_copy_only=False)]
+    ranks = np.arange(len(query)) - np.searchsorted(query, query) + 1
+    left = ranked.filter(others).set_column(2, RUNS.field("rank"), pa.array(ranks, pa.int32()))
+    return left if top_k is None else left.filter(pc.less_equal(left["rank"], top_k))
+
+
 def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
     """Refuse a run in which no query of a split has a passage.
 
@@ -163,11 +177,12 @@ def trec_checksum(path: str) -> str:
     return source.checksum(name)
 
 
-def import_trec_run(making: Building, pool: Pool, *, path: str) -> dict[str, Any]:
+def import_trec_run(making: Building, pool: Pool, *, path: str, skip_own_id: bool = False) -> dict[str, Any]:
     """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
 
     The file is streamed in this process, which may be the only one that can read it; the lines of a query must follow
-    one another. As in trec_eval, the order is that of the scores, and the rank column is not looked at.
+    one another. As in trec_eval, the order is that of the scores, and the rank column is not looked at. With
+    ``skip_own_id`` passages that have their query's id are left out.
 
     Raises:
         DataError: a line is malformed, a query comes back later in the file, a passage is there twice for a query, or
@@ -179,7 +194,8 @@ def import_trec_run(making: Building, pool: Pool, *, path: str) -> dict[str, Any
         depth = max(depth, pc.max(ranked["rank"]).as_py())
         name = part_name(number)
         if name not in making.done:
-            making.done[name] = write_table(making.folder, name, ranked)
+            found = without_own_ids(ranked) if skip_own_id else ranked
+            making.done[name] = write_table(making.folder, name, found)
     if not num_queries:
         raise DataError(f"{path} is empty; {_EXPECTED}")
     return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}

@@ -28,7 +28,7 @@ from raydr.stages.failures import worker_errors
 from raydr.stages.parts import missing_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
-from raydr.stages.runs import part_name
+from raydr.stages.runs import part_name, without_own_ids
 from raydr.stages.search_layout import Layout, plan_layout
 from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
@@ -52,7 +52,13 @@ class SearchJob:
     settings: SearchConfig
     top_k: int
     scope: Scope
+    skip_own_id: bool
     output: Folder
+
+    @property
+    def depth(self) -> int:
+        """Passages that are looked for: one of them may be the query's own."""
+        return self.top_k + self.skip_own_id
 
     def partitions(self, batch: RowRange) -> frozenset[str] | None:
         """Those that the queries of a batch are confined to; None if to none."""
@@ -92,6 +98,7 @@ def search(
     settings: SearchConfig,
     top_k: int,
     scope: Scope = "own",
+    skip_own_id: bool = False,
     system: str,
 ) -> dict[str, Any]:
     """Find the best passages for every query: a ``run`` artefact.
@@ -104,6 +111,7 @@ def search(
         settings: how the index is searched.
         top_k: passages a query.
         scope: the partitions that a query is searched in.
+        skip_own_id: whether a passage that has the query's id is left out.
         system: what the run is called in tables.
 
     Raises:
@@ -121,7 +129,7 @@ def search(
     batches = {part_name(number): batch for number, batch in enumerate(ranges)}
     todo = missing_parts(making, batches, "search")
     if todo:
-        job = SearchJob(shards, encoded, settings, top_k, scope, making.folder)
+        job = SearchJob(shards, encoded, settings, top_k, scope, skip_own_id, making.folder)
         found = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
         with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
             for name, part in found:
@@ -148,7 +156,7 @@ class ShardHolder:
     def search(self, batch: RowRange) -> Found:
         """The best passages of these shards for the queries of one batch."""
         found = self.job.queries.slice(batch.at, batch.start, batch.stop)
-        return self.searcher.search(found, self.job.top_k, self.job.partitions(batch))
+        return self.searcher.search(found, self.job.depth, self.job.partitions(batch))
 
 
 class Merger:
@@ -160,10 +168,13 @@ class Merger:
 
     def write(self, name: str, batch: RowRange, *parts: Found) -> Part:
         """Write and record one part."""
-        found = merge(parts, self.job.top_k)
+        found = merge(parts, self.job.depth)
         query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
         passage_ids = self.job.shards.passage_ids(found.rows[found.rows >= 0])
-        return write_table(self.job.output, name, rank_found(query_ids, passage_ids, found))
+        ranked = rank_found(query_ids, passage_ids, found)
+        if self.job.skip_own_id:
+            ranked = without_own_ids(ranked, self.job.top_k)
+        return write_table(self.job.output, name, ranked)
 
 
 def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:

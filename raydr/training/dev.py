@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -42,6 +44,8 @@ class DevSet:
     passage_rows: NDArray[np.int64]
     #: Which passages each query is not searched in, (Q, P); None if every query is in all.
     elsewhere_QP: NDArray[np.bool_] | None = None
+    #: Query and passage of each pair that is neither right nor wrong, (N, 2): what was dropped.
+    dropped_N2: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 
 def build_dev_set(
@@ -74,7 +78,16 @@ def build_dev_set(
         of_passages = corpus.partitions(rows)
         elsewhere = np.stack([~np.isin(of_passages, list(one or of_passages)) for one in confined])
     ids = queries["query_id"].to_pylist()
-    return DevSet(ids, queries["text"].to_pylist(), relevance_by_query(qrels), corpus.ids(rows), rows, elsewhere)
+    dropped = negatives.filter(pc.equal(negatives["action"], "drop"))
+    dropped_N2 = np.stack(
+        [
+            pc.index_in(dropped["query_id"], value_set=pa.array(ids, pa.string())).to_numpy(),
+            np.searchsorted(rows, corpus.rows_of_column(dropped["passage_id"])),
+        ],
+        axis=1,
+    )
+    texts = queries["text"].to_pylist()
+    return DevSet(ids, texts, relevance_by_query(qrels), corpus.ids(rows), rows, elsewhere, dropped_N2)
 
 
 class DevRetrieval:
@@ -130,24 +143,31 @@ class DevRetrieval:
     def scores(self, model: DualEncoder, dtype: torch.dtype) -> Tensor | None:
         """Similarities (Q, P) of the dev queries with the passages of the dev corpus; None on other ranks than 0.
 
-        Those of passages that a query is not searched in are −inf.
+        Those of passages that a query is not searched in, or that were dropped for it, are −inf.
         """
         with evaluating(model, dtype) as device:
             vectors = {side: self._encode(model, side, device) for side in SIDES}
         if rank():
             return None
-        elsewhere_QP, all_pairs = self.dev.elsewhere_QP, model.config.score.all_pairs
         with torch.no_grad():
-            if elsewhere_QP is None:
-                return all_pairs(vectors["query"], vectors["passage"])
-            scores_QP = torch.full(elsewhere_QP.shape, -torch.inf, device=device)
-            scopes, scope_Q = np.unique(elsewhere_QP, axis=0, return_inverse=True)
-            for at, elsewhere_P in enumerate(scopes):
-                rows_Q, rows_P = (
-                    torch.from_numpy(np.flatnonzero(one)).to(device) for one in (scope_Q.ravel() == at, ~elsewhere_P)
-                )
-                found = all_pairs(vectors["query"][rows_Q], vectors["passage"][rows_P])
-                scores_QP[rows_Q.unsqueeze(1), rows_P] = found
+            scores_QP = self._score(model.config.score.all_pairs, vectors)
+        query_N, passage_N = self.dev.dropped_N2.T
+        scores_QP[torch.from_numpy(query_N), torch.from_numpy(passage_N)] = -torch.inf
+        return scores_QP
+
+    def _score(self, all_pairs: Callable[[Tensor, Tensor], Tensor], vectors: dict[Side, Tensor]) -> Tensor:
+        elsewhere_QP = self.dev.elsewhere_QP
+        if elsewhere_QP is None:
+            return all_pairs(vectors["query"], vectors["passage"])
+        scores_QP = torch.full(elsewhere_QP.shape, -torch.inf, device=vectors["query"].device)
+        scopes, scope_Q = np.unique(elsewhere_QP, axis=0, return_inverse=True)
+        for at, elsewhere_P in enumerate(scopes):
+            rows_Q, rows_P = (
+                torch.from_numpy(np.flatnonzero(one)).to(scores_QP.device)
+                for one in (scope_Q.ravel() == at, ~elsewhere_P)
+            )
+            found = all_pairs(vectors["query"][rows_Q], vectors["passage"][rows_P])
+            scores_QP[rows_Q.unsqueeze(1), rows_P] = found
         return scores_QP
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:

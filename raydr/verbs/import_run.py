@@ -46,7 +46,8 @@ def import_run(
         )
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        made = session.make(session.recipe.named(f"runs/{split}/{system}", imported(file, split, system)))
+        node = imported(file, split, system, config.data.skip_own_id)
+        made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
             _warn_of_strangers(session, made[0])
         return made

@@ -88,8 +88,9 @@ class Prepared:
             if name.endswith(".arrow"):
                 staged.setdefault(name.split("/")[1], []).append(name)
         plan = SplitPlan(
-            "train", staged, self.reader.passages_repeat, max_queries, 0, self.part_rows, (), False, {"s0": "/in/a"}
-        )
+            split="train", staged=staged, queries_repeat=self.reader.passages_repeat, max_queries=max_queries, seed=0,
+            part_rows=self.part_rows, held_out=(), leave_out_leaked=False, skip_own_id=False, paths={"s0": "/in/a"},
+        )  # fmt: skip
         return finish_split(plan, self.dataset, Corpus.open(self.corpus))
 
 
@@ -197,6 +198,7 @@ def test_judgments_and_negatives_must_name_what_is_there(tmp_path: Path) -> None
     check = prepared.split()
     assert check.counts == {
         "leaked": 0,
+        "own_passages": 0,
         "queries": 1, "judgments": 1, "positives": 1, "negatives": 1, "merged": 2, "left_out": 0,
         "queries_without_positive": 0,
     }  # fmt: skip

@@ -42,6 +42,7 @@ CONTENT = {
     "data.max_queries": "dataset",
     "data.hold_out": "dataset",
     "data.leaked_queries": "dataset",
+    "data.skip_own_id": "dataset run",
     "data.part_rows": "corpus dataset",
     "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
     "folds margins ranker_scores diagnosis",

@@ -168,26 +168,6 @@ def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:
         evaluation_of(data, {}, tmp_path / "bad3", pool)
 
 
-def test_a_passage_with_the_querys_own_id_can_be_left_out(pool: Pool, tmp_path: Path) -> None:
-    """ArguAna's queries are passages of its corpus, and find themselves first."""
-    corpus = make_corpus(
-        tmp_path / "corpus", [{"passage_id": f"p{at}", "title": "", "text": f"{at}"} for at in range(9)]
-    )
-    queries = [{"query_id": f"p{at}", "text": f"{at}"} for at in range(4)]
-    qrels = [{"query_id": f"p{at}", "passage_id": f"p{at + 4}"} for at in range(4)]
-    data = make_dataset(tmp_path / "dataset", corpus, {"queries": {"dev": queries}, "qrels": {"dev": qrels}}).artifact
-    rows = [(f"p{at}", f"p{at + step}", float(-step)) for at in range(4) for step in (0, 4)]
-    run = run_of(tmp_path / "run", rows)
-    means = {
-        skip: evaluation_of(
-            (data, corpus.artifact), {"s": run}, tmp_path / str(skip), pool, skip_own_id=skip, answer_cutoffs=[]
-        )
-        for skip in (False, True)
-    }
-    assert means[False].info["means"]["s"]["RR@10"] == 0.5
-    assert means[True].info["means"]["s"]["RR@10"] == 1.0
-
-
 def test_questions_without_judgments_are_missed_too(
     data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

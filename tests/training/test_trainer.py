@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from artefacts import make_dataset
@@ -15,6 +16,7 @@ from training.harness import Recorder, SomeGuide, make_trainer, model_config, ru
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Ragged
+from raydr.data.schema import to_table
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
@@ -383,6 +385,23 @@ def test_dev_queries_without_judgments_are_left_out_and_all_of_them_refused(tiny
     assert dev.query_ids == qrels["query_id"].to_pylist()[:2]
     with pytest.raises(DataError, match="none of the 10 dev queries has a judgment"):
         build_dev_set(queries, qrels.slice(0, 0), negatives, corpus, config, seed=0)
+
+
+def test_what_was_dropped_for_a_dev_query_is_neither_right_nor_wrong(tiny_data, tiny_checkpoint):
+    """A query's own passage, where queries are passages: it would come first, and hide what is measured."""
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"dev": {"random_passages": 120}})
+    retrieval = trainer.setup.dev
+    assert retrieval is not None
+    before = retrieval.rank_passages(trainer.model, torch.float32, 5)
+    assert before is not None
+    firsts = {query_id: found[0] for query_id, found in before.items()}
+    data, corpus = Dataset.open(tiny_data[1]), Corpus.open(tiny_data[0])
+    queries, qrels, negatives = data.training_tables("dev")
+    rows = [{"query_id": one, "passage_id": first, "miner": "test"} for one, first in firsts.items()]
+    tables = (queries, qrels, pa.concat_tables([negatives, to_table("dropped", rows)]))
+    retrieval.dev = build_dev_set(*tables, corpus, DevConfig(random_passages=120), seed=0)
+    after = retrieval.rank_passages(trainer.model, torch.float32, 4)
+    assert after == {query_id: found[1:] for query_id, found in before.items()}
 
 
 def test_a_deep_dev_measure_sees_as_many_passages(tiny_data, tiny_checkpoint):

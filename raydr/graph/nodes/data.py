@@ -39,6 +39,8 @@ def prepared(run: Declaring) -> Node:
         subset |= {"hold_out": dict(data.hold_out), "of": data.train_split, "seed": config.seed}
     if data.leaked_queries == "leave_out":
         subset |= {"left_out_of": data.train_split, "queries_of": data.held_out_splits}
+    if data.skip_own_id:
+        subset["skip_own_id"] = True
     return Node(
         "dataset",
         "dataset",

@@ -148,11 +148,13 @@ def search_in(
     settings, factory = run.config.search, run.config.index.factory
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
-    how = {"split": split, "top_k": top_k, "scope": scope}
+    own = run.config.data.skip_own_id
+    how = {"split": split, "top_k": top_k, "scope": scope, "skip_own_id": own}
+    do = partial(find, settings=settings, top_k=top_k, scope=scope, skip_own_id=own, system=system)
     return Node(
         "run",
         run.label("search", system, split),
-        stage(partial(find, settings=settings, top_k=top_k, scope=scope, system=system), "index", "queries"),
+        stage(do, "index", "queries"),
         {**how, **search_settings(settings, None if factory == "auto" else factory, score)},
         {"index": searched, "queries": asked},
         num_rows=lambda inputs: inputs["queries"].rows() + inputs["index"].rows(),
@@ -266,24 +268,25 @@ def search_bm25(run: Declaring, split: str, scope: Scope | None = None) -> Node:
     from raydr.stages.bm25 import search_bm25 as find
 
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
-    top_k = run.config.search.top_k
+    top_k, own = run.config.search.top_k, run.config.data.skip_own_id
+    do = partial(find, split=split, top_k=top_k, scope=scope, skip_own_id=own)
     return Node(
         "run",
         f"search-{system}-{split}",
-        stage(partial(find, split=split, top_k=top_k, scope=scope), "dataset", "corpus", "bm25"),
-        {"split": split, "top_k": top_k, "scope": scope},
+        stage(do, "dataset", "corpus", "bm25"),
+        {"split": split, "top_k": top_k, "scope": scope, "skip_own_id": own},
         {"bm25": bm25(run), "dataset": data.dataset(run), "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
     )
 
 
-def imported(file: str, split: str, system: str) -> Node:
-    """A run that another program has made."""
+def imported(file: str, split: str, system: str, skip_own_id: bool) -> Node:
+    """A run that another program has made; without the passages that have their query's id, if that is asked."""
     return Node(
         "run",
         f"import-{system}-{split}",
-        stage(partial(import_trec_run, path=file)),
-        {"source": "trec", "split": split, "system": system, "file": trec_checksum(file)},
+        stage(partial(import_trec_run, path=file, skip_own_id=skip_own_id)),
+        {"source": "trec", "split": split, "system": system, "file": trec_checksum(file), "skip_own_id": skip_own_id},
     )
 
 

@@ -1,0 +1,87 @@
+"""Queries that are passages of the corpus: nowhere is a query's own passage found for it, or a negative of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conftest import make_sentence
+from small_runs import small_run
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.data.examples import load_examples
+from raydr.graph.places import Places
+from raydr.stages.runs import Run, rank_rows, without_own_ids
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Path:
+    """Passages of which the even ones are queries too; the next one is the answer to each, and shares half of it."""
+    folder = tmp_path / "arguments"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [make_sentence(at, 12) for at in range(0, 40, 2)]
+    passages = [text for one in texts for text in (one, " ".join(one.split()[:6]))]
+    rows = [{"_id": f"a{at:02d}", "title": "", "text": text} for at, text in enumerate(passages)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[::2]))
+    for split, numbers in {"train": range(0, 24, 2), "dev": range(24, 32, 2), "test": range(32, 40, 2)}.items():
+        lines = ["query-id\tcorpus-id\tscore", *(f"a{at:02d}\ta{at + 1:02d}\t1" for at in numbers)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def config_of(arguments: Path, checkpoint: str, workdir: Path, **data: Any) -> RunConfig:
+    sections: dict[str, Any] = {
+        "data": data,
+        "train": {"num_epochs": 1, "num_hard_negatives": 2, "batch_size": 4},
+        "search": {"top_k": 3},
+        "evaluate": {"measures": ["R@1"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},
+    }
+    return RunConfig.parse(small_run(arguments, checkpoint, workdir, **sections))
+
+
+def test_a_run_with_them(arguments: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
+    config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
+    found = raydr.evaluate(config, system=["bm25", "untrained", "trained"])
+    assert found.to_pandas().set_index("system")["mean"]["bm25"] == 1.0
+    places = Places.of(config.workdir)
+    data, corpus = Dataset(places.open("dataset", "dataset")), Corpus(places.open("corpus", "corpus"))
+    # All that was ranked, BM25's candidates for training among it: as deep as asked for.
+    names = places.names("runs")
+    assert len(names) == 4
+    for name in names:
+        rows = [row for part in Run(places.open(name, "run")).parts() for row in part.to_pylist()]
+        assert rows
+        assert not [row for row in rows if row["query_id"] == row["passage_id"]]
+        assert {row["rank"] for row in rows} <= {1, 2, 3}
+    # In a batch and among random passages neither.
+    tables = data.training_tables("train")
+    examples = load_examples(*tables, corpus)
+    for at, query_id in enumerate(examples.query_ids):
+        assert corpus.content_hashes(corpus.rows_of([query_id])).view("int64")[0] in examples.forbidden[at]
+    mined = read_split(places.open("negatives/bm25-train", "negatives"), "negatives", "train").to_pylist()
+    assert mined
+    assert not [row for row in mined if row["query_id"] == row["passage_id"]]
+
+
+def test_who_did_not_say_so_is_told(
+    arguments: Path, tiny_checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raydr.prepare(config_of(arguments, tiny_checkpoint, tmp_path / "w"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "by id (4 of dev, 4 of test, 12 of train): each finds itself first. Set data.skip_own_id: true" in said
+
+
+def test_what_is_left_of_a_run_is_ranked_anew() -> None:
+    queries = pa.array(["a", "a", "a", "b", "b", "c"])
+    passages = pa.array(["b", "a", "c", "b", "a", "c"])
+    ranked = rank_rows(queries, passages, pa.array([3.0, 2.0, 1.0, 5.0, 4.0, 1.0]))
+    left = [(row["query_id"], row["passage_id"], row["rank"]) for row in without_own_ids(ranked).to_pylist()]
+    assert left == [("a", "b", 1), ("a", "c", 2), ("b", "a", 1)]
+    assert len(without_own_ids(ranked, top_k=1)) == 2

@@ -17,7 +17,7 @@ from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
 from raydr.graph.recipe import Recipe
 from raydr.graph.running import Runner, read_by, repair
-from raydr.runtime.cluster import ray_session
+from raydr.runtime.cluster import local_session, ray_session
 from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
 from raydr.stages.encoders import check_encoders
@@ -107,6 +107,8 @@ class Session:
             check_encoders(self.config.encode)
         if todo:
             capacity = cluster_capacity()
+            if capacity["GPU"] and local_session() is not None and not asks_for_gpus(self.config):
+                _tell_of_idle_gpu(todo)
             Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
@@ -148,6 +150,17 @@ class Session:
             say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
             if not self.dry_run:
                 check_confirmed(known, self.config.plan.confirm_above)
+
+
+def asks_for_gpus(config: RunConfig) -> bool:
+    """Whether a config says that GPUs are to be used."""
+    on_cuda = "cuda" in (config.encode.device, config.search.device)
+    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
+
+
+def _tell_of_idle_gpu(todo: Sequence[Node]) -> None:
+    if any(node.asks_model or node.kind in ("model", "cross_encoder") for node in todo):
+        say("there is a GPU, and nothing here uses it: --set train.use_gpu=true --set encode.gpus_per_actor=1")
 
 
 @contextmanager

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 
 from raydr.runtime.cluster import is_connected, local_session, start_ray, stated_capacity
 
 #: What a message adds that says that the cluster has too little.
 IF_IT_GROWS = "(if it grows on demand, ray.capacity says how far)"
+
+#: Devices of NVIDIA's driver, on a Jetson and under Windows too, and of AMD's.
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 def cluster_capacity() -> dict[str, float]:
@@ -33,7 +37,9 @@ def cluster_capacity() -> dict[str, float]:
 
 
 def num_gpus_here() -> int:
-    """GPUs that PyTorch sees on this machine."""
+    """GPUs that PyTorch sees on this machine; without a driver's device it is not asked: its import takes a second."""
+    if sys.platform == "linux" and "torch" not in sys.modules and not any(map(os.path.exists, _DRIVERS)):
+        return 0
     import torch
 
     return torch.cuda.device_count()

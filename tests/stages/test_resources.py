@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from raydr.runtime.cluster import RayConfig, ray_session
@@ -40,3 +43,13 @@ def test_little_work_is_done_in_this_process_and_on_its_only_gpu(
         assert choose_pool(rows, gpus, asks_model=True).here == here
     with ray_session(RayConfig(in_process_rows=1_000, address="10.0.0.5:6379")):
         assert not choose_pool(rows, gpus, asks_model=True).here
+
+
+def test_pytorch_is_asked_for_gpus_only_where_there_is_a_driver() -> None:
+    """Importing it takes a second, of three that a small preparation takes."""
+    code = "import sys; from raydr.stages import resources; resources._DRIVERS = (); "
+    code += "print(resources.num_gpus_here(), 'torch' in sys.modules); "
+    code += "resources._DRIVERS = ('/',); print(resources.num_gpus_here() >= 0, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "0 False" if sys.platform == "linux" else "0 True"
+    assert done.stdout.splitlines() == [expected, "True True"], done.stderr

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raydr.config.run import RunConfig
+from raydr.graph.session import asks_for_gpus
 from raydr.ops.doctor import machine, services, software, space
 from raydr.ops.doctor.finding import Finding, State
 from raydr.runtime.cluster import RayConfig
@@ -22,7 +23,7 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
     gpus = machine.find_gpus()
     # A cluster brings its own GPUs.
     local = config is None or not (config.ray.address or os.environ.get("RAY_ADDRESS"))
-    wanted = config is not None and local and machine.wants_gpu(config)
+    wanted = config is not None and local and asks_for_gpus(config)
     ray = config.ray if config is not None else RayConfig()
     findings = [
         software.check_python(),

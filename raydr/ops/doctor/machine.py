@@ -112,12 +112,6 @@ def torch_gpus() -> tuple[int, str | None]:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0, torch.version.cuda
 
 
-def wants_gpu(config: RunConfig) -> bool:
-    """Whether a config asks for GPUs."""
-    on_cuda = "cuda" in (config.encode.device, config.search.device)
-    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
-
-
 def check_shared_memory(object_store_gib: float, folder: str = "/dev/shm") -> Finding:
     """Ray keeps objects in shared memory; where it does not fit they go to a disk."""
     if not Path(folder).is_dir():

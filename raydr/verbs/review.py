@@ -59,7 +59,7 @@ def review(
         raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
     doubts = find_doubts(places, split, [one.name for one in config.judge.judges], named)
-    desk = Desk(Path(file), split, doubts, [])
+    desk = Desk(Path(file), split, doubts, [], order)
     before = desk.decisions()
     if before.is_torn:
         warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")

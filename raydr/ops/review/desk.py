@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
-from raydr.ops.review.doubts import Doubts, Shown
+from raydr.noise.reviewed import ReviewedQuality
+from raydr.ops.review.doubts import Doubts, Order, Shown, distance_from_even
 from raydr.runtime.console import counted
 
 
@@ -23,12 +26,14 @@ class Desk:
         split: that they are about.
         doubts: the verdicts that the labels come from.
         queue: the labels, in the order in which everybody sees them.
+        order: whether that stays, or what is decided moves what is most in doubt to the front.
     """
 
     file: Path
     split: str
     doubts: Sequence[Doubts]
     queue: Sequence[Shown]
+    order: Order = "worst"
 
     def decisions(self) -> Decisions:
         """As the file has them now: another process may write into it too."""
@@ -65,21 +70,32 @@ class Desk:
         decisions = self.decisions()
         given = {one.label: one.verdict for one in decisions.standing(reviewer)}
         wanted = [one for one in self.queue if kind in ("all", one.label.subject)]
-        waiting = [one for one in self.queue if one.label == first] + [one for one in wanted if one.label not in given]
+        known = self._known(decisions)
+        waiting = [one for one in wanted if one.label not in given]
+        if self.order == "informative":
+            waiting.sort(key=lambda one: float(distance_from_even(np.array(one.evidence), known[one.judge])))
+        waiting = [one for one in self.queue if one.label == first] + waiting
         decided = Counter(given[one.label] for one in wanted if one.label in given)
         return {
             "item": _as_json(waiting[0]) if waiting else None,
             "total": len(wanted),
             "decided": {verdict: decided[verdict] for verdict in ("right", "wrong", "unsure")},
             "can_undo": bool(given),
-            "findings": self.findings(decisions),
+            "findings": self._findings(decisions, known),
         }
 
     def findings(self, decisions: Decisions) -> list[str]:
         """What the decisions of all reviewers say of the judges, and of each other: a sentence each."""
+        return self._findings(decisions, self._known(decisions))
+
+    def _known(self, decisions: Decisions) -> dict[str, ReviewedQuality | None]:
+        """How good each judge is by what was decided until now."""
+        return {one.name: one.quality(decisions.settled(one.subject, self.split)) for one in self.doubts}
+
+    def _findings(self, decisions: Decisions, quality: Mapping[str, ReviewedQuality | None]) -> list[str]:
         found = []
         for one in self.doubts:
-            known = one.quality(decisions.settled(one.subject, self.split))
+            known = quality[one.name]
             if known is None:
                 found.append(f"{one.name}: nobody has decided on any of it yet")
                 continue

@@ -87,9 +87,7 @@ class Doubts:
         """
         if order == "worst":
             return np.lexsort((-self.evidence_N, ~self.flagged_N))
-        known = self.quality(settled)
-        shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
-        return np.argsort(np.abs(shift + slope * self.evidence_N), kind="stable")
+        return np.argsort(distance_from_even(self.evidence_N, self.quality(settled)), kind="stable")
 
     def says(self, row: int) -> str:
         """What it says of one label."""
@@ -99,17 +97,27 @@ class Doubts:
         return f"{self.name}: {score}, {'flagged' if self.flagged_N[row] else 'not flagged'}"
 
 
+def distance_from_even(evidence_N: FloatArray, known: ReviewedQuality | None) -> FloatArray:
+    """Of the log-odds of being wrong, as calibrated by what was decided, if anything was."""
+    shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
+    return np.abs(shift + slope * evidence_N)
+
+
 @dataclass(frozen=True)
 class Shown:
     """A label to look at.
 
     Args:
         label: what is decided on.
+        judge: the name of the verdicts that it comes from.
+        evidence: the judge's log-odds of it being wrong.
         facts: what the judge says of it.
         texts: role, id, title and text of the query, of the passage, and of what helps to decide.
     """
 
     label: Label
+    judge: str
+    evidence: float
     facts: str
     texts: tuple[tuple[str, str, str, str], ...]
 
@@ -148,18 +156,18 @@ def queue(
 ) -> list[Shown]:
     """The labels to look at with their texts, of several judges in turn, each label once."""
     listed = [one.ordered(order, decisions.settled(one.subject, split))[:limit].tolist() for one in doubts]
-    chosen: dict[_Key, str] = {}
+    chosen: dict[_Key, tuple[str, float, str]] = {}
     for turn in zip_longest(*listed):
         for one, row in zip(doubts, turn, strict=True):
             if row is not None and len(chosen) < limit:
                 [pair] = pairs_of(one.table.slice(row, 1))
-                chosen.setdefault((one.subject, *pair), one.says(row))
+                chosen.setdefault((one.subject, *pair), (one.name, float(one.evidence_N[row]), one.says(row)))
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
     queries = dict(zip(ids, query_texts(data, split, ids), strict=True))
     positives, others = positives_of(data, split, ids), _others(places, split, ids)
     shown = []
-    for (subject, query_id, passage_id), facts in chosen.items():
+    for (subject, query_id, passage_id), said in chosen.items():
         given = positives.get(query_id, [])
         if subject == "pairs":
             better = [other for other in others[query_id] if other[1] not in given]
@@ -172,7 +180,7 @@ def queue(
         passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
         query = queries[query_id]
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
-        shown.append(Shown(label, facts, (("query", query_id, "", query), *passages)))
+        shown.append(Shown(label, *said, (("query", query_id, "", query), *passages)))
     return shown
 
 

@@ -14,7 +14,7 @@ from raydr.errors import ArtifactError
 from raydr.graph.places import Places
 from raydr.noise.decisions import Decisions, Label
 from raydr.ops.review.desk import Desk
-from raydr.ops.review.doubts import Order, find_doubts, queue
+from raydr.ops.review.doubts import Order, distance_from_even, find_doubts, queue
 
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
@@ -61,6 +61,28 @@ def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
     assert known.shift < 0
     # Decisions on what this judge has not judged say nothing of it.
     assert one.quality({Label("pairs", "train", "q00", "elsewhere", ""): True}) is None
+
+
+def test_every_click_brings_what_is_then_most_in_doubt(judged: RunConfig, tmp_path: Path) -> None:
+    places = Places.of(judged.workdir)
+    [one] = doubts = find_doubts(places, "train", [], ["consistency"])
+    listing = queue(places, doubts, "train", "informative", Decisions.read(str(tmp_path / "none")), 40)
+    desk = Desk(tmp_path / "decisions.jsonl", "train", doubts, listing, "informative")
+    listed = [shown.label.id for shown in listing]
+    came: list[str] = []
+    for _ in range(15):
+        item = desk.state("ada", "all")["item"]
+        known = one.quality(desk.decisions().settled("pairs", "train"))
+        left = [shown for shown in listing if shown.label.id not in came]
+        doubt = {shown.label.id: distance_from_even(np.array(shown.evidence), known) for shown in left}
+        assert doubt[item["id"]] == min(doubt.values())
+        came.append(item["id"])
+        desk.decide("ada", item["id"], "wrong")
+    # Each of these "wrong" moves what is in doubt towards what looks better.
+    assert came[0] == listed[0]
+    assert came != listed[:15]
+    fixed = Desk(tmp_path / "decisions.jsonl", "train", doubts, listing)
+    assert fixed.state("eve", "all")["item"]["id"] == listed[0]
 
 
 def test_texts_are_those_that_are_decided_on(judged: RunConfig, desk: Desk) -> None:

@@ -108,7 +108,7 @@ class Session:
         if todo:
             capacity = cluster_capacity()
             if capacity["GPU"] and local_session() is not None and not asks_for_gpus(self.config):
-                _tell_of_idle_gpu(todo)
+                _tell_of_idle_gpus(self.config, int(capacity["GPU"]), todo)
             Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
@@ -158,9 +158,15 @@ def asks_for_gpus(config: RunConfig) -> bool:
     return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
 
 
-def _tell_of_idle_gpu(todo: Sequence[Node]) -> None:
-    if any(node.asks_model or node.kind in ("model", "cross_encoder") for node in todo):
-        say("there is a GPU, and nothing here uses it: --set train.use_gpu=true --set encode.gpus_per_actor=1")
+def _tell_of_idle_gpus(config: RunConfig, num_gpus: int, todo: Sequence[Node]) -> None:
+    if not any(node.asks_model for node in todo):
+        return
+    wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
+    # More workers than GPUs would be waited for.
+    asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
+    wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
+    options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
+    say(f"{counted(num_gpus, 'GPU')} here, and nothing uses {'it' if num_gpus == 1 else 'them'}: {options}")
 
 
 @contextmanager

@@ -68,7 +68,6 @@ class Job:
 
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(factory: str, model: Folder, fingerprint: str, side: Side) -> Any:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return _resolve(factory)(model.localize_all(), side)
 
 
@@ -88,6 +87,8 @@ def output_name(part: int) -> str:
 def tokenize_part(batch: Batch, job: Job) -> Batch:
     """The part named in the batch as one row of flat token arrays."""
     table = job.load_part(int(batch["part"][0]))
+    # Where others have their share of the CPUs, a tokenizer has one; a process that does all by itself has no others.
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
     tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
     tokens = tokenizer(titles, table.column("text").to_pylist())

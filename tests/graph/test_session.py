@@ -11,7 +11,7 @@ from small_runs import small_run
 import raydr
 from raydr.config.run import RunConfig
 
-IDLE = "there is a GPU, and nothing here uses it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
+IDLE = "1 GPU here, and nothing uses it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,21 @@ def test_a_gpu_that_nothing_uses_is_told_of(
     assert IDLE not in _flat(capsys.readouterr().err)
     raydr.train(config)
     assert (IDLE in _flat(capsys.readouterr().err)) == told
+
+
+def test_no_more_workers_than_gpus_are_proposed(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    given = small_run(
+        beir_folder, tiny_checkpoint, tmp_path, encode={"min_actors": 2, "max_actors": 2, "cpus_per_actor": 0.5}
+    )
+    given["train"] |= {"num_workers": 2, "num_epochs": 1}
+    monkeypatch.setattr("raydr.graph.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": 1.0})
+    raydr.train(RunConfig.parse(given), dry_run=True)
+    assert IDLE not in _flat(capsys.readouterr().err)
+    raydr.encode(RunConfig.parse(given), model="untrained")
+    assert f"{IDLE} --set train.num_workers=1 --set encode.min_actors=1" in _flat(capsys.readouterr().err)
 
 
 def _flat(text: str) -> str:

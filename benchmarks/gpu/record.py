@@ -110,7 +110,7 @@ class Record:
             columns = list(dict.fromkeys(key for row in rows for key in row))
             page.table(part, columns, [[_shown(row.get(key, "")) for key in columns] for row in rows])
         if self.left_out:
-            page.paragraph("Left out for want of time: " + "; ".join(self.left_out))
+            page.paragraph("Left out: " + "; ".join(self.left_out))
         for name, text in self.failures.items():
             page.heading(name).preformatted(text)
         return page.render()

@@ -31,11 +31,14 @@ def measure(record: Record) -> None:
 
 def _rates(num: int, part_rows: int, on_card: bool) -> dict[str, Any]:
     card = ["--gpus", "1", "--shape", "bert-base"] if on_card else ["--layers", "1"]
+    cpus = os.cpu_count() if on_card else 2
     sizes = ["--passages", str(num), "--part-rows", str(part_rows), "--words", str(WORDS), "--repeats", "1"]
     with tempfile.TemporaryDirectory(prefix="gpu-ray-") as folder:
         report = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "benchmarks.encode_ray", "--cpus", str(os.cpu_count()), "--json", str(report)]
-        done = subprocess.run([*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "benchmarks.encode_ray", "--cpus", str(cpus), "--json", str(report)]
+        done = subprocess.run(
+            [*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False
+        )
         if done.returncode:
             raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
         medians = json.loads(report.read_text(encoding="utf-8"))["figures"]["medians"]

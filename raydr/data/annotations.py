@@ -32,6 +32,13 @@ def positives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, l
     return passages_by_query(relevant(of_queries(data.qrels(split), query_ids)))
 
 
+def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
+    """The passages that are no negatives of some queries: judged relevant, or dropped."""
+    known = positives_of(data, split, query_ids)
+    dropped = passages_by_query(of_queries(data.dropped(split), query_ids))
+    return {one: [*known.get(one, []), *dropped.get(one, [])] for one in known.keys() | dropped.keys()}
+
+
 def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
     """(query, passage) ids whose passage was planted among the negatives, or was replaced by a mismatched one."""
     # The data set is asked and not the candidates: a miner may have found such a passage by itself.

@@ -139,6 +139,9 @@ class _Finisher:
             for row in self._known_rows(table, known, is_judged=True):
                 pair = (row["query_id"], row["passage_id"])
                 place = (row["relevance"], self._path(row), row["line"])
+                if self._is_own(row):
+                    self._refuse(row, f"query {pair[0]!r} is judged with itself, which data.skip_own_id leaves out")
+                    continue
                 first = seen.setdefault(pair, place)
                 if first is not place and first[0] == place[0]:
                     self.counts["merged"] += 1
@@ -183,7 +186,7 @@ class _Finisher:
             start += len(table)
             self.counts["merged"] += len(table) - is_new.true_count
             good = list(self._known_rows(table.filter(is_new), known))
-            rows = [row for row in good if row["query_id"] in chosen]
+            rows = [row for row in good if row["query_id"] in chosen and not self._is_own(row)]
             self.counts["left_out"] += len(good) - len(rows)
             self.counts["negatives"] += len(rows)
             self._write("negatives", rows)
@@ -202,6 +205,9 @@ class _Finisher:
                 self._refuse(row, f"passage {row['passage_id']!r} is {where}, and its query of partition {own!r}")
             else:
                 yield row
+
+    def _is_own(self, row: Mapping[str, Any]) -> bool:
+        return self.plan.skip_own_id and row["query_id"] == row["passage_id"]
 
     def _refuse(self, row: Mapping[str, Any], reason: str) -> None:
         content = {key: value for key, value in row.items() if key not in ("source", "line") and value is not None}

@@ -23,6 +23,22 @@ def is_run(run: Declaring, split: str, system: str) -> bool:
     return not is_own(run, system) and run.facts.places.pointer(f"runs/{split}/{system}") is not None
 
 
+def run_of(run: Declaring, split: str, system: str) -> Node:
+    """The run of another program.
+
+    Raises:
+        ArtifactError: it was imported with another ``data.skip_own_id``.
+    """
+    name = f"runs/{split}/{system}"
+    node = Existing.of(run.facts.places.open(name, "run"), name)
+    if node.identity.config.get("skip_own_id", False) != run.config.data.skip_own_id:
+        raise ArtifactError(
+            f"{name} was imported before data.skip_own_id was changed: raydr import-run CONFIG FILE --system {system} "
+            f"--split {split} --again"
+        )
+    return node
+
+
 def with_dev_run(run: Declaring, system: str) -> str:
     """The miner; refuses one whose run over the training split alone is there.
 

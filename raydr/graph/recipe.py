@@ -312,7 +312,7 @@ class Recipe:
         if foreign.is_embedder(self.run, system):
             return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
         if scope is None and foreign.is_run(self.run, split, system):
-            return self.existing(name, "run")
+            return foreign.run_of(self.run, split, system)
         self.index(system)
         self.queries(split, system)
         return self.named(name, retrieval.search(self.run, self.model(system), system, split, scope=scope))

@@ -122,8 +122,8 @@ class Runner:
                 # Rounds, trials and arms have pages of their own.
                 if "/" not in node.label:
                     self._log_for_comparison(node, made, inputs, tracker)
-        if pool.here:
-            give_back_memory()
+            if pool.here:
+                give_back_memory()
         seconds = time.monotonic() - started
         note_time(
             self.places.root,

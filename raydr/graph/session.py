@@ -47,6 +47,7 @@ class Session:
     _stack: ExitStack = field(default_factory=ExitStack)
     #: Keys of what this session has made: it is not made anew twice.
     _made_now: set[str] = field(default_factory=set)
+    _told_of_gpus: bool = False
 
     @cached_property
     def places(self) -> Places:
@@ -107,8 +108,8 @@ class Session:
             check_encoders(self.config.encode)
         if todo:
             capacity = cluster_capacity()
-            if capacity["GPU"] and local_session() is not None and not asks_for_gpus(self.config):
-                _tell_of_idle_gpus(self.config, int(capacity["GPU"]), todo)
+            if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
+                self._tell_of_idle_gpus(int(capacity["GPU"]))
             Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
@@ -124,6 +125,19 @@ class Session:
                 self.inventory.folder(node).remove()
                 self.inventory.forget(node)
                 say(f"removed {node.label} ({self.inventory.folder(node)})")
+
+    def _tell_of_idle_gpus(self, num_gpus: int) -> None:
+        config = self.config
+        if self._told_of_gpus or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
+            return
+        self._told_of_gpus = True
+        wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
+        # More workers than GPUs would be waited for.
+        asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
+        wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
+        options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
+        them = "it" if num_gpus == 1 else "them"
+        say(f"{counted(num_gpus, 'GPU')} here, and no model is trained or asked on {them}: {options}")
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
         """Keys of what is there as it is asked for, and made again all the same."""
@@ -156,17 +170,6 @@ def asks_for_gpus(config: RunConfig) -> bool:
     """Whether a config says that GPUs are to be used."""
     on_cuda = "cuda" in (config.encode.device, config.search.device)
     return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
-
-
-def _tell_of_idle_gpus(config: RunConfig, num_gpus: int, todo: Sequence[Node]) -> None:
-    if not any(node.asks_model for node in todo):
-        return
-    wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
-    # More workers than GPUs would be waited for.
-    asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
-    wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
-    options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
-    say(f"{counted(num_gpus, 'GPU')} here, and nothing uses {'it' if num_gpus == 1 else 'them'}: {options}")
 
 
 @contextmanager

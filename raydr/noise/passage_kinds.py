@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.annotations import known_false_negatives, positives_of
+from raydr.data.annotations import known_false_negatives, never_negatives_of, positives_of
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.noise_injection import MISMATCHED
@@ -57,11 +57,12 @@ def draw_kinds(
     mismatched = qrels.filter(pc.fill_null(pc.equal(qrels["noise"], MISMATCHED), False))
     wrong = set(pairs_of(mismatched))
     false_negatives = known_false_negatives(data, split)
-    positives = positives_of(data, split, chosen)
+    positives, never = positives_of(data, split, chosen), never_negatives_of(data, split, chosen)
     listed = read_split(mined, "negatives", split) if mined is not None else data.negatives(split).slice(0, 0)
     candidates = passages_by_query(of_queries(listed, chosen))
     pool = sorted({one for ids in positives.values() for one in ids})
-    content = dict(zip(pool, corpus.content_hashes(corpus.rows_of(pool)).tolist(), strict=True))
+    all_ids = sorted({one for ids in never.values() for one in ids})
+    content = dict(zip(all_ids, corpus.content_hashes(corpus.rows_of(all_ids)).tolist(), strict=True))
     rows: list[tuple[str, str, str]] = []
     for query_id in chosen:
         rng = query_rng(seed, 0, query_id, _PURPOSE)
@@ -69,7 +70,7 @@ def draw_kinds(
         rows += [(query_id, one, MISMATCHED_POSITIVE if (query_id, one) in wrong else POSITIVE) for one in mine]
         for one in _draw(rng, sorted(set(candidates.get(query_id, []))), num_candidates):
             rows.append((query_id, one, FALSE_NEGATIVE if (query_id, one) in false_negatives else HARD))
-        known = {content[one] for one in mine}
+        known = {content[one] for one in never[query_id]}
         rows += [(query_id, one, RANDOM) for one in _draw(rng, pool, num_random) if content[one] not in known]
     return pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=["query_id", "passage_id", "kind"])
 

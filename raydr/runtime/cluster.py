@@ -65,8 +65,8 @@ class RayConfig(Config):
 
     in_process_rows: int = Field(default=1_000, ge=0)
     """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
-    starts no Ray, where that would be a local one; 50 times as many where the machine's only GPU does it. 0 always
-    takes Ray."""
+    starts no Ray, where that would be a local one. On the machine's only GPU 50 times as many with a model, and 10
+    times as many without. 0 always takes Ray."""
 
     temp_dir: str = ""
     """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""
@@ -183,6 +183,15 @@ def is_connected() -> bool:
     # Nobody has connected where nobody has imported Ray, which takes a second.
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
+
+
+def works_for_ray() -> bool:
+    """Whether this process is a worker of a Ray, as those of trials and of jobs' tasks are."""
+    if not is_connected():
+        return False
+    import ray
+
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
 def step_threads() -> list[threading.Thread]:

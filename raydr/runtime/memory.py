@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from typing import Any
 
 
 def bound_memory() -> None:
@@ -24,9 +25,10 @@ def give_back_memory() -> bool:
     Returns:
         Whether the C library can do so (glibc).
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    # Another thread may be in the middle of importing it.
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if getattr(cuda, "is_initialized", bool)():
+        cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
         return False

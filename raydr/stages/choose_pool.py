@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from raydr.runtime.cluster import RayConfig, local_session
+from raydr.runtime.cluster import RayConfig, local_session, works_for_ray
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.resources import num_gpus_here
 
 #: Rows that are read without a model in the time that one takes with it, roughly.
 _LIGHT_ROWS = 20
-#: Rows that a GPU reads with a model in the time that a processor takes for one, roughly.
-_GPU_ROWS = 50
+#: Rows that a GPU reads with a model in the time that a processor takes for one, roughly; and rows of what it searches.
+_GPU_ROWS, _GPU_LIGHT_ROWS = 50, 10
 
 
 def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:
@@ -17,12 +17,18 @@ def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) ->
 
     Args:
         num_rows: of the input that is worked on.
-        num_gpus: that the workers need. Ray gives them out, but for the only one of this machine.
+        num_gpus: that the workers need. Ray assigns them, except where this machine has only one.
         asks_model: whether a model reads the rows.
     """
     local = local_session()
-    weight = (1 if asks_model else 1 / _LIGHT_ROWS) / (_GPU_ROWS if num_gpus else 1)
-    if local is not None and num_rows * weight <= local.in_process_rows and (not num_gpus or _has_one_gpu(local)):
+    weight = 1 if asks_model else 1 / _LIGHT_ROWS
+    if num_gpus:
+        weight /= _GPU_ROWS if asks_model else _GPU_LIGHT_ROWS
+    if (
+        local is not None
+        and num_rows * weight <= local.in_process_rows
+        and (not num_gpus or _owns_gpu(local, num_gpus))
+    ):
         return ThisProcess()
     # Ray takes a second to import.
     from raydr.stages.ray_pool import RayPool
@@ -30,6 +36,7 @@ def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) ->
     return RayPool()
 
 
-def _has_one_gpu(local: RayConfig) -> bool:
-    """Whether no worker of Ray could be given another GPU than the one that this process would take."""
-    return local.num_gpus in (None, 1) and num_gpus_here() == 1
+def _owns_gpu(local: RayConfig, num_gpus: float) -> bool:
+    """Whether there is one GPU, and it is enough; a process that works for a Ray takes none that it was not given."""
+    enough = num_gpus <= 1 and local.num_gpus in (None, 1) and local.in_process_rows > 0
+    return enough and not works_for_ray() and num_gpus_here() == 1

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import NEGATIVES
 from raydr.data.tables import of_queries, relevant
 from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
 from raydr.models.config import Side
@@ -101,7 +100,7 @@ class Sample:
         if split not in job.data.splits or not len(job.judged(split)[1]):
             return None
         config = DevConfig(**SAMPLE_SIZE, scope=job.training.train.dev.scope)
-        tables = (*job.judged(split), NEGATIVES.empty_table())
+        tables = (*job.judged(split), job.data.dropped(split))
         return cls(build_dev_set(*tables, job.corpus, config, job.training.seed), job.corpus)
 
     @cached_property

@@ -147,7 +147,11 @@ def _leave_fold_out(
     qrels = pairs.qrels.filter(pa.array(used_N))
     queries = of_queries(data.queries(split), pc.unique(qrels["query_id"]))
     counts = {"left_out": int((~used_N).sum())}
-    return {
+    made = {
         names[0]: write_and_record(output, names[0], len(queries), partial(write_arrow, queries)),
         names[1]: write_and_record(output, names[1], len(qrels), partial(write_arrow, qrels), counts),
     }
+    dropped, name = of_queries(data.dropped(split), pc.unique(qrels["query_id"])), names[1].replace("qrels", "dropped")
+    if len(dropped):
+        made[name] = write_and_record(output, name, len(dropped), partial(write_arrow, dropped))
+    return made

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.annotations import known_false_negatives, positives_of, query_texts
+from raydr.data.annotations import known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
@@ -197,7 +197,7 @@ class JudgePairs(PairsWorker):
     def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
         unique = list(dict.fromkeys(query_ids))
         texts = dict(zip(unique, query_texts(self.data, self.job.split, unique), strict=True))
-        return self.sample.score(query_ids, passage_ids, texts, positives_of(self.data, self.job.split, unique))
+        return self.sample.score(query_ids, passage_ids, texts, never_negatives_of(self.data, self.job.split, unique))
 
 
 def decide_pairs(

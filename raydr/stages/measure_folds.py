@@ -22,6 +22,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import of_queries
 from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
@@ -141,10 +142,14 @@ class MeasureFolds:
         self.fold_N = fold_of_queries(job.folds, job.split, pairs.qrels["query_id"].to_pylist())
         self.fold_of = dict(zip(pairs.qrels["query_id"].to_pylist(), self.fold_N.tolist(), strict=True))
         self.text_of = dict(zip(pairs.qrels["query_id"].to_pylist(), pairs.text_N.tolist(), strict=True))
-        # Of all queries with the same text: what one of them has is no random passage for another.
-        order = np.argsort(pairs.text_N, kind="stable")
-        self.text_T, self.first_T = np.unique(pairs.text_N[order], return_index=True)
-        self.content_N = pairs.content_N[order]
+        # Of all queries with the same text: what one of them has, or was dropped for it, is random for none of them.
+        dropped = of_queries(self.data.dropped(job.split), list(self.text_of))
+        texts = [self.text_of[one] for one in dropped["query_id"].to_pylist()]
+        contents = self.corpus.content_hashes(self.corpus.rows_of_column(dropped["passage_id"]))
+        text_M = np.concatenate([pairs.text_N, np.array(texts, dtype=pairs.text_N.dtype)])
+        order = np.argsort(text_M, kind="stable")
+        self.text_T, self.first_T = np.unique(text_M[order], return_index=True)
+        self.content_M = np.concatenate([pairs.content_N, contents])[order]
         self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
 
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
@@ -226,8 +231,8 @@ class MeasureFolds:
         """Places among the fold's passages, a row a draw: the random ones, then the one in the positive's place."""
         text = self.text_of[query_id]
         at = int(np.searchsorted(self.text_T, np.uint64(text)))
-        end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_N)
-        allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_N[self.first_T[at] : end]))
+        end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_M)
+        allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_M[self.first_T[at] : end]))
         if len(allowed) < 2:
             raise DataError(
                 f"there are {len(allowed)} passages unrelated to query {query_id!r} in its fold, and two are needed: "

@@ -189,13 +189,13 @@ def import_trec_run(making: Building, pool: Pool, *, path: str, skip_own_id: boo
             the file is empty; names file and line.
     """
     num_queries = depth = 0
-    for number, (queries, ranked) in enumerate(_read_trec(path)):
+    for number, (queries, read) in enumerate(_read_trec(path)):
         num_queries += queries
-        depth = max(depth, pc.max(ranked["rank"]).as_py())
+        ranked = without_own_ids(read) if skip_own_id else read
+        depth = max(depth, pc.max(ranked["rank"]).as_py() or 0)
         name = part_name(number)
         if name not in making.done:
-            found = without_own_ids(ranked) if skip_own_id else ranked
-            making.done[name] = write_table(making.folder, name, found)
+            making.done[name] = write_table(making.folder, name, ranked)
     if not num_queries:
         raise DataError(f"{path} is empty; {_EXPECTED}")
     return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}

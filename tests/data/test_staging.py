@@ -82,14 +82,15 @@ class Prepared:
             making.finish({"num_bad": check.num_bad})
         return check
 
-    def split(self, max_queries: int | None = None) -> Finished:
+    def split(self, max_queries: int | None = None, skip_own_id: bool = False) -> Finished:
         staged: dict[Any, list[str]] = {}
         for name in self.dataset.files("staging"):
             if name.endswith(".arrow"):
                 staged.setdefault(name.split("/")[1], []).append(name)
         plan = SplitPlan(
             split="train", staged=staged, queries_repeat=self.reader.passages_repeat, max_queries=max_queries, seed=0,
-            part_rows=self.part_rows, held_out=(), leave_out_leaked=False, skip_own_id=False, paths={"s0": "/in/a"},
+            part_rows=self.part_rows, held_out=(), leave_out_leaked=False, skip_own_id=skip_own_id,
+            paths={"s0": "/in/a"},
         )  # fmt: skip
         return finish_split(plan, self.dataset, Corpus.open(self.corpus))
 
@@ -227,3 +228,24 @@ def test_a_subset_keeps_the_judgments_of_its_queries_alone(tmp_path: Path) -> No
     assert check.counts["queries_without_positive"] == 5 - check.counts["positives"]
     tables = [read_arrow(prepared.dataset.path(name)) for name in sorted(check.parts)]
     assert len({frozenset(t.column("query_id").to_pylist()) for t in tables if len(t) == 5}) == 1
+
+
+def test_a_query_that_is_a_passage_is_neither_judged_with_itself_nor_a_negative_of_itself(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [
+        *(passage(at, f"p{at}", f"text {at}") for at in (1, 2, 3)),
+        query(4, "p1"), judged(5, "p1", "p2"), judged(6, "p1", "p1"), negative(7, "p1", "p1"), negative(8, "p1", "p3"),
+    ]  # fmt: skip
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    made = prepared.split(skip_own_id=True)
+    assert made.num_bad == 1
+    assert "judged with itself" in str(made.examples[0])
+    tables = {
+        table: [row["passage_id"] for name in made.parts if name.startswith(table) for row in rows_of(prepared, name)]
+        for table in ("qrels", "negatives", "dropped")
+    }
+    assert tables == {"qrels": ["p2"], "negatives": ["p3"], "dropped": ["p1"]}
+
+
+def rows_of(prepared: Prepared, name: str) -> list[dict[str, Any]]:
+    return read_arrow(prepared.dataset.localize(name)).to_pylist()

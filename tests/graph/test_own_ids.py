@@ -16,8 +16,11 @@ from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
+from raydr.errors import ArtifactError
 from raydr.graph.places import Places
 from raydr.stages.runs import Run, rank_rows, without_own_ids
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 @pytest.fixture
@@ -68,6 +71,44 @@ def test_a_run_with_them(arguments: Path, tiny_checkpoint: str, tmp_path: Path) 
     mined = read_split(places.open("negatives/bm25-train", "negatives"), "negatives", "train").to_pylist()
     assert mined
     assert not [row for row in mined if row["query_id"] == row["passage_id"]]
+
+
+def test_judges_and_the_models_that_measure_for_them(arguments: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
+    """In a sample of all passages each query would be nearest to itself, so that no pair was right."""
+    config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
+    judges = [{"name": "consistency", "top_k": 1, "num_random": 40}, {"name": "npc", "margins": "cross_fitted"}]
+    settings = config.model_dump(mode="json")
+    settings["judge"] |= {"model": "untrained", "judges": judges}
+    settings["cross_fit"] |= {"num_epochs": 1, "num_random": 4, "num_draws": 2, "batch_size": 2}
+    config = RunConfig.parse(settings)
+    raydr.judge(config)
+    places = Places.of(config.workdir)
+    verdicts = places.open("verdicts/consistency-train", "verdicts")
+    assert verdicts.info["keep"] >= 1
+    sets = [Artifact.open(Folder(str(one)), "dataset") for one in Path(f"{config.workdir}/store/dataset").glob("[!.]*")]
+    of_folds = [Dataset(one) for one in sets if "folds" in one.manifest.identity.inputs]
+    assert len(of_folds) == 2
+    for data in of_folds:
+        own = data.dropped("train")
+        assert own["query_id"].to_pylist() == own["passage_id"].to_pylist()
+        assert set(own["query_id"].to_pylist()) == set(data.queries("train")["query_id"].to_pylist())
+
+
+def test_a_run_that_was_imported_before_is_imported_again(
+    arguments: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.trec"
+    lines = [f"a{at} Q0 a{at + step} {step + 1} {2 - step}.5 x\n" for at in range(32, 40, 2) for step in (0, 1)]
+    file.write_text("".join(lines))
+    before = config_of(arguments, tiny_checkpoint, tmp_path / "w")
+    raydr.import_run(before, str(file), system="lucene")
+    config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
+    with pytest.raises(ArtifactError, match=r"imported before data\.skip_own_id was changed: raydr import-run"):
+        raydr.evaluate(config, system=["lucene"])
+    raydr.prepare(config, again=True)
+    [run] = raydr.import_run(config, str(file), system="lucene", again=True)
+    assert (run.info["top_k"], run.info["num_queries"]) == (1, 4)
+    assert raydr.evaluate(config, system=["lucene"]).to_pandas()["mean"].tolist() == [1.0]
 
 
 def test_who_did_not_say_so_is_told(

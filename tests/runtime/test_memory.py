@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -36,3 +38,9 @@ def test_a_session_bounds_what_products_are_kept_unless_somebody_has(monkeypatch
             monkeypatch.setenv(CAPACITY, given)
         with ray_session(RayConfig()):
             assert os.environ[CAPACITY] == wanted
+
+
+def test_a_thread_may_be_importing_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is there from the first moment of that, and empty."""
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    give_back_memory()

@@ -149,7 +149,7 @@ def search_in(
     top_k = top_k or settings.top_k
     system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
     own = run.config.data.skip_own_id
-    how = {"split": split, "top_k": top_k, "scope": scope, "skip_own_id": own}
+    how = {"split": split, "top_k": top_k, "scope": scope, **_own_ids(own)}
     do = partial(find, settings=settings, top_k=top_k, scope=scope, skip_own_id=own, system=system)
     return Node(
         "run",
@@ -274,10 +274,15 @@ def search_bm25(run: Declaring, split: str, scope: Scope | None = None) -> Node:
         "run",
         f"search-{system}-{split}",
         stage(do, "dataset", "corpus", "bm25"),
-        {"split": split, "top_k": top_k, "scope": scope, "skip_own_id": own},
+        {"split": split, "top_k": top_k, "scope": scope, **_own_ids(own)},
         {"bm25": bm25(run), "dataset": data.dataset(run), "corpus": data.corpus(run)},
         num_rows=lambda inputs: inputs["dataset"].rows(f"queries/{split}"),
     )
+
+
+def _own_ids(skipped: bool) -> dict[str, bool]:
+    """Content of a run in which a query's own passage is left out."""
+    return {"skip_own_id": True} if skipped else {}
 
 
 def imported(file: str, split: str, system: str, skip_own_id: bool) -> Node:
@@ -286,7 +291,7 @@ def imported(file: str, split: str, system: str, skip_own_id: bool) -> Node:
         "run",
         f"import-{system}-{split}",
         stage(partial(import_trec_run, path=file, skip_own_id=skip_own_id)),
-        {"source": "trec", "split": split, "system": system, "file": trec_checksum(file), "skip_own_id": skip_own_id},
+        {"source": "trec", "split": split, "system": system, "file": trec_checksum(file), **_own_ids(skip_own_id)},
     )
 
 

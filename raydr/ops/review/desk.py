@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,7 +74,7 @@ class Desk:
         known = self._known(decisions)
         waiting = [one for one in wanted if one.label not in given]
         if self.order == "informative":
-            waiting.sort(key=lambda one: float(distance_from_even(np.array(one.evidence), known[one.judge])))
+            waiting = _in_turn(waiting, known)
         waiting = [one for one in self.queue if one.label == first] + waiting
         decided = Counter(given[one.label] for one in wanted if one.label in given)
         return {
@@ -105,6 +106,18 @@ class Desk:
             kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
             found.append(f"{both.first} and {both.second} agree on {both.num_same} of {both.num_both}{kappa}")
         return found
+
+
+def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | None]) -> list[Shown]:
+    """What is nearest to even of each judge, one judge after the other: their log-odds are not of one scale."""
+    of_judge: dict[str, list[Shown]] = {}
+    for one in waiting:
+        of_judge.setdefault(one.judge, []).append(one)
+    ordered = [
+        sorted(mine, key=lambda one: float(distance_from_even(np.array(one.evidence), known[one.judge])))
+        for mine in of_judge.values()
+    ]
+    return [one for turn in zip_longest(*ordered) for one in turn if one is not None]
 
 
 def _as_json(shown: Shown) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from artefacts import make_corpus
 from patience import PATIENCE_S
 from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
+from raydr.graph.places import Places
 from raydr.ops.doctor import machine, services, software, space
 from raydr.ops.doctor.finding import Finding, any_broken
 from raydr.ops.doctor.machine import Gpu
@@ -110,9 +113,19 @@ def test_vectors_and_plans_that_do_not_fit_are_told(tmp_path: Path) -> None:
     assert found() == found(**tokens) == []
     assert found(plan={"num_passages": 10**12}) == []
     [one] = found(plan={"num_passages": 10}, **tokens)
-    assert (one.state, "10 passages of at most 160 vectors of 128 dimensions" in one.found) == ("ok", True)
-    [one] = found(plan={"num_passages": 10**12}, **tokens)
+    assert (one.state, "10 passages of 1 to 160 vectors of 128 dimensions" in one.found) == ("ok", True)
+    free = shutil.disk_usage(tmp_path).free
+    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, **tokens)
     assert (one.state, "`raydr plan` tells from the texts" in one.advice) == ("warning", True)
+    # With a vector each they would not fit; nor as many as the words of passages that are there.
+    [one] = found(plan={"num_passages": 10**12}, **tokens)
+    assert one.state == "broken"
+    make_corpus(tmp_path / "store" / "corpus" / "key", [{"passage_id": "p", "title": "", "text": "word " * 12}])
+    Places.of(str(tmp_path)).point("corpus", "corpus", "key")
+    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, **tokens)
+    assert (one.state, "of 12 to 160 vectors" in one.found) == ("broken", True)
+    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, encode={"token_pooling": 2}, **tokens)
+    assert (one.state, "of 6 to 80 vectors" in one.found) == ("warning", True)
     [one] = found(plan={"num_passages": 10**12}, model={"score": "multi", "projection": 64})
     assert one.state == "broken"
     stage = StageEstimate("encode", "", 1, 1, 0, None, disk_bytes=10**16)

@@ -39,8 +39,6 @@ from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, write_part
 
-_SHARES_OF_A_CPU = {"cpus_per_actor": 0.75, "cpus_per_tokenizer": 0.25}
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,9 +63,11 @@ def main() -> None:
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     # One encoder a CPU; tokenising is a small share of the work and shares these CPUs. A GPU keeps some of them busy.
     actors = arguments.gpus or arguments.cpus
-    cpus = {"cpus_per_actor": 1, "cpus_per_tokenizer": 1} if arguments.gpus else _SHARES_OF_A_CPU
-    found = {"dtype": arguments.dtype, "gpus_per_actor": min(1, arguments.gpus), **cpus}
-    settings = EncodeConfig.model_validate({**found, "min_actors": actors, "max_actors": actors})
+    cpus, tokenizer_cpus = (1.0, 1.0) if arguments.gpus else (0.75, 0.25)
+    settings = EncodeConfig(
+        dtype=arguments.dtype, min_actors=actors, max_actors=actors, gpus_per_actor=min(1, arguments.gpus),
+        cpus_per_actor=cpus, cpus_per_tokenizer=tokenizer_cpus,
+    )  # fmt: skip
     config = ModelConfig(num_layers=arguments.layers)
     if arguments.shape:
         config = ModelConfig(checkpoint=save_checkpoint(SHAPES[arguments.shape], "", scratch / "checkpoint"))

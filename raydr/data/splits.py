@@ -22,7 +22,7 @@ from raydr.store.folder import Folder
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000
-#: Passages with a query's id that are compared with it.
+#: Queries that are compared with the passage of their id, to tell whether queries are passages.
 _OWN_TEXTS = 1_000
 #: Who says that a query's own passage is no negative of it.
 OWN_ID = "own id"
@@ -157,15 +157,16 @@ class _Finisher:
         return {row["query_id"] for row in rows if row["relevance"] > 0}
 
     def _own_passages(self, queries: Sequence[Mapping[str, Any]]) -> None:
-        """Write which passages have a query's id, or count which of them are the query where nobody has said so."""
+        """Write which passages have a query's id; or count, among the first queries, those that are the passage."""
+        if not self.plan.skip_own_id:
+            queries = queries[:_OWN_TEXTS]
         rows = self.corpus.find([query["query_id"] for query in queries])
         own = np.flatnonzero(rows >= 0).tolist()
         if self.plan.skip_own_id:
             ids = [queries[at]["query_id"] for at in own]
             self._write("dropped", [{"query_id": one, "passage_id": one, "miner": OWN_ID} for one in ids])
             return
-        # Numbers as ids are often the same: what is read of so many is not more than it takes to tell.
-        own = own[:_OWN_TEXTS]
+        # Numbers as ids are often the same, and of different texts.
         texts = self.corpus.texts(rows[own]).texts
         self.counts["own_passages"] = sum(queries[at]["text"] == text for at, text in zip(own, texts, strict=True))
 

@@ -135,10 +135,10 @@ class Sample:
         return found_QU
 
     def seen(self, scores_QU: FloatArray, rows_U: IntArray) -> FloatArray:
-        """Scores with the sample's own passages; −inf with those that a query is not searched in."""
+        """Scores with the sample's own passages; −inf with those not searched for a query, and dropped ones."""
         scores_QP = scores_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)]
-        elsewhere_QP = self.chosen.elsewhere_QP
-        scores_QP = scores_QP.copy() if elsewhere_QP is None else np.where(elsewhere_QP, -np.inf, scores_QP)
+        if self.chosen.elsewhere_QP is not None:
+            scores_QP[self.chosen.elsewhere_QP] = -np.inf
         scores_QP[tuple(self.chosen.dropped_N2.T)] = -np.inf
         return scores_QP
 

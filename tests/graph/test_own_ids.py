@@ -21,6 +21,7 @@ from raydr.graph.places import Places
 from raydr.stages.runs import Run, rank_rows, without_own_ids
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.training.dev import DevSet, build_dev_set
 
 
 @pytest.fixture
@@ -92,6 +93,21 @@ def test_judges_and_the_models_that_measure_for_them(arguments: Path, tiny_check
         own = data.dropped("train")
         assert own["query_id"].to_pylist() == own["passage_id"].to_pylist()
         assert set(own["query_id"].to_pylist()) == set(data.queries("train")["query_id"].to_pylist())
+
+
+def test_a_diagnosis(arguments: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = []
+
+    def build(*given: Any) -> DevSet:
+        samples.append(build_dev_set(*given))
+        return samples[-1]
+
+    monkeypatch.setattr("raydr.stages.evidence_samples.build_dev_set", build)
+    raydr.diagnose(config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True))
+    assert len(samples) >= 2
+    for sample in samples:
+        pairs = {(sample.query_ids[query], sample.passage_ids[passage]) for query, passage in sample.dropped_N2}
+        assert pairs == {(one, one) for one in sample.query_ids}
 
 
 def test_a_run_that_was_imported_before_is_imported_again(

@@ -10,9 +10,19 @@ import sys
 import tempfile
 
 import pytest
+import ray
 
 from raydr.errors import ClusterError
-from raydr.runtime.cluster import TIME_TO_START, RayConfig, _begin, connected, knock, ray_session, start_ray
+from raydr.runtime.cluster import (
+    TIME_TO_START,
+    RayConfig,
+    _begin,
+    connected,
+    knock,
+    ray_session,
+    start_ray,
+    works_for_ray,
+)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
@@ -97,3 +107,10 @@ def test_sigterm_stays_with_who_had_it_before_ray(monkeypatch: pytest.MonkeyPatc
         assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, of_ray)
+
+
+@pytest.mark.ray
+def test_who_works_for_a_ray_and_who_lets_it_work(ray_local: None) -> None:
+    """A worker takes no GPU that it was not given."""
+    assert not works_for_ray()
+    assert ray.get(ray.remote(works_for_ray).remote())

@@ -111,7 +111,7 @@ def score_all(
 
     def asked(judge: Judge, changed: JudgeConfig) -> dict[str, Node]:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        return what_it_reads(run, judge, candidates, split, retriever, candidates)
+        return what_it_reads(run, judge, split, candidates, lambda: retriever, lambda: candidates, recipe.verdicts)
 
     sieves = []
     for beta in betas:

@@ -7,11 +7,14 @@ from typing import Annotated, Literal
 from pydantic import model_validator
 
 from raydr.component import Config, Pluggable, build
+from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
-from raydr.noise.judges.asked import Server
+from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
+from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.judges.people import PEOPLE
+from raydr.noise.judges.second import SecondJudge
 
 
 class JudgeConfig(Config):
@@ -46,15 +49,33 @@ class JudgeConfig(Config):
     @model_validator(mode="after")
     def _each_looks_again_at_an_earlier_one(self) -> JudgeConfig:
         for at, judge in enumerate(self.judges):
-            asked = judge.asks(self)
-            if not isinstance(asked, Server):
+            if not isinstance(judge, SecondJudge) or not (judge.after or isinstance(judge, LanguageModelJudge)):
                 continue
             earlier = [one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE]
-            if asked.after not in earlier:
+            if judge.after not in earlier:
                 raise ValueError(
-                    f"judges: {judge.name} comes after {asked.after!r}, which is no judge of {judge.subject} that "
+                    f"judges: {judge.name} comes after {judge.after!r}, which is no judge of {judge.subject} that "
                     f"stands before it in the list; there is {', '.join(earlier) or 'none'}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _cross_encoder_learns_from_what_others_keep(self) -> JudgeConfig:
+        if not self.classifier.pairs_kept_by:
+            return self
+        try:
+            chain = [self.judge(self.classifier.pairs_kept_by)]
+            while isinstance(chain[-1], SecondJudge) and chain[-1].after:
+                chain.append(self.judge(chain[-1].after))
+        except ConfigError as error:
+            raise ValueError(f"classifier.pairs_kept_by: {error}") from None
+        wrong = "judges candidates" if chain[0].subject != "pairs" else ""
+        if any(isinstance(one.asks(self), CrossEncoder) for one in chain):
+            wrong = "rests on what the cross-encoder says that is to learn"
+        if wrong:
+            raise ValueError(
+                f"classifier.pairs_kept_by is {chain[0].name!r}, which {wrong}; expected a judge of pairs such as npc"
+            )
         return self
 
     def judge(self, name: str) -> Judge:

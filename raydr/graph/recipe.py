@@ -12,12 +12,11 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
-from raydr.graph.judging import SUBJECTS, Judged, judge_all, speaking, what_it_reads
+from raydr.graph.judging import SUBJECTS, Judged, judge_all, speaking, verdicts_of
 from raydr.graph.node import Existing, Node
-from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
-from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
 from raydr.stages.mine import SOURCE
 from raydr.stages.train_progress import Watcher
@@ -104,18 +103,20 @@ class Recipe:
             miner: whose candidates.
             model: the retriever that is asked; ``judge.model`` if empty.
         """
-        candidates = self.candidates(split, miner) if judge.subject == "negatives" else None
-        name = f"{judge.name}-{miner or self.miner()}-{split}" if candidates is not None else f"{judge.name}-{split}"
-        asked = model or self.config.judge.model
-        name = f"verdicts/{name}{f'-{asked}' if asked != self.config.judge.model else ''}"
-        asks = judge.asks(self.config.judge)
-        if isinstance(asks, Server):
-            earlier = self.verdicts(self.config.judge.judge(asks.after), split, miner, model)
-            return self.named(name, language_model.verdicts(self.run, judge, split, earlier))
-        learns = isinstance(asks, CrossEncoder) and (candidates or self.config.negatives)
-        learnt_from = self.candidates(self.config.data.train_split, miner) if learns else None
-        reads = what_it_reads(self.run, judge, candidates, split, self.base_model(asked), learnt_from)
-        return self.named(name, noise.verdicts(self.run, judge, split, candidates, reads))
+        self.dataset()
+        config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
+        asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
+        found = verdicts_of(
+            self.run,
+            judge,
+            split,
+            judged,
+            retriever=lambda: self.base_model(asked),
+            candidates=lambda: self.candidates(config.data.train_split, miner) if mined else None,
+            of=lambda other, of_split: self.verdicts(other, of_split, miner, model),
+        )
+        name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
+        return self.named(f"verdicts/{name}{f'-{asked}' if asked != config.judge.model else ''}", found)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
@@ -300,9 +301,8 @@ class Recipe:
         """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
         name = f"runs/{split}/{system}"
         self.dataset()
-        first, reranked, by = system.rpartition("+")
-        if reranked:
-            return self.reranked(split, first, by)
+        if "+" in system:
+            return self.reranked(split, *system.rpartition("+")[::2])
         system, scope = split_scope(system)
         if system == FUSED:
             return self.named(name, fuse_runs(self.run, split, self.search, scope))

@@ -9,11 +9,10 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, judge_all, speaking, what_it_reads
+from raydr.graph.judging import Judged, judge_all, speaking, verdicts_of
 from raydr.graph.node import Node
-from raydr.graph.nodes import cross_fitting, data, evaluation, language_model, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
-from raydr.noise.judges.asked import CrossEncoder, Server
 from raydr.noise.judges.base import Judge
 from raydr.training.training import Extras
 
@@ -154,16 +153,21 @@ class _Arm:
                 "mined; set it to 1 or more, or leave the judge out"
             )
         split = run.config.data.train_split
-        asks = judge.asks(run.config.judge)
-        if isinstance(asks, Server):
-            earlier = self._verdicts(run, run.config.judge.judge(asks.after), last, mined)
-            return language_model.verdicts(run, judge, split, earlier)
-        retriever = last.model if last is not None else training.untrained(run, run.config.model, "untrained")
-        candidates = mined
-        if self.settings.classifier == "once" and isinstance(asks, CrossEncoder):
-            candidates = self.learnt_from = self.learnt_from or mined
-        reads = what_it_reads(run, judge, mined, split, retriever, candidates)
-        return noise.verdicts(run, judge, split, mined if on_negatives else None, reads)
+        return verdicts_of(
+            run,
+            judge,
+            split,
+            mined if on_negatives else None,
+            retriever=lambda: last.model if last else training.untrained(run, run.config.model, "untrained"),
+            candidates=lambda: self._learnt_from(mined),
+            of=lambda other, _: self._verdicts(run, other, last, mined),
+        )
+
+    def _learnt_from(self, mined: Node | None) -> Node | None:
+        """What a judge's cross-encoder learns from: the round's candidates, or the first ones if it is trained once."""
+        if self.settings.classifier == "once":
+            mined = self.learnt_from = self.learnt_from or mined
+        return mined
 
     def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
         """The round's cross-encoder, on what its judges leave of its candidates."""

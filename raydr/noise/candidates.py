@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.opened import offsets_of
-from raydr.data.tables import passages_by_query
+from raydr.data.tables import pairs_of, passages_by_query
 from raydr.errors import DataError
 from raydr.noise.judges.base import FloatArray, IntArray
 
@@ -40,12 +41,18 @@ class Candidates:
         """Those that no earlier judge has dropped or relabelled, each once; queries that have none are left out."""
         used_M = pc.is_in(self.table["action"], pa.array(["keep", "down_weight"])).to_numpy()
         again_M = self.table.select(["query_id", "passage_id"]).to_pandas().duplicated().to_numpy()
-        keep_M = used_M & ~again_M
-        return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
+        return self._rows(used_M & ~again_M)
+
+    def among(self, pairs: Container[tuple[str, str]]) -> Candidates:
+        """Those that are among some pairs of a query and a passage; queries that have none are left out."""
+        return self._rows(np.array([pair in pairs for pair in pairs_of(self.table)], dtype=np.bool_))
 
     def relabelled(self) -> dict[str, list[str]]:
         """By query, the passages that an earlier judge has made positives."""
         return passages_by_query(self.table.filter(pc.equal(self.table["action"], "relabel")))
+
+    def _rows(self, keep_M: np.ndarray) -> Candidates:
+        return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
 
     def _those(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
         sizes = np.bincount(self.query_M[keep_M], minlength=len(self.query_ids))[keep_Q]

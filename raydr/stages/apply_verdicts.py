@@ -14,7 +14,7 @@ from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.noise.judges.relabel import RELABELLED
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.judge_workers import VERDICTS
+from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part

@@ -29,12 +29,11 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import PeopleJudge
 from raydr.noise.judges.relabel import Relabel
+from raydr.noise.judges.second import SecondJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
+from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS
 from raydr.stages.judge_workers import (
-    DETECTION,
-    MEASURES,
-    VERDICTS,
     JudgeJob,
     JudgeNegatives,
     JudgePairs,
@@ -74,6 +73,7 @@ def judge(
     runs: Sequence[Artifact] = (),
     scale: float = 1.0,
     settled: Mapping[Label, bool] | None = None,
+    earlier: Artifact | None = None,
 ) -> dict[str, Any]:
     """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
 
@@ -93,6 +93,7 @@ def judge(
         runs: what the model of each fold finds, for judges that look for other passages.
         scale: τ of these models.
         settled: whether each label that people have decided is wrong, for judges that tell it.
+        earlier: ``verdicts`` of the judge that this one comes after; what that one is sure of is not read.
 
     Raises:
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
@@ -112,7 +113,9 @@ def judge(
         facts |= _score(
             making,
             pool,
-            JudgeJob(judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}),
+            JudgeJob(
+                judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, earlier
+            ),
             settings,
         )
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
@@ -123,6 +126,9 @@ def judge(
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
     if isinstance(judge, PeopleJudge):
         info["decided"] = len(settled or {})
+    elif earlier is not None:
+        assert isinstance(judge, SecondJudge)
+        info |= {"after": judge.after, "before": earlier.rows(f"{VERDICTS}/{split}")}
     elif negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
     _report(judge, info)
@@ -198,6 +204,8 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
     facts = {f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries"}
+    if "after" in info:
+        facts["of those that"] = f"{info['after']} has judged: {info['before']:,}"
     counts = {
         "kept": "keep",
         "dropped": "drop",
@@ -215,7 +223,10 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
             facts[name.replace("_", " ")] = f"{value:.3f}"
     show_summary(f"verdicts of {judge.name} on {info['split']}", facts)
     reason = info.get("detector", {}).get("reason")
-    if reason:
+    if "after" in info and (reason or not info["verdicts"]):
+        why = reason or "it is sure of everything"
+        warn(f"{judge.name} adds nothing to what {info['after']} says: {why}")
+    elif reason:
         warn(inconclusive(judge.name, reason))
     if info.get("unjudged"):
         warn(

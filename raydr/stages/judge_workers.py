@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,14 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import pairs_of
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores
 from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.judges.second import SecondJudge
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
+from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, read_doubtful
 from raydr.stages.pair_reader import CandidateScores, PairReader
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
@@ -29,9 +32,6 @@ from raydr.stages.row_ranges import range_in, written
 from raydr.stages.scoring import Scoring
 from raydr.store.artifact import Artifact, Part
 from raydr.store.folder import Folder
-
-#: Folders of parts.
-VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class JudgeJob:
         seed: of random samples.
         output: the artefact's folder.
         settled: whether each label that people have decided is wrong, for judges that tell it.
+        earlier: verdicts of the judge that this one comes after; None if it reads everything.
     """
 
     judge: Judge
@@ -58,6 +59,16 @@ class JudgeJob:
     seed: int
     output: Folder
     settled: Mapping[Label, bool] = field(default_factory=dict)
+    earlier: Artifact | None = None
+
+    def suspected(self) -> dict[tuple[str, str], float] | None:
+        """P(the label is wrong) by the earlier judge, of the pairs of ids that it was unsure of; None without one."""
+        if self.earlier is None:
+            return None
+        assert isinstance(self.judge, SecondJudge)
+        tables, rows, wrong_N = read_doubtful(self.judge, self.earlier, self.split)
+        doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
+        return dict(zip(pairs_of(doubtful), wrong_N[rows].tolist(), strict=True))
 
 
 class JudgeWorker(ABC):
@@ -71,6 +82,7 @@ class JudgeWorker(ABC):
         self.job = job
         self.data, self.corpus = job.data, job.corpus
         self.scorer = job.scoring.open() if job.scoring is not None else None
+        self.suspected = job.suspected()
 
     @property
     def judged(self) -> Artifact:
@@ -93,6 +105,8 @@ class JudgeNegatives(JudgeWorker):
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         candidates, rule = candidates_of(part, start, stop), self.job.judge
         found = candidates.undecided()
+        if self.suspected is not None:
+            found = found.among(self.suspected)
         mined = self.scorer is None
         scores_M, positive_Q, likeness_M = (
             CandidateScores(*mined_scores(found, rule.name)) if mined else self._score(found, candidates.relabelled())
@@ -135,12 +149,40 @@ class PairsWorker(JudgeWorker):
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         rows = part.slice(start, stop - start)
         pairs = rows.filter(pc.greater(rows["relevance"], 0))
+        if self.suspected is not None:
+            pairs = pairs.filter(pa.array([pair in self.suspected for pair in pairs_of(pairs)], pa.bool_()))
         truth = [noise == MISMATCHED if self._truth_is_known else None for noise in pairs["noise"].to_pylist()]
         return self.judge_pairs(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
 
     @abstractmethod
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         """Verdicts (or measures) on the pairs."""
+
+    def verdicts(
+        self,
+        judge: Judge,
+        query_ids: list[str],
+        passage_ids: list[str],
+        truth: list[bool | None],
+        blocks: Iterable[ScoredCandidates],
+    ) -> pa.Table:
+        """Verdicts, or the measures of judges that decide on all pairs at once."""
+        if isinstance(judge, SplitJudge):
+            found = [judge.measure(block) for block in blocks]
+            columns = {
+                "query_id": pa.array(query_ids, pa.string()),
+                "passage_id": pa.array(passage_ids, pa.string()),
+                **{name: pa.array(_concatenate([one[name] for one in found])) for name in judge.measures},
+                "truth": pa.array(truth, pa.bool_()),
+            }
+            return pa.table(columns)
+        verdicts = [judge.judge(block) for block in blocks]
+        together = Verdicts(
+            _concatenate([one.score for one in verdicts]),
+            np.concatenate([np.zeros(0, dtype="<U1"), *(one.action for one in verdicts)]),
+            _concatenate([one.weight for one in verdicts]),
+        )
+        return verdict_table(judge, query_ids, passage_ids, together, truth)
 
     @cached_property
     def _truth_is_known(self) -> bool:
@@ -156,9 +198,12 @@ class ReadPairs(PairsWorker):
         queries = query_texts(self.data, self.job.split, query_ids)
         passages = self.corpus.texts(self.corpus.rows_of(passage_ids))
         each = np.arange(len(query_ids))
-        scores = self.scorer.score(queries, passages, each, each)
-        verdicts = self.job.judge.judge(ScoredCandidates(scores, np.arange(len(query_ids) + 1)))
-        return verdict_table(self.job.judge, query_ids, passage_ids, verdicts, truth)
+        scores_M = self.scorer.score(queries, passages, each, each)
+        suspected_M = None
+        if self.suspected is not None:
+            suspected_M = np.array([self.suspected[pair] for pair in zip(query_ids, passage_ids, strict=True)])
+        block = ScoredCandidates(scores_M, np.arange(len(query_ids) + 1), suspected_M=suspected_M)
+        return self.verdicts(self.job.judge, query_ids, passage_ids, truth, [block])
 
 
 class JudgePairs(PairsWorker):
@@ -176,23 +221,7 @@ class JudgePairs(PairsWorker):
         self.sample = SampleScorer(self.scorer, self.corpus, sample)
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        judge, blocks = self.rule, self._blocks(query_ids, passage_ids)
-        if isinstance(judge, SplitJudge):
-            found = [judge.measure(block) for block in blocks]
-            columns = {
-                "query_id": pa.array(query_ids, pa.string()),
-                "passage_id": pa.array(passage_ids, pa.string()),
-                **{name: pa.array(_concatenate([one[name] for one in found])) for name in judge.measures},
-                "truth": pa.array(truth, pa.bool_()),
-            }
-            return pa.table(columns)
-        verdicts = [judge.judge(block) for block in blocks]
-        together = Verdicts(
-            _concatenate([one.score for one in verdicts]),
-            np.concatenate([np.zeros(0, dtype="<U1"), *(one.action for one in verdicts)]),
-            _concatenate([one.weight for one in verdicts]),
-        )
-        return verdict_table(judge, query_ids, passage_ids, together, truth)
+        return self.verdicts(self.rule, query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))
 
     def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
         unique = list(dict.fromkeys(query_ids))

@@ -35,12 +35,10 @@ from raydr.noise.chat import ChatServer, RefusedError
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.prompts import Reply, read_reply
-from raydr.noise.reviewed import evidence
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
 from raydr.runtime.cluster import STEP_THREAD
 from raydr.runtime.console import progress_bar, show_summary, warn
-from raydr.stages.given_verdicts import read_verdicts
-from raydr.stages.judge_workers import VERDICTS
+from raydr.stages.given_verdicts import VERDICTS, read_doubtful
 from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part
@@ -132,14 +130,8 @@ def _write_questions(
     output: Folder, judge: LanguageModelJudge, split: str, earlier: Artifact, data: Dataset, corpus: Corpus
 ) -> dict[str, Part]:
     """Choose the rows and write them with their texts, a part for each part of the earlier verdicts."""
-    tables, probability_N = read_verdicts(earlier, split)
+    tables, chosen, wrong_N = read_doubtful(judge, earlier, split)
     together = pa.concat_tables(tables.values())
-    flagged_N = pc.not_equal(together["action"], "keep").to_numpy()
-    chosen = np.zeros(0, dtype=np.int64)
-    wrong_N = np.zeros(len(together))
-    if len(together):
-        evidence_N = evidence(together["score"].to_numpy(), flagged_N, probability_N)
-        chosen, wrong_N = judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N))
     parts, start = {}, 0
     for name, table in tables.items():
         rows = chosen[(chosen >= start) & (chosen < start + len(table))]

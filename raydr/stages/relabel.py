@@ -22,8 +22,8 @@ from raydr.data.tables import pairs_of, relevant
 from raydr.noise.judges.base import Verdicts
 from raydr.noise.judges.relabel import RELABELLED, Relabel, probably_right, stands_out
 from raydr.noise.verdict_report import verdict_table
-from raydr.stages.judge_workers import DETECTION
-from raydr.stages.judge_workers import VERDICTS as DECIDED
+from raydr.stages.given_verdicts import DETECTION
+from raydr.stages.given_verdicts import VERDICTS as DECIDED
 from raydr.stages.parts import write_table
 from raydr.stages.runs import Run, by_query
 from raydr.store.artifact import Part

@@ -17,12 +17,14 @@ from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
 from raydr.graph.node import Node
 from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
+from raydr.noise.reviewed import evidence
 from raydr.pages.query_story import print_story
 from raydr.stages.folds import fold_of_texts
 from raydr.store.artifact import Artifact
@@ -182,6 +184,57 @@ def test_each_query_is_judged_by_the_cross_encoder_that_has_not_seen_it(configur
     assert max(apart) > 1e-4
 
 
+def rows_of(verdicts: Artifact) -> dict[tuple[str, str], dict[str, Any]]:
+    tables = (read_parquet(verdicts.local(part)) for part in verdicts.parts("verdicts/train"))
+    return {(row["query_id"], row["passage_id"]): row for table in tables for row in table.to_pylist()}
+
+
+def test_a_cascade_reads_what_is_in_doubt_and_learns_from_what_is_kept(configure: Any) -> None:
+    first = {"name": "consistency", "top_k": 2, "num_random": 40}
+    second = {"name": "pair_classifier", "after": "consistency", "unsure": [0.6, 1.0]}
+    config = configure([first, second], {"num_folds": 2, "pairs_kept_by": "consistency", "batch_size": 4})
+    [dataset] = [one for one in raydr.judge(config) if one.kind == "dataset"]
+    places = Places.of(config.workdir)
+    before, after = (rows_of(places.open(f"verdicts/{name['name']}-train", "verdicts")) for name in (first, second))
+    assert 0 < len(after) < len(before) == NUM_QUERIES
+    scores = np.array([row["score"] for row in before.values()])
+    flagged = np.array([row["action"] == "drop" for row in before.values()])
+    doubt = 1 / (1 + np.exp(-evidence(scores, flagged)))
+    assert after.keys() == {pair for pair, wrong in zip(before, doubt, strict=True) if wrong >= 0.6}
+    # Where it has read its word counts, else that of the judge before.
+    kept = {pair for pair, row in (before | after).items() if row["action"] == "keep"}
+    assert set(pairs_of(Dataset(dataset).qrels("train"))) == kept
+    # Half of what the first judge keeps is what each cross-encoder has learnt from.
+    read = places.open("verdicts/pair_classifier-train", "verdicts")
+    assert (read.info["after"], read.info["before"]) == ("consistency", NUM_QUERIES)
+    kept_before = {pair for pair, row in before.items() if row["action"] == "keep"}
+    learnt = [
+        set(
+            pairs_of(
+                Dataset(
+                    made_of(made_of(read, f"model/{fold}", "cross_encoder", places), "dataset", "dataset", places)
+                ).qrels("train")
+            )
+        )
+        for fold in range(2)
+    ]
+    assert learnt[0].isdisjoint(learnt[1])
+    assert learnt[0] | learnt[1] == kept_before
+
+
+def test_of_candidates_too_only_what_is_in_doubt_is_read(configure: Any) -> None:
+    second = {"name": "classifier", "after": "margin", "unsure": [0.3, 0.7], "positive_above": 0.0}
+    config = configure(["margin", second])
+    raydr.judge(config)
+    places = Places.of(config.workdir)
+    before, after = (places.open(f"verdicts/{name}-bm25-train", "verdicts") for name in ("margin", "classifier"))
+    assert rows_of(after).keys() < rows_of(before).keys()
+    assert after.info["drop"] == after.info["verdicts"] > 0
+    judged = places.open("negatives/judged-margin+classifier-bm25-train", "negatives")
+    both = rows_of(before) | rows_of(after)
+    assert judged.info["drop"] == sum(row["action"] == "drop" for row in both.values())
+
+
 # -- whose models they ask, without making any
 
 
@@ -217,6 +270,36 @@ def test_cross_encoders_of_folds_are_shared_and_other_splits_are_judged_by_one(c
     # A cross-encoder that is taken as it is has seen no query.
     as_it_is = recipe_of(configure(["classifier"], {"num_folds": 3, "num_epochs": 0}))
     assert "folds" not in as_it_is.verdicts(judges[0], "train").inputs
+
+
+@pytest.mark.usefixtures("here")
+def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(configure: Any) -> None:
+    after = [{"name": "pair_classifier", "after": "npc"}, {"name": "classifier", "after": "guide"}]
+    recipe = recipe_of(configure(["npc", "guide", *after], {"pairs_kept_by": "npc"}))
+    pairs, negatives = (recipe.verdicts(recipe.config.judge.judge(one["name"]), "train") for one in after)
+    assert pairs.inputs["earlier"].key == recipe.names["verdicts/npc-train"].key
+    assert negatives.inputs["earlier"].key == recipe.names["verdicts/guide-bm25-train"].key
+    learnt_from = pairs.inputs["model"].inputs["dataset"]
+    assert negatives.inputs["model"].inputs["dataset"].key == learnt_from.key
+    assert learnt_from.inputs["verdicts/npc"].key == pairs.inputs["earlier"].key
+    [first] = lay_out(recipe.run)[0].rounds[:1]
+    assert {pairs.key, negatives.key} < {node.key for node in first.verdicts}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("by", "match"),
+    [
+        ("guide", "is 'guide', which judges candidates; expected a judge of pairs such as npc"),
+        ("pair_classifier", "is 'pair_classifier', which rests on what the cross-encoder says that is to learn"),
+        ("language_model", "is 'language_model', which rests on what the cross-encoder says"),
+        ("oracle", "unknown judge 'oracle'"),
+    ],
+)
+def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, match: str) -> None:
+    judges = ["guide", "pair_classifier", {"name": "language_model", "after": "pair_classifier"}]
+    with pytest.raises(ConfigError, match=match):
+        configure(judges, {"pairs_kept_by": by})
 
 
 @pytest.mark.usefixtures("here")

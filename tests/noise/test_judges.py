@@ -192,6 +192,23 @@ def test_pair_classifier_drops_what_is_below_its_threshold():
         PairClassifier().judge(ScoredCandidates(np.array([-1.0]), np.arange(2)))
 
 
+def test_after_another_judge_pair_classifier_goes_by_what_both_say():
+    suspected_M = np.repeat([0.2, 0.8], 100)
+    relevance_M = np.tile([0.9, 0.9, 0.9, 0.9, 0.3], 40)
+    relevance_M[100:] = np.tile([0.3, 0.3, 0.3, 0.3, 0.9], 20)
+    pairs = ScoredCandidates(relevance_M, np.arange(201), suspected_M=suspected_M)
+    both = PairClassifier(after="npc")
+    decision = both.decide(both.measure(pairs))
+    agreed_M = (relevance_M > 0.5) == (suspected_M < 0.5)
+    assert (decision.probability[agreed_M & (suspected_M < 0.5)] < 0.2).all()
+    assert (decision.probability[agreed_M & (suspected_M > 0.5)] > 0.8).all()
+    assert decision.verdicts.score.tolist() == decision.probability.tolist()
+    assert ((decision.verdicts.action == "drop") == (decision.probability > 0.5)).all()
+    alone = PairClassifier()
+    assert alone.decide(alone.measure(pairs)).probability is None
+    assert (alone.judge(pairs).action == "drop").tolist() == (relevance_M < 0.5).tolist()
+
+
 def test_consistency_ranks():
     candidates = ScoredCandidates(
         np.array([0.9, 0.5, 0.1, 0.9, 0.8]), np.array([0, 3, 5, 5]), np.array([0.5, 0.2, 0.0])

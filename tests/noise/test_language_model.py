@@ -78,6 +78,15 @@ def test_a_model_must_be_named() -> None:
         (["margin", {"name": "language_model", "after": "margin"}], "no judge of pairs"),
         (["people", {"name": "language_model", "after": "people"}], "there is none"),
         (["npc", "guide", "language_model_negatives"], "no judge of negatives .*; there is guide"),
+        (
+            ["npc", {"name": "language_model", "after": ""}],
+            "comes after '', which is no judge of pairs .*; there is npc",
+        ),
+        (
+            ["npc", {"name": "classifier", "after": "npc"}],
+            "classifier comes after 'npc', which is no judge of negatives",
+        ),
+        ([{"name": "pair_classifier", "after": "npc"}, "npc"], "pair_classifier comes after 'npc'.*; there is none"),
     ],
 )
 def test_it_comes_after_a_judge_of_the_same_things(judges: list[Any], match: str) -> None:

@@ -83,19 +83,22 @@ def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
     return {f"{role}/{at}": node for role, nodes in ((MODEL, models), ("run", found)) for at, node in enumerate(nodes)}
 
 
-def cross_encoders(run: Declaring, settings: ClassifierConfig, negatives: Node | None) -> dict[str, Node]:
+def cross_encoders(
+    run: Declaring, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
+) -> dict[str, Node]:
     """The folds of the training split, and a cross-encoder without each, by role.
 
     Args:
         run: the config.
         settings: how they are trained, and how many.
         negatives: candidates that they learn from, those of the whole split.
+        pairs: the data set with the pairs that they learn from; the run's if None. All are cut into folds.
     """
     split = run.config.data.train_split
     cut = _folds(run, split, settings.num_folds, run.config.seed)
     trained = {
         f"{MODEL}/{fold}": cross_encoder(
-            run, settings, negatives, _left_out(run, cut, split, fold), name=f"cross-encoder-{fold + 1}"
+            run, settings, negatives, _left_out(run, cut, split, fold, pairs), name=f"cross-encoder-{fold + 1}"
         )
         for fold in range(settings.num_folds)
     }
@@ -130,8 +133,8 @@ def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
     )
 
 
-def _left_out(run: Declaring, cut: Node, split: str, fold: int) -> Node:
-    """The pairs of the other folds."""
+def _left_out(run: Declaring, cut: Node, split: str, fold: int, pairs: Node | None = None) -> Node:
+    """The pairs of the other folds, of all or of a data set that has some of them."""
     from raydr.stages.folds import VERSION, leave_fold_out
 
     return Node(
@@ -141,7 +144,7 @@ def _left_out(run: Declaring, cut: Node, split: str, fold: int) -> Node:
             work.making, work.pool, work["dataset"], work["corpus"], work[FOLDS], split=split, fold=fold
         ),
         {"split": split, "fold": fold},
-        {**cut.inputs, FOLDS: cut},
+        {**cut.inputs, **({} if pairs is None else {"dataset": pairs}), FOLDS: cut},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
     )

@@ -9,7 +9,7 @@ from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.language_model import LanguageModelJudge
-from raydr.stages.judge_workers import VERDICTS
+from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.language_model import VERSION, ask_language_model, check_server
 
 #: Folder of the working folder where answers are kept, of whichever artefact.

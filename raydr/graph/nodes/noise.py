@@ -53,7 +53,14 @@ def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: i
     )
 
 
-def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, reads: Mapping[str, Node]) -> Node:
+def verdicts(
+    run: Declaring,
+    judge: Judge,
+    split: str,
+    negatives: Node | None,
+    reads: Mapping[str, Node],
+    earlier: Node | None = None,
+) -> Node:
     """What a judge says of the candidates, or of the annotated pairs, of a split.
 
     Args:
@@ -61,8 +68,9 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, r
         judge: the rule.
         split: the split.
         negatives: what is judged; None for judges of pairs.
-        reads: whose scores are read, by role, see :func:`raydr.graph.judging.what_it_reads`; nothing for the scores
-            that the candidates were mined with.
+        reads: whose scores are read, by role: a model, one a fold with the folds, or cross-fitted margins; nothing for
+            the scores that the candidates were mined with.
+        earlier: the verdicts of the judge that this one comes after.
     """
     from raydr.stages.judge import VERSION
 
@@ -75,6 +83,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, r
     decided = {} if settled is None else {"decisions": fingerprint_of([*settled.items()])}
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     inputs |= ({} if negatives is None else {"negatives": negatives}) | dict(reads)
+    inputs |= {} if earlier is None else {"earlier": earlier}
     return Node(
         "verdicts",
         f"{run.place}judge-{judge.name}-{split}",
@@ -90,6 +99,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, negatives: Node | None, r
             scoring=scoring(work.pool, work.inputs, encode, arithmetic, split) if arithmetic is not None else None,
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
+            earlier=work.get("earlier"),
             runs=list(work.group("run").values()),
             scale=_scale(work) if measured else 1.0,
             settled=settled or {},

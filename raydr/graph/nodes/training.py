@@ -197,7 +197,7 @@ def cross_encoder(
             ),
             *("dataset", "corpus", "negatives", "start", "dev_run"),
         ),
-        settings.model_dump(mode="json", exclude={"model": {"checkpoint"}, "num_folds": True})
+        settings.model_dump(mode="json", exclude={"model": {"checkpoint"}, "num_folds": True, "pairs_kept_by": True})
         | {"predicts": settings.predicts, "split": split, "seed": config.seed, "scope": config.partition.negatives}
         | dev
         | origin,

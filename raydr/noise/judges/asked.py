@@ -85,13 +85,7 @@ class CrossFitted:
 
 @dataclass(frozen=True)
 class Server:
-    """A language model behind a server, which reads what an earlier judge of the list was unsure of.
-
-    Args:
-        after: the name of that judge.
-    """
-
-    after: str
+    """A language model behind a server, which reads what an earlier judge of the list was unsure of."""
 
 
 #: None: the judge reads the scores that the candidates were mined with.

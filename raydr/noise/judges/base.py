@@ -44,12 +44,14 @@ class ScoredCandidates:
         offsets: int64, shape (Q + 1,), from 0 to M, never falling; a query may have no candidate.
         positive_scores_Q: float64, of each query's annotated positive under the same model; None if no judge needs it.
         likeness_M: float64, how like the nearest positive of its query a candidate is, 1 for a copy; None likewise.
+        suspected_M: float64, P(the label is wrong) by the judge that this one comes after; None if there is none.
     """
 
     scores_M: FloatArray
     offsets: IntArray
     positive_scores_Q: FloatArray | None = None
     likeness_M: FloatArray | None = None
+    suspected_M: FloatArray | None = None
 
     def __post_init__(self) -> None:
         offsets, num_scores = np.asarray(self.offsets), len(self.scores_M)
@@ -218,12 +220,13 @@ class Decision:
     probability: FloatArray | None = None
 
 
-class SplitJudge(SampleJudge):
+class SplitJudge(Judge):
     """Base of the judges that compare the pairs of a whole split: each is measured, then all are decided on at once.
 
     Only :meth:`measure` sees scores, so that a split is measured piece by piece, a few numbers a pair kept.
     """
 
+    subject: ClassVar[Literal["pairs"]] = "pairs"
     measures: ClassVar[tuple[str, ...]]
     """Names of the numbers that are kept of a pair."""
 

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydr.errors import DataError
-from raydr.noise.judges.base import FloatArray, Judge, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import FloatArray, ScoredCandidates, Verdicts
+from raydr.noise.judges.second import SecondJudge
 
 
 def require_probabilities(scores_M: FloatArray, judge: str) -> None:
@@ -25,7 +26,7 @@ def require_probabilities(scores_M: FloatArray, judge: str) -> None:
         )
 
 
-class Classifier(Judge):
+class Classifier(SecondJudge):
     """Drops or relabels what a cross-encoder takes for relevant; optionally keeps only sure negatives.
 
     p > ``positive_above``: a false negative, dropped (the Korean paper) or relabelled as a positive (RocketQA);

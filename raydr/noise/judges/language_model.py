@@ -6,36 +6,25 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from raydr.errors import ConfigError
 from raydr.noise.judges.asked import Asked, AskedModels, Server
-from raydr.noise.judges.base import FloatArray, IntArray, Judge, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import Classifier
-from raydr.noise.judges.pair_classifier import PairClassifier
+from raydr.noise.judges.second import SecondJudge
 from raydr.noise.prompts import SYSTEM, USER, question
 from raydr.store.identity import fingerprint_of
 
 
-class LanguageModelJudge(Judge):
+class LanguageModelJudge(SecondJudge):
     """Base of the judges that ask a language model through an OpenAI-compatible server.
 
-    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict; there the answer takes the
-    place of that verdict. How doubtful a verdict is, see :func:`raydr.noise.reviewed.evidence`: the judge's probability
-    that the label is wrong, and for judges without one σ(2 · standard deviations of the score from where flagging
-    begins), ½ on the edge.
+    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict.
     """
 
     #: Settings that do not change the answers: who serves the model, and how it is asked.
     NEUTRAL: ClassVar[frozenset[str]] = frozenset({"endpoint", "key_variable", "at_once", "timeout_s", "max_retries"})
-
-    after: str
-    """The earlier judge of the list whose doubtful verdicts are looked at again."""
-
-    unsure: tuple[float, float] = (0.1, 0.9)
-    """Doubtful: that judge's probability that the label is wrong lies between these two, these included. ``[0, 1]``
-    has all looked at, ``[0.5, 1]`` what it is inclined to flag. A judge without probabilities is at ½ where its
-    flagging begins, and at 0.88 a standard deviation of its scores above that."""
 
     max_requests: int = Field(default=2_000, ge=1)
     """Rows that are asked about, at most; those nearest to ½ first. Copies count, but are asked about once; retries and
@@ -71,15 +60,8 @@ class LanguageModelJudge(Judge):
     """Further tries of a question after HTTP 408, 429 and 5xx, and after lost connections, with growing pauses or those
     that the server asks for."""
 
-    @field_validator("unsure")
-    @classmethod
-    def _in_order(cls, unsure: tuple[float, float]) -> tuple[float, float]:
-        if not 0.0 <= unsure[0] <= unsure[1] <= 1.0:
-            raise ValueError(f"unsure={list(unsure)} is no range of probabilities; expected 0 ≤ low ≤ high ≤ 1")
-        return unsure
-
     def asks(self, models: AskedModels) -> Asked:
-        return Server(self.after)
+        return Server()
 
     def require_model(self) -> None:
         """Refuse to be asked without a model.
@@ -102,15 +84,13 @@ class LanguageModelJudge(Judge):
         return question(self.model, self.task, query, title, text, self.passage_chars, self.request)
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """The rows that are asked about, in their order, by the log-odds of their labels being wrong.
+        """Of the doubtful rows those nearest to ½, ``max_requests`` at most.
 
         >>> judge = LanguageModel(unsure=(0.2, 0.8), max_requests=2)
         >>> judge.choose(np.array([-5.0, 1.0, 0.3, -0.1, 5.0])).tolist()
         [2, 3]
         """
-        low, high = self.unsure
-        wrong_N = 1.0 / (1.0 + np.exp(-evidence_N))
-        doubtful = np.flatnonzero((wrong_N >= low) & (wrong_N <= high))
+        doubtful = super().choose(evidence_N)
         nearest = doubtful[np.argsort(np.abs(evidence_N[doubtful]), kind="stable")]
         return np.sort(nearest[: self.max_requests])
 
@@ -143,7 +123,8 @@ class LanguageModel(LanguageModelJudge):
     """Probability of relevance below which a pair is dropped."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        return PairClassifier(negative_below=self.negative_below).judge(candidates)
+        keep_Q = candidates.scores_M >= self.negative_below
+        return Verdicts(1.0 - candidates.scores_M, np.where(keep_Q, "keep", "drop"), keep_Q.astype(np.float64))
 
 
 class LanguageModelNegatives(LanguageModelJudge):

@@ -13,12 +13,12 @@ from raydr.component import Pluggable
 from raydr.noise.detectors.base import Detection, Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.asked import Asked, AskedModels, CrossFitted
-from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.judges.base import Decision, FloatArray, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.perplexity import perplexities, random_pair_perplexities
 
 
-class NPC(SplitJudge):
+class NPC(SplitJudge, SampleJudge):
     """Drops the training pairs that are as surprising as mismatched ones.
 
     A pair is measured by its perplexity against random positives of other pairs, by models that have not seen it or by

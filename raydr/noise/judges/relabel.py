@@ -12,7 +12,7 @@ from raydr.component import Pluggable
 from raydr.noise.detectors.base import Detector, IntArray
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.asked import Asked, AskedModels, CrossFitted
-from raydr.noise.judges.base import BoolArray, Decision, FloatArray, ScoredCandidates, SplitJudge
+from raydr.noise.judges.base import BoolArray, Decision, FloatArray, SampleJudge, ScoredCandidates, SplitJudge
 from raydr.noise.judges.npc import NPC
 from raydr.noise.margins import Margins
 
@@ -20,7 +20,7 @@ from raydr.noise.margins import Margins
 RELABELLED = "relabelled"
 
 
-class Relabel(SplitJudge):
+class Relabel(SplitJudge, SampleJudge):
     """Drops what ``npc`` drops on cross-fitted margins, and gives such a query the passage that surely is right.
 
     The model that has not seen a query's pair searches the corpus. The best passage that the query is not annotated

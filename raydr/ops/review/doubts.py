@@ -26,8 +26,7 @@ from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judg
 from raydr.noise.judges.people import PEOPLE
 from raydr.noise.judges.relabel import RELABELLED
 from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
-from raydr.stages.given_verdicts import read_verdicts
-from raydr.stages.judge_workers import VERDICTS
+from raydr.stages.given_verdicts import VERDICTS, read_verdicts
 from raydr.store.artifact import Artifact
 
 Order = Literal["worst", "informative"]

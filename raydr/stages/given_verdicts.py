@@ -63,10 +63,15 @@ def read_doubtful(judge: SecondJudge, earlier: Artifact, split: str) -> Doubtful
         earlier: the ``verdicts`` of the judge before.
         split: that was judged.
     """
-    tables, probability_N = read_verdicts(earlier, split)
+    tables, evidence_N = read_evidence(earlier, split)
+    return Doubtful(tables, judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N)))
+
+
+def read_evidence(artifact: Artifact, split: str) -> tuple[dict[str, pa.Table], FloatArray]:
+    """The verdicts of one judge on a split by part, and of all rows the log-odds of their labels being wrong."""
+    tables, probability_N = read_verdicts(artifact, split)
     together = pa.concat_tables(tables.values())
     if not len(together):
-        return Doubtful(tables, np.zeros(0, dtype=np.int64), np.zeros(0))
+        return tables, np.zeros(0)
     flagged_N = pc.not_equal(together["action"], "keep").to_numpy()
-    evidence_N = evidence(together["score"].to_numpy(), flagged_N, probability_N)
-    return Doubtful(tables, judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N)))
+    return tables, evidence(together["score"].to_numpy(), flagged_N, probability_N)

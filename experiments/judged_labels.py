@@ -1,0 +1,120 @@
+"""Judges of pairs against people's verdicts: any judges of a config, a hub's ranker and a language model among them.
+
+All labelled pairs are taken as if right, and the config's judges read them as they read any training pairs. Where one
+comes after another, its verdict takes the place of that one's. No label chooses anything.
+
+    python -m experiments.judged_labels configs/experiments/judged-labels.yaml --data DATA/staqc-sql-labelled
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from sklearn.metrics import roc_auc_score
+
+from experiments.arguments import command, run_parser
+from experiments.beir_files import read_qrels, read_rows, write_qrels, write_rows
+from experiments.filter_curves import area_interval
+from experiments.results import Table, write_results
+from raydr.compare import interval_text
+from raydr.config.run import RunConfig
+from raydr.data.tables import pairs_of
+from raydr.graph.session import open_session
+from raydr.noise.detection_report import report_detection
+from raydr.noise.judges.base import BoolArray, FloatArray
+from raydr.stages.given_verdicts import read_evidence
+from raydr.store.artifact import Artifact
+
+#: Query and passage.
+Pair = tuple[str, str]
+SPLIT = "train"
+
+
+def main() -> None:
+    parser = run_parser(__doc__, "judged-labels")
+    parser.add_argument("--data", type=Path, required=True, help="BEIR folder with pairs of score 1 (right) and 0")
+    parser.add_argument("--splits", default="", help="that are labelled, separated by commas; all if left out")
+    arguments = parser.parse_args()
+    work = RunConfig.load(arguments.config, arguments.overrides).workdir
+    out = Path(arguments.out or f"{work}/{arguments.data.name}").absolute()
+    wrong = take_as_right(arguments.data, out / "data", arguments.splits)
+    of_data = [f"data.reader={{name: beir, path: '{out / 'data'}'}}", f"workdir={out / 'work'}"]
+    config = RunConfig.load(arguments.config, [*of_data, *arguments.overrides])
+    judges = [one for one in config.judge.judges if one.subject == "pairs"]
+    if not judges:
+        parser.error(f"{arguments.config} has no judge of pairs: list some in judge.judges")
+    with open_session(config) as session:
+        nodes = [session.recipe.verdicts(one, SPLIT) for one in judges]
+        given = {judge.name: verdicts for judge, verdicts in zip(judges, session.make(*nodes), strict=True)}
+    rows = [one.row() for one in suspicions(given, wrong)]
+    title = f"{arguments.data.name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
+    columns = ["judge", "pairs that it has read", "AUROC of all [95 %]", "flagged", "precision", "recall"]
+    write_results(out, config, [Table(title, columns, rows)], {})
+
+
+def take_as_right(data: Path, folder: Path, splits: str = "") -> dict[Pair, bool]:
+    """Write the labelled pairs of the splits as one BEIR split of right ones; returns which are wrong."""
+    qrels = read_qrels(data)
+    judged = [row for split in splits.split(",") if split for row in qrels[split]]
+    judged = judged or [row for rows in qrels.values() for row in rows]
+    shutil.rmtree(folder, ignore_errors=True)
+    wrong = {(query_id, passage_id): int(score) == 0 for query_id, passage_id, score in judged}
+    write_qrels(folder, SPLIT, [(*pair, "1") for pair in sorted(wrong)])
+    for name in ("queries", "corpus"):
+        write_rows(folder, name, read_rows(data, name))
+    return wrong
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What one judge, and those before it in its place, say of all pairs.
+
+    Args:
+        judge: its name.
+        num_read: pairs that it has read itself.
+        pairs: those of which any of them speaks.
+        evidence_N: log-odds of the label being wrong.
+        flagged_N: what is dropped.
+        wrong_N: by people.
+    """
+
+    judge: str
+    num_read: int
+    pairs: list[Pair]
+    evidence_N: FloatArray
+    flagged_N: BoolArray
+    wrong_N: BoolArray
+
+    def row(self) -> list[str]:
+        """Of the table."""
+        _, query_N = np.unique([query_id for query_id, _ in self.pairs], return_inverse=True)
+        low, high = area_interval(self.evidence_N, self.wrong_N, query_N, num_samples=1000, seed=0)
+        report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N)
+        shares = ("" if one is None else f"{one:.2f}" for one in (report.precision, report.recall))
+        area = interval_text(float(roc_auc_score(self.wrong_N, self.evidence_N)), low, high)
+        return [self.judge, f"{self.num_read:,}", area, f"{self.flagged_N.mean():.1%}", *shares]
+
+
+def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Suspicion]:
+    """Of each judge by its name, in order."""
+    said: dict[str, dict[Pair, tuple[float, bool]]] = {}
+    found = []
+    for judge, verdicts in given.items():
+        tables, evidence_N = read_evidence(verdicts, SPLIT)
+        table = pa.concat_tables(tables.values())
+        flags = [action != "keep" for action in table["action"].to_pylist()]
+        own = dict(zip(pairs_of(table), zip(evidence_N.tolist(), flags, strict=True), strict=True))
+        said[judge] = said.get(verdicts.info.get("after", ""), {}) | own
+        pairs = [pair for pair in said[judge] if pair in wrong]
+        evidence, flagged = np.array([said[judge][pair] for pair in pairs]).T
+        wrong_N = np.array([wrong[pair] for pair in pairs])
+        found.append(Suspicion(judge, len(own), pairs, evidence, flagged.astype(np.bool_), wrong_N))
+    return found
+
+
+if __name__ == "__main__":
+    command(main)

@@ -30,7 +30,7 @@ from experiments.results import Table, write_results
 from raydr.compare import interval_text
 from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
-from raydr.graph.judging import what_it_reads
+from raydr.graph.judging import Judging
 from raydr.graph.node import Node
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.graph.nodes.noise import scoring
@@ -111,7 +111,7 @@ def score_all(
 
     def asked(judge: Judge, changed: JudgeConfig) -> dict[str, Node]:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        return what_it_reads(run, judge, split, candidates, lambda: retriever, lambda: candidates, recipe.verdicts)
+        return Judging(run, split, candidates, lambda: retriever, lambda: candidates, recipe.verdicts).reads(judge)
 
     sieves = []
     for beta in betas:

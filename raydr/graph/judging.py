@@ -10,6 +10,7 @@ from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, language_model, noise, training
 from raydr.graph.nodes.cross_fitting import MODEL
+from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever, Server
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.second import SecondJudge
@@ -57,83 +58,81 @@ def judge_all(
     return Judged(negatives, noise.filtered(run, on_pairs, split) if on_pairs else None)
 
 
-def verdicts_of(
-    run: Declaring,
-    judge: Judge,
-    split: str,
-    negatives: Node | None,
-    retriever: Callable[[], Node],
-    candidates: Callable[[], Node | None],
-    of: Callable[[Judge, str], Node],
-) -> Node:
-    """What a judge says of the candidates, or the pairs, of a split.
+@dataclass(frozen=True)
+class Judging:
+    """Where judges judge the candidates, or the pairs, of a split.
 
     Args:
         run: the config.
-        judge: who judges.
         split: that is judged.
-        negatives: what it judges, if it judges candidates.
+        negatives: what judges of candidates judge.
         retriever: gives what the run judges with.
         candidates: gives those of the training split that a cross-encoder learns from; None if the run mines none.
-        of: gives the verdicts of another judge on a split, where it comes after that one or learns from what it keeps.
-
-    Raises:
-        ConfigError: the judge's model cannot be made for this split.
+        verdicts_of: gives what another judge says of a split, where one comes after it or learns from what it keeps.
     """
-    earlier = None
-    if isinstance(judge, SecondJudge) and judge.after:
-        earlier = of(run.config.judge.judge(judge.after), split)
-    if isinstance(judge.asks(run.config.judge), Server):
-        assert earlier is not None
-        return language_model.verdicts(run, judge, split, earlier)
-    reads = what_it_reads(run, judge, split, negatives, retriever, candidates, of)
-    return noise.verdicts(run, judge, split, negatives, reads, earlier)
 
+    run: Declaring
+    split: str
+    negatives: Node | None
+    retriever: Callable[[], Node]
+    candidates: Callable[[], Node | None]
+    verdicts_of: Callable[[Judge, str], Node]
 
-def what_it_reads(
-    run: Declaring,
-    judge: Judge,
-    split: str,
-    negatives: Node | None,
-    retriever: Callable[[], Node],
-    candidates: Callable[[], Node | None],
-    of: Callable[[Judge, str], Node],
-) -> dict[str, Node]:
-    """What a judge reads beside data and candidates, by role: a model, one a fold with the folds, or margins that were
-    cross-fitted for it; nothing if it reads the miner's scores. Arguments and errors as of :func:`verdicts_of`."""
-    asked = judge.asks(run.config.judge)
-    match asked:
-        case None | Server():
-            return {}
-        case Retriever():
-            return {MODEL: retriever()}
-        case CrossFitted():
-            measured = {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
-            return measured | (cross_fitting.searches(run, split, asked.depth) if asked.depth else {})
-        case Embedder():
-            return {MODEL: training.untrained(run, asked.model, asked.name)}
-        case CrossEncoder():
-            settings, learnt_from, pairs = asked.settings, candidates(), None
-            if settings.num_epochs and settings.num_hard_negatives and learnt_from is None:
-                raise ConfigError(
-                    f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
-                    "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
-                )
-            train_split, keeper = run.config.data.train_split, settings.pairs_kept_by
-            if settings.num_epochs and keeper:
-                kept = {keeper: of(run.config.judge.judge(keeper), train_split)}
-                pairs = noise.filtered(run, kept, train_split)
-            # What is as it came, or was trained on another split, has seen none of the queries.
-            if settings.num_folds > 1 and settings.num_epochs and split == train_split:
-                return cross_fitting.cross_encoders(run, settings, learnt_from, pairs)
-            return {MODEL: training.cross_encoder(run, settings, learnt_from, pairs)}
-        case Copy():
-            if split != run.config.data.train_split:
-                raise ConfigError(
-                    f"judge {judge.name} judges the split that its model is trained on, "
-                    f"{run.config.data.train_split!r}, not {split!r}"
-                )
-            return {MODEL: _copy(run, judge, asked, negatives, retriever())}
+    def verdicts(self, judge: Judge) -> Node:
+        """What a judge says.
+
+        Raises:
+            ConfigError: the judge's model cannot be made for this split.
+        """
+        settings, earlier = self.run.config.judge, None
+        if isinstance(judge, SecondJudge) and judge.after:
+            earlier = self.verdicts_of(settings.judge(judge.after), self.split)
+        if isinstance(judge.asks(settings), Server):
+            assert earlier is not None
+            return language_model.verdicts(self.run, judge, self.split, earlier)
+        negatives = self.negatives if judge.subject == "negatives" else None
+        return noise.verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
+
+    def reads(self, judge: Judge) -> dict[str, Node]:
+        """What a judge reads beside data and candidates, by role: a model, one a fold with the folds, or margins that
+        were cross-fitted for it; nothing if it reads the miner's scores."""
+        run, split = self.run, self.split
+        asked = judge.asks(run.config.judge)
+        match asked:
+            case None | Server():
+                return {}
+            case Retriever():
+                return {MODEL: self.retriever()}
+            case CrossFitted():
+                measured = {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
+                return measured | (cross_fitting.searches(run, split, asked.depth) if asked.depth else {})
+            case Embedder():
+                return {MODEL: training.untrained(run, asked.model, asked.name)}
+            case CrossEncoder():
+                return self._cross_encoders(asked.settings)
+            case Copy():
+                if split != run.config.data.train_split:
+                    raise ConfigError(
+                        f"judge {judge.name} judges the split that its model is trained on, "
+                        f"{run.config.data.train_split!r}, not {split!r}"
+                    )
+                return {MODEL: _copy(run, judge, asked, self.negatives, self.retriever())}
+
+    def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Node]:
+        run, train_split, keeper = self.run, self.run.config.data.train_split, settings.pairs_kept_by
+        candidates, pairs = self.candidates(), None
+        if settings.num_epochs and settings.num_hard_negatives and candidates is None:
+            raise ConfigError(
+                f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
+                "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
+            )
+        if settings.num_epochs and keeper:
+            kept = {keeper: self.verdicts_of(run.config.judge.judge(keeper), train_split)}
+            pairs = noise.filtered(run, kept, train_split)
+        # What is as it came, or was trained on another split, has seen none of the queries.
+        if settings.num_folds > 1 and settings.num_epochs and self.split == train_split:
+            return cross_fitting.cross_encoders(run, settings, candidates, pairs)
+        return {MODEL: training.cross_encoder(run, settings, candidates, pairs)}
 
 
 def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:

@@ -12,7 +12,7 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
-from raydr.graph.judging import SUBJECTS, Judged, judge_all, speaking, verdicts_of
+from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, speaking
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -89,8 +89,8 @@ class Recipe:
 
     def ranked(self, split: str, system: str) -> Node:
         """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
-        found = foreign.is_run(self.run, split, system) or foreign.is_embedder(self.run, system)
-        if system in (BM25, UNTRAINED) or found:
+        given = system in (BM25, UNTRAINED) or foreign.is_run(self.run, split, system)
+        if given or foreign.is_embedder(self.run, system):
             return self.search(split, system)
         return retrieval.search(self.run, self.base_model(system), system, split)
 
@@ -106,17 +106,17 @@ class Recipe:
         self.dataset()
         config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
         asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
-        found = verdicts_of(
+        judging = Judging(
             self.run,
-            judge,
             split,
             judged,
             retriever=lambda: self.base_model(asked),
             candidates=lambda: self.candidates(config.data.train_split, miner) if mined else None,
-            of=lambda other, of_split: self.verdicts(other, of_split, miner, model),
+            verdicts_of=lambda other, of_split: self.verdicts(other, of_split, miner, model),
         )
         name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
-        return self.named(f"verdicts/{name}{f'-{asked}' if asked != config.judge.model else ''}", found)
+        by = "" if asked == config.judge.model else f"-{asked}"
+        return self.named(f"verdicts/{name}{by}", judging.verdicts(judge))
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
@@ -238,9 +238,8 @@ class Recipe:
 
     def _given(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
         """What a training is given, and for the rest what the config's judges leave."""
-        if negatives is not None and pairs is not None:
-            return Judged(negatives, pairs)
-        own = self.training_data(hard_negatives)
+        given = negatives is not None and pairs is not None
+        own = Judged(negatives, pairs) if given else self.training_data(hard_negatives)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
@@ -326,9 +325,8 @@ class Recipe:
             by: the model that scores them; ``rerank.model`` if empty.
         """
         by = by or self.config.rerank.model
-        name = f"{system}+{by}"
-        node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, name)
-        return self.named(f"runs/{split}/{name}", node)
+        node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
+        return self.named(f"runs/{split}/{system}+{by}", node)
 
     # -- results
 

@@ -9,7 +9,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, judge_all, speaking, verdicts_of
+from raydr.graph.judging import Judged, Judging, judge_all, speaking
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
@@ -146,22 +146,20 @@ class _Arm:
         return speaking(judges, config.train.num_hard_negatives > 0)
 
     def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
-        on_negatives = judge.subject == "negatives"
-        if on_negatives and mined is None:
+        if judge.subject == "negatives" and mined is None:
             raise ConfigError(
                 f"refresh.judges: {judge.name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
                 "mined; set it to 1 or more, or leave the judge out"
             )
-        split = run.config.data.train_split
-        return verdicts_of(
+        judging = Judging(
             run,
-            judge,
-            split,
-            mined if on_negatives else None,
+            run.config.data.train_split,
+            mined,
             retriever=lambda: last.model if last else training.untrained(run, run.config.model, "untrained"),
             candidates=lambda: self._learnt_from(mined),
-            of=lambda other, _: self._verdicts(run, other, last, mined),
+            verdicts_of=lambda other, _: self._verdicts(run, other, last, mined),
         )
+        return judging.verdicts(judge)
 
     def _learnt_from(self, mined: Node | None) -> Node | None:
         """What a judge's cross-encoder learns from: the round's candidates, or the first ones if it is trained once."""

@@ -216,7 +216,8 @@ def _pair_findings(judge: str, verdicts: Artifact) -> PairFindings:
         num_flagged=info["verdicts"] - info["keep"],
         mean_probability=None,
         share_estimated=detector.get("share_mismatched"),
-        reason=detector.get("reason", ""),
+        # Who comes after another judge leaves that one's word where it has none of its own.
+        reason=detector.get("reason", "") if "after" not in info else "",
         settings=info["settings"],
         detection=info.get("detection"),
     )

@@ -63,7 +63,7 @@ def write_report(
             found.pairs.caption,
         )
         for name, found in detections.items()
-        if found is not None
+        if found is not None and found.pairs is not None
     }
     pictures |= {"pairs": histograms | pictures["pairs"], "scores": {"scores.png": _scores(output, scores)}}
     drawn = {f"{PLOTS}/{name}": picture for of_kind in pictures.values() for name, picture in of_kind.items()}
@@ -80,38 +80,44 @@ def write_report(
 
 @dataclass(frozen=True)
 class _Detection:
-    pairs: DetectedPairs
+    #: Of the verdict on each pair.
+    score_N: NDArray[np.float64]
     #: Of each pair being mismatched; None if the detector could not tell.
     probability_N: NDArray[np.float64] | None
+    #: Their perplexities, of judges that go by these.
+    pairs: DetectedPairs | None
 
     @property
     def mean_probability(self) -> float | None:
         return None if self.probability_N is None else float(self.probability_N.mean())
 
-    def probability(self, perplexity: float) -> float | None:
-        """Of the pair being mismatched whose perplexity this is, but for the rounding of a verdict's score."""
+    def probability(self, score: float) -> float | None:
+        """Of the pair being mismatched that has this score."""
         if self.probability_N is None:
             return None
-        return float(self.probability_N[np.abs(self.pairs.perplexities_N - perplexity).argmin()])
+        return float(self.probability_N[np.abs(self.score_N - score).argmin()])
 
 
 def _detection(inputs: AuditInputs, judge: str) -> _Detection | None:
-    """What a detector of mismatched pairs has kept; None for judges that are none."""
+    """What the decision on all pairs rests on; None for judges that decide on each by itself."""
     tables = inputs.columns(judge, "detection")
     if not tables:
         return None
     detection = pa.concat_tables(tables)
-    actions = pa.concat_tables(inputs.columns(judge, "verdicts", ["action"]))
+    verdicts = pa.concat_tables(inputs.columns(judge, "verdicts", ["action", "score"]))
+    score_N = verdicts["score"].to_numpy().astype(np.float64)
+    probability = detection["probability"].to_numpy() if "probability" in detection.column_names else None
+    if "perplexity" not in detection.column_names:
+        return _Detection(score_N, probability, None)
     known = detection["truth"].null_count == 0 and len(detection) > 0
     fit: MixtureFit | None = parse_fit(inputs.verdicts[judge].info["detector"]["fit"])
-    probability = detection["probability"].to_numpy() if "probability" in detection.column_names else None
     pairs = DetectedPairs(
         detection["perplexity"].to_numpy(),
-        actions["action"].to_numpy() == "keep",
+        verdicts["action"].to_numpy() == "keep",
         fit,
         detection["truth"].to_numpy().astype(np.bool_) if known else None,
     )
-    return _Detection(pairs, probability)
+    return _Detection(score_N, probability, pairs)
 
 
 def _mean_probability(inputs: AuditInputs, judge: str, detection: _Detection | None) -> float | None:

@@ -220,6 +220,12 @@ def test_a_cascade_reads_what_is_in_doubt_and_learns_from_what_is_kept(configure
     ]
     assert learnt[0].isdisjoint(learnt[1])
     assert learnt[0] | learnt[1] == kept_before
+    [audit] = raydr.audit(config, model="untrained")
+    page = Path(audit.local("report.html")).read_text()
+    assert "pairs that a cross-encoder takes for irrelevant" in page
+    # It keeps the first judge's word where it has none of its own, which is no failure of a detector.
+    assert read.info["detector"]["reason"] == "fewer than 50 labels are in doubt"
+    assert "inconclusive" not in page
 
 
 def test_of_candidates_too_only_what_is_in_doubt_is_read(configure: Any) -> None:

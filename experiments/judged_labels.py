@@ -26,7 +26,7 @@ from raydr.data.tables import pairs_of
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import BoolArray, FloatArray
-from raydr.stages.given_verdicts import read_evidence
+from raydr.stages.given_verdicts import Earlier
 from raydr.store.artifact import Artifact
 
 #: Query and passage.
@@ -104,13 +104,13 @@ def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Susp
     said: dict[str, dict[Pair, tuple[float, bool]]] = {}
     found = []
     for judge, verdicts in given.items():
-        tables, evidence_N = read_evidence(verdicts, SPLIT)
+        tables, evidence_N = Earlier.open(verdicts, SPLIT).read()
         table = pa.concat_tables(tables.values())
         flags = [action != "keep" for action in table["action"].to_pylist()]
         own = dict(zip(pairs_of(table), zip(evidence_N.tolist(), flags, strict=True), strict=True))
         said[judge] = said.get(verdicts.info.get("after", ""), {}) | own
         pairs = [pair for pair in said[judge] if pair in wrong]
-        evidence, flagged = np.array([said[judge][pair] for pair in pairs]).T
+        evidence, flagged = np.array([said[judge][pair] for pair in pairs]).reshape(-1, 2).T
         wrong_N = np.array([wrong[pair] for pair in pairs])
         found.append(Suspicion(judge, len(own), pairs, evidence, flagged.astype(np.bool_), wrong_N))
     return found

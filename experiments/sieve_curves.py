@@ -30,7 +30,7 @@ from experiments.results import Table, write_results
 from raydr.compare import interval_text
 from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
-from raydr.graph.judging import Judging
+from raydr.graph.judging import Judged, Judging
 from raydr.graph.node import Node
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.graph.nodes.noise import scoring
@@ -109,9 +109,12 @@ def score_all(
     config, recipe, split = session.config, session.recipe, session.config.data.train_split
     candidates, retriever = recipe.candidates(split), recipe.base_model(TRAINED)
 
+    def learnt() -> Judged:
+        return Judged(candidates, None)
+
     def asked(judge: Judge, changed: JudgeConfig) -> dict[str, Node]:
         run = recipe.run.of(config.model_copy(update={"judge": changed}))
-        return Judging(run, split, candidates, lambda: retriever, lambda: candidates, recipe.verdicts).reads(judge)
+        return Judging(run, split, candidates, lambda: retriever, learnt, recipe.verdicts).reads(judge)
 
     sieves = []
     for beta in betas:

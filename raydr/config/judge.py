@@ -12,7 +12,6 @@ from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge
-from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.judges.people import PEOPLE
 from raydr.noise.judges.second import SecondJudge
 
@@ -49,7 +48,7 @@ class JudgeConfig(Config):
     @model_validator(mode="after")
     def _each_looks_again_at_an_earlier_one(self) -> JudgeConfig:
         for at, judge in enumerate(self.judges):
-            if not isinstance(judge, SecondJudge) or not (judge.after or isinstance(judge, LanguageModelJudge)):
+            if not isinstance(judge, SecondJudge) or not judge.after:
                 continue
             earlier = [one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE]
             if judge.after not in earlier:
@@ -61,22 +60,32 @@ class JudgeConfig(Config):
 
     @model_validator(mode="after")
     def _cross_encoder_learns_from_what_others_keep(self) -> JudgeConfig:
-        if not self.classifier.pairs_kept_by:
+        keeper = self.classifier.pairs_kept_by
+        if not keeper:
             return self
         try:
-            chain = [self.judge(self.classifier.pairs_kept_by)]
-            while isinstance(chain[-1], SecondJudge) and chain[-1].after:
-                chain.append(self.judge(chain[-1].after))
+            chain = self.chain(self.judge(keeper))
         except ConfigError as error:
             raise ValueError(f"classifier.pairs_kept_by: {error}") from None
-        wrong = "judges candidates" if chain[0].subject != "pairs" else ""
+        wrong = "judges candidates" if chain[-1].subject != "pairs" else ""
         if any(isinstance(one.asks(self), CrossEncoder) for one in chain):
             wrong = "rests on what the cross-encoder says that is to learn"
         if wrong:
             raise ValueError(
-                f"classifier.pairs_kept_by is {chain[0].name!r}, which {wrong}; expected a judge of pairs such as npc"
+                f"classifier.pairs_kept_by is {keeper!r}, which {wrong}; expected a judge of pairs such as npc"
+            )
+        reads_pairs = [one.name for one in self.judges if one.subject == "pairs" and one.reads == "cross_encoder"]
+        if reads_pairs and self.classifier.num_epochs and self.classifier.num_folds == 1:
+            raise ValueError(
+                f"classifier.pairs_kept_by is {keeper!r} and num_folds 1: {reads_pairs[0]} would ask a cross-encoder "
+                f"that has learnt which of the pairs {keeper} keeps; set num_folds to 2 or more"
             )
         return self
+
+    def chain(self, judge: Judge) -> list[Judge]:
+        """A judge and those that it comes after, the first one first."""
+        before = judge.after if isinstance(judge, SecondJudge) else ""
+        return [*(self.chain(self.judge(before)) if before else ()), judge]
 
     def judge(self, name: str) -> Judge:
         """The judge of that name with its settings, or with the defaults if it is not in the list.

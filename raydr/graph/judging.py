@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
@@ -34,15 +35,32 @@ class Judged:
     pairs: Node | None
 
 
-def speaking(judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
+def speaking(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
     """The judges that speak, each name once.
 
     Args:
-        judges: those that are named.
+        settings: where the others stand.
+        judges: those that are named; those that they come after come along.
         on_negatives: whether candidates are judged, so that those come along which some of them stand for there.
     """
-    found = [one for judge in judges for one in (judge, *(judge.beside() if on_negatives else ()))]
+    chains = [one for judge in judges for one in settings.chain(judge)]
+    found = [one for judge in chains for one in (judge, *(judge.beside() if on_negatives else ()))]
     return list({one.name: one for one in found}.values())
+
+
+def learnt_from(run: Declaring, candidates: Node | None, verdicts_of: Callable[[Judge, str], Node]) -> Judged:
+    """What the cross-encoder of judges learns from.
+
+    Args:
+        run: the config.
+        candidates: of the training split; None if the run mines none.
+        verdicts_of: gives what a judge says of a split.
+    """
+    settings, split = run.config.judge, run.config.data.train_split
+    if not settings.classifier.pairs_kept_by:
+        return Judged(candidates, None)
+    chain = settings.chain(settings.judge(settings.classifier.pairs_kept_by))
+    return Judged(candidates, noise.filtered(run, {one.name: verdicts_of(one, split) for one in chain}, split))
 
 
 def judge_all(
@@ -67,15 +85,15 @@ class Judging:
         split: that is judged.
         negatives: what judges of candidates judge.
         retriever: gives what the run judges with.
-        candidates: gives those of the training split that a cross-encoder learns from; None if the run mines none.
-        verdicts_of: gives what another judge says of a split, where one comes after it or learns from what it keeps.
+        learnt_from: gives what a cross-encoder learns from, see :func:`learnt_from`.
+        verdicts_of: gives what another judge says of a split, that one comes after.
     """
 
     run: Declaring
     split: str
     negatives: Node | None
     retriever: Callable[[], Node]
-    candidates: Callable[[], Node | None]
+    learnt_from: Callable[[], Judged]
     verdicts_of: Callable[[Judge, str], Node]
 
     def verdicts(self, judge: Judge) -> Node:
@@ -119,20 +137,16 @@ class Judging:
                 return {MODEL: _copy(run, judge, asked, self.negatives, self.retriever())}
 
     def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Node]:
-        run, train_split, keeper = self.run, self.run.config.data.train_split, settings.pairs_kept_by
-        candidates, pairs = self.candidates(), None
-        if settings.num_epochs and settings.num_hard_negatives and candidates is None:
+        run, found = self.run, self.learnt_from() if settings.num_epochs else Judged(None, None)
+        if settings.num_epochs and settings.num_hard_negatives and found.negatives is None:
             raise ConfigError(
                 f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
                 "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
             )
-        if settings.num_epochs and keeper:
-            kept = {keeper: self.verdicts_of(run.config.judge.judge(keeper), train_split)}
-            pairs = noise.filtered(run, kept, train_split)
         # What is as it came, or was trained on another split, has seen none of the queries.
-        if settings.num_folds > 1 and settings.num_epochs and self.split == train_split:
-            return cross_fitting.cross_encoders(run, settings, candidates, pairs)
-        return {MODEL: training.cross_encoder(run, settings, candidates, pairs)}
+        if settings.num_folds > 1 and settings.num_epochs and self.split == run.config.data.train_split:
+            return cross_fitting.cross_encoders(run, settings, found.negatives, found.pairs)
+        return {MODEL: training.cross_encoder(run, settings, found.negatives, found.pairs)}
 
 
 def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:

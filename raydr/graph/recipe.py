@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
 from raydr.data.partitions import split_scope
@@ -12,7 +13,7 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
-from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, speaking
+from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
 from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -106,13 +107,14 @@ class Recipe:
         self.dataset()
         config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
         asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
+        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model)
         judging = Judging(
             self.run,
             split,
             judged,
             retriever=lambda: self.base_model(asked),
-            candidates=lambda: self.candidates(config.data.train_split, miner) if mined else None,
-            verdicts_of=lambda other, of_split: self.verdicts(other, of_split, miner, model),
+            learnt_from=lambda: learnt_from(self.run, self.candidates(train_split, miner) if mined else None, of),
+            verdicts_of=of,
         )
         name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
         by = "" if asked == config.judge.model else f"-{asked}"
@@ -246,7 +248,7 @@ class Recipe:
         """The candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
-        judges = speaking(config.judge.judges, candidates is not None)
+        judges = speaking(config.judge, config.judge.judges, candidates is not None)
         judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)
 

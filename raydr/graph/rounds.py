@@ -9,7 +9,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
-from raydr.graph.judging import Judged, Judging, judge_all, speaking
+from raydr.graph.judging import Judged, Judging, judge_all, learnt_from, speaking
 from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
@@ -80,7 +80,7 @@ class _Arm:
     #: All arms, this one among them.
     arms: Mapping[str, RefreshConfig]
     #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
-    learnt_from: Node | None = None
+    learnt_from: Judged | None = None
     #: The cross-encoder of the last round that had one.
     last_ranker: Node | None = None
 
@@ -143,7 +143,7 @@ class _Arm:
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges
         judges = config.judge.judges if names is None else [config.judge.judge(name) for name in names]
-        return speaking(judges, config.train.num_hard_negatives > 0)
+        return speaking(config.judge, judges, config.train.num_hard_negatives > 0)
 
     def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
         if judge.subject == "negatives" and mined is None:
@@ -156,16 +156,17 @@ class _Arm:
             run.config.data.train_split,
             mined,
             retriever=lambda: last.model if last else training.untrained(run, run.config.model, "untrained"),
-            candidates=lambda: self._learnt_from(mined),
+            learnt_from=lambda: self._learnt_from(run, last, mined),
             verdicts_of=lambda other, _: self._verdicts(run, other, last, mined),
         )
         return judging.verdicts(judge)
 
-    def _learnt_from(self, mined: Node | None) -> Node | None:
-        """What a judge's cross-encoder learns from: the round's candidates, or the first ones if it is trained once."""
-        if self.settings.classifier == "once":
-            mined = self.learnt_from = self.learnt_from or mined
-        return mined
+    def _learnt_from(self, run: Declaring, last: Round | None, mined: Node | None) -> Judged:
+        """What a judge's cross-encoder learns from: what the round has, or the first one if it is trained once."""
+        if self.learnt_from is not None and self.settings.classifier == "once":
+            return self.learnt_from
+        self.learnt_from = learnt_from(run, mined, lambda judge, _: self._verdicts(run, judge, last, mined))
+        return self.learnt_from
 
     def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
         """The round's cross-encoder, on what its judges leave of its candidates."""

@@ -46,11 +46,32 @@ class ReviewedQuality:
     slope: float
 
 
-def evidence(scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArray | None = None) -> FloatArray:
+class Edge(NamedTuple):
+    """Where a judge without probabilities begins to flag, and the standard deviation of all its scores."""
+
+    score: float
+    spread: float
+
+    @classmethod
+    def of(cls, scores_N: FloatArray, flagged_N: BoolArray) -> Edge:
+        """Of all that was judged."""
+        scores_N = np.asarray(scores_N, dtype=np.float64)
+        return cls(float(np.quantile(scores_N, 1.0 - flagged_N.mean())), float(scores_N.std()) or 1.0)
+
+
+def evidence(
+    scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArray | None = None, edge: Edge | None = None
+) -> FloatArray:
     """Log-odds of being wrong as the judge has it, shape (N,).
 
     Of a probability its log-odds. Judges without one are taken to be even where flagging begins, and to gain two in
     log-odds with each standard deviation of their score.
+
+    Args:
+        scores_N: of the verdicts.
+        flagged_N: what is not kept.
+        probability_N: of the labels being wrong, if the judge gives it.
+        edge: of all its verdicts where these are some of them; of these if None.
 
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
     [-2.0, 2.0]
@@ -60,9 +81,8 @@ def evidence(scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArr
     if probability_N is not None:
         inside_N = np.clip(np.asarray(probability_N, dtype=np.float64), _SMALLEST, 1.0 - _SMALLEST)
         return np.asarray(np.log(inside_N) - np.log1p(-inside_N))
-    scores_N = np.asarray(scores_N, dtype=np.float64)
-    edge = np.quantile(scores_N, 1.0 - flagged_N.mean())
-    return np.asarray(2.0 * (scores_N - edge) / (scores_N.std() or 1.0))
+    edge = edge or Edge.of(scores_N, flagged_N)
+    return np.asarray(2.0 * (np.asarray(scores_N, dtype=np.float64) - edge.score) / edge.spread)
 
 
 def estimate_quality(

@@ -12,6 +12,8 @@ from raydr.noise.judges.base import FloatArray
 _SMALLEST = 1e-12
 #: Fewer rows say nothing of two distributions.
 _FEWEST = 50
+#: t of a correlation that is no chance.
+_SURE = -3.0
 _MOST_STEPS, _TOLERANCE = 500, 1e-6
 
 
@@ -24,8 +26,9 @@ def second_opinion(suspected_N: FloatArray, relevance_N: FloatArray) -> tuple[Fl
         log-odds of wrong = log-odds(suspected) − (μ_r − μ_w) / σ² · (s − (μ_r + μ_w) / 2).
 
     μ_w, μ_r and σ are the likeliest ones, by expectation and maximisation from the first judge's probabilities, which
-    stay each row's prior weight: so no label is needed, and the result is calibrated if the first judge is. A reader
-    that says nothing (μ_r ≤ μ_w) changes nothing.
+    stay each row's prior weight: so no label is needed, and the result is calibrated if the first judge is and s is so
+    distributed. A reader is believed only where its scores fall with what the first judge suspects (t ≤ −3 of their
+    correlation): two groups of texts that it happens to tell apart would otherwise pass for right and wrong ones.
 
     Source: none; a mixture of two normal distributions whose weights are known row by row.
 
@@ -35,7 +38,7 @@ def second_opinion(suspected_N: FloatArray, relevance_N: FloatArray) -> tuple[Fl
 
     Returns:
         The probabilities, and what they rest on: ``num_read``, ``separation`` ((μ_r − μ_w) / σ), and ``reason`` where
-        they are the first judge's.
+        they are the first judge's alone.
 
     >>> rng = np.random.default_rng(0)
     >>> suspected_N = rng.uniform(0.1, 0.9, 2000)
@@ -47,22 +50,26 @@ def second_opinion(suspected_N: FloatArray, relevance_N: FloatArray) -> tuple[Fl
     >>> round(facts["separation"], 1)
     3.4
     """
-    facts: dict[str, Any] = {"num_read": len(suspected_N), "separation": 0.0}
-    if len(suspected_N) < _FEWEST:
+    from scipy.special import expit
+
+    num = len(suspected_N)
+    facts: dict[str, Any] = {"num_read": num, "separation": 0.0}
+    if num < _FEWEST:
         return suspected_N, facts | {"reason": f"fewer than {_FEWEST} labels are in doubt"}
     prior_N, score_N = _log_odds(suspected_N), _log_odds(relevance_N)
+    together = np.corrcoef(suspected_N, score_N)[0, 1] if np.ptp(suspected_N) and np.ptp(score_N) else 0.0
+    if together * (num - 2) ** 0.5 > _SURE * (1.0 - together**2) ** 0.5:
+        return suspected_N, facts | {"reason": "the second reader does not bear out what the first judge suspects"}
     wrong_N, before = suspected_N, np.inf
     for _ in range(_MOST_STEPS):
         wrong, right = (float(np.average(score_N, weights=weight_N)) for weight_N in (wrong_N, 1.0 - wrong_N))
         variance = float((wrong_N * (score_N - wrong) ** 2 + (1.0 - wrong_N) * (score_N - right) ** 2).mean())
-        if right <= wrong or not variance:
-            return suspected_N, facts | {"reason": "the second reader does not tell right labels from wrong ones"}
-        slope = (right - wrong) / variance
-        if abs(slope - before) < _TOLERANCE * slope:
+        slope = (right - wrong) / max(variance, _SMALLEST)
+        if abs(slope - before) < _TOLERANCE * abs(slope):
             break
         before = slope
-        wrong_N = 1.0 / (1.0 + np.exp(-(prior_N - slope * (score_N - (right + wrong) / 2.0))))
-    return wrong_N, facts | {"separation": (right - wrong) / variance**0.5}
+        wrong_N = expit(prior_N - slope * (score_N - (right + wrong) / 2.0))
+    return wrong_N, facts | {"separation": (right - wrong) / max(variance, _SMALLEST) ** 0.5}
 
 
 def _log_odds(probability_N: FloatArray) -> FloatArray:

@@ -89,7 +89,7 @@ class _Detection:
 
     @property
     def mean_probability(self) -> float | None:
-        return None if self.probability_N is None else float(self.probability_N.mean())
+        return float(self.probability_N.mean()) if self.probability_N is not None and len(self.probability_N) else None
 
     def probability(self, score: float) -> float | None:
         """Of the pair being mismatched that has this score."""
@@ -121,6 +121,9 @@ def _detection(inputs: AuditInputs, judge: str) -> _Detection | None:
 
 
 def _mean_probability(inputs: AuditInputs, judge: str, detection: _Detection | None) -> float | None:
+    if "after" in inputs.verdicts[judge].info:
+        # Of what another judge doubted: no share of the pairs.
+        return None
     if detection is not None:
         return detection.mean_probability
     if not judge_class(inputs.verdicts[judge].info["settings"]).score_is_probability:

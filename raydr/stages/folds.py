@@ -114,7 +114,15 @@ def _read(folds: Artifact, split: str) -> pa.Table:
 
 
 def leave_fold_out(
-    making: Building, pool: Pool, dataset: Artifact, corpus: Artifact, folds: Artifact, *, split: str, fold: int
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    folds: Artifact,
+    kept: Artifact | None = None,
+    *,
+    split: str,
+    fold: int,
 ) -> dict[str, Any]:
     """Make a ``dataset`` artefact with the pairs of one split that the model of a fold is trained on, and no others.
 
@@ -123,12 +131,15 @@ def leave_fold_out(
         pool: where it is done.
         dataset, corpus: the pairs.
         folds: the fold of each query.
+        kept: the data set whose pairs are trained on, if not on all; what is left out are the passages of all.
         split: the split.
         fold: that is left out.
     """
     names = [f"{table}/{split}/part-00000.arrow" for table in ("queries", "qrels")]
     if not set(names) <= making.done.keys():
-        made = pool.run(_leave_fold_out, making.folder, names, Dataset(dataset), Corpus(corpus), folds, split, fold)
+        made = pool.run(
+            _leave_fold_out, making.folder, names, Dataset(dataset), Corpus(corpus), folds, kept, split, fold
+        )
         making.done.update(made)
     judgments = making.done[names[1]]
     show_summary(
@@ -139,11 +150,22 @@ def leave_fold_out(
 
 
 def _leave_fold_out(
-    output: Folder, names: list[str], data: Dataset, corpus: Corpus, folds: Artifact, split: str, fold: int
+    output: Folder,
+    names: list[str],
+    data: Dataset,
+    corpus: Corpus,
+    folds: Artifact,
+    kept: Artifact | None,
+    split: str,
+    fold: int,
 ) -> dict[str, Part]:
-    pairs = SplitPairs.of(data, corpus, split)
-    fold_N = fold_of_queries(folds, split, pairs.qrels["query_id"].to_pylist())
-    used_N = trained_on(fold, fold_N, pairs.content_N.view(np.int64))
+    every = SplitPairs.of(data, corpus, split)
+    data = data if kept is None else Dataset(kept)
+    pairs = every if kept is None else SplitPairs.of(data, corpus, split)
+    both = [every, pairs]
+    fold_N = np.concatenate([fold_of_queries(folds, split, one.qrels["query_id"].to_pylist()) for one in both])
+    content_N = np.concatenate([one.content_N for one in both]).view(np.int64)
+    used_N = trained_on(fold, fold_N, content_N)[len(every.content_N) :]
     qrels = pairs.qrels.filter(pa.array(used_N))
     queries = of_queries(data.queries(split), pc.unique(qrels["query_id"]))
     counts = {"left_out": int((~used_N).sum())}

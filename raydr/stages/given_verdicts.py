@@ -2,76 +2,102 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.schema import read_parquet
-from raydr.noise.judges.base import FloatArray, IntArray, judge_class
+from raydr.data.tables import pairs_of
+from raydr.noise.judges.base import BoolArray, FloatArray, judge_class
 from raydr.noise.judges.second import SecondJudge
-from raydr.noise.reviewed import evidence
+from raydr.noise.reviewed import Edge, evidence
 from raydr.store.artifact import Artifact
 
 #: Folders of the parts of ``verdicts``: what judges say, what they have measured, what their decisions rest on.
 VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
+#: Tables by the name of their part.
+Tables = dict[str, pa.Table]
 
 
-def read_verdicts(artifact: Artifact, split: str) -> tuple[dict[str, pa.Table], FloatArray | None]:
+def read_verdicts(artifact: Artifact, split: str, of_part: int | None = None) -> tuple[Tables, FloatArray | None]:
     """The verdicts of one judge on a split.
 
     Args:
         artifact: ``verdicts``.
         split: that was judged.
+        of_part: the place of one part of what was judged, whose verdicts alone are read; all if None.
 
     Returns:
         Tables by the name of the part, and for all rows the probability of the label being wrong; None if the judge
         gives none.
     """
 
-    def read(folder: str) -> dict[str, pa.Table]:
-        return {part: read_parquet(artifact.local(part)) for part in artifact.parts(f"{folder}/{split}")}
+    def read(folder: str) -> Tables:
+        start = f"{folder}/{split}/part-" + (f"{of_part:05d}-" if of_part is not None else "")
+        names = [name for name in artifact.parts(f"{folder}/{split}") if name.startswith(start)]
+        return {name: read_parquet(artifact.local(name)) for name in names}
 
     tables, rests_on = read(VERDICTS), [*read(DETECTION).values()]
     if judge_class(artifact.manifest.identity.config["judge"]).score_is_probability:
-        return tables, np.concatenate([table["score"].to_numpy() for table in tables.values()]).astype(np.float64)
+        scores = [table["score"].to_numpy() for table in tables.values()]
+        return tables, np.concatenate([np.zeros(0), *scores]).astype(np.float64)
     if rests_on and "probability" in rests_on[0].column_names:
         return tables, pa.concat_tables(rests_on)["probability"].to_numpy()
     return tables, None
 
 
-class Doubtful(NamedTuple):
-    """What an earlier judge was unsure of.
+@dataclass(frozen=True)
+class Earlier:
+    """What a judge said that another one comes after; picklable.
 
     Args:
-        tables: all its verdicts, by the name of the part.
-        rows: places of the doubtful ones among all.
-        wrong_N: P(the label is wrong) by that judge, of all.
-    """
-
-    tables: dict[str, pa.Table]
-    rows: IntArray
-    wrong_N: FloatArray
-
-
-def read_doubtful(judge: SecondJudge, earlier: Artifact, split: str) -> Doubtful:
-    """The verdicts that a judge is to look at again.
-
-    Args:
-        judge: who looks again.
-        earlier: the ``verdicts`` of the judge before.
+        verdicts: of the earlier judge.
         split: that was judged.
+        edge: of all its verdicts; None if it gives probabilities.
     """
-    tables, evidence_N = read_evidence(earlier, split)
-    return Doubtful(tables, judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N)))
+
+    verdicts: Artifact
+    split: str
+    edge: Edge | None = None
+
+    @classmethod
+    def open(cls, verdicts: Artifact, split: str) -> Earlier:
+        """Read once what must be known of all verdicts."""
+        tables, probability_N = read_verdicts(verdicts, split)
+        if probability_N is not None or not any(map(len, tables.values())):
+            return cls(verdicts, split)
+        together = pa.concat_tables(table.select(["score", "action"]) for table in tables.values())
+        return cls(verdicts, split, Edge.of(together["score"].to_numpy(), _flagged(together)))
+
+    def read(self, of_part: int | None = None) -> tuple[Tables, FloatArray]:
+        """The verdicts by part, and of all their rows the log-odds of the labels being wrong; see
+        :func:`read_verdicts`."""
+        tables, probability_N = read_verdicts(self.verdicts, self.split, of_part)
+        if not any(map(len, tables.values())):
+            return tables, np.zeros(0)
+        together = pa.concat_tables(tables.values())
+        return tables, evidence(together["score"].to_numpy(), _flagged(together), probability_N, self.edge)
+
+    def suspected(self, judge: SecondJudge, of_part: int) -> dict[tuple[str, str], float]:
+        """P(the label is wrong) of the pairs of ids that a judge is to look at again, of one part of what was judged.
+
+        Args:
+            judge: who looks again.
+            of_part: the place of the part.
+        """
+        tables, evidence_N = self.read(of_part)
+        if not tables:
+            return {}
+        rows = judge.choose(evidence_N)
+        doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
+        return dict(zip(pairs_of(doubtful), _wrong(evidence_N[rows]).tolist(), strict=True))
 
 
-def read_evidence(artifact: Artifact, split: str) -> tuple[dict[str, pa.Table], FloatArray]:
-    """The verdicts of one judge on a split by part, and of all rows the log-odds of their labels being wrong."""
-    tables, probability_N = read_verdicts(artifact, split)
-    together = pa.concat_tables(tables.values())
-    if not len(together):
-        return tables, np.zeros(0)
-    flagged_N = pc.not_equal(together["action"], "keep").to_numpy()
-    return tables, evidence(together["score"].to_numpy(), flagged_N, probability_N)
+def _wrong(evidence_N: FloatArray) -> FloatArray:
+    return np.asarray(1.0 / (1.0 + np.exp(-evidence_N)))
+
+
+def _flagged(verdicts: pa.Table) -> BoolArray:
+    return np.asarray(pc.not_equal(verdicts["action"], "keep").to_numpy())

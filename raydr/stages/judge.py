@@ -32,7 +32,7 @@ from raydr.noise.judges.relabel import Relabel
 from raydr.noise.judges.second import SecondJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS
+from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.stages.judge_workers import (
     JudgeJob,
     JudgeNegatives,
@@ -110,11 +110,12 @@ def judge(
         parts, facts["detector"] = pool.run(decide_pairs, judge, making.folder, margins.folder, margins.parts(MEASURES))
         making.done.update(parts)
     else:
+        before = None if earlier is None else pool.run(Earlier.open, earlier, split)
         facts |= _score(
             making,
             pool,
             JudgeJob(
-                judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, earlier
+                judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, before
             ),
             settings,
         )
@@ -225,7 +226,7 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
     reason = info.get("detector", {}).get("reason")
     if "after" in info and (reason or not info["verdicts"]):
         why = reason or "it is sure of everything"
-        warn(f"{judge.name} adds nothing to what {info['after']} says: {why}")
+        warn(f"{judge.name} goes by what {info['after']} says alone: {why}")
     elif reason:
         warn(inconclusive(judge.name, reason))
     if info.get("unjudged"):
@@ -237,7 +238,7 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
         warn(f"people have decided on no {what} of split {info['split']}: raydr review asks them")
     elif info.get("decided", 0) > info["verdicts"]:
         warn(f"{info['decided'] - info['verdicts']:,} decisions are on pairs, candidates or texts that are not here")
-    elif judge.subject == "negatives" and info["queries_empty"] and not isinstance(judge, PeopleJudge):
+    elif judge.subject == "negatives" and info["queries_empty"] and not {"decided", "after"} & info.keys():
         advice = ", or set the judge's keep_minimum" if judge.name == "sieve" else ""
         warn(
             f"{info['queries_empty']:,} of {info['queries']:,} queries have no negative left: training fills them up "

@@ -24,7 +24,7 @@ from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandid
 from raydr.noise.judges.second import SecondJudge
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
-from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, read_doubtful
+from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.stages.pair_reader import CandidateScores, PairReader
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
@@ -47,7 +47,7 @@ class JudgeJob:
         seed: of random samples.
         output: the artefact's folder.
         settled: whether each label that people have decided is wrong, for judges that tell it.
-        earlier: verdicts of the judge that this one comes after; None if it reads everything.
+        earlier: what the judge said that this one comes after; None if it reads everything.
     """
 
     judge: Judge
@@ -59,16 +59,7 @@ class JudgeJob:
     seed: int
     output: Folder
     settled: Mapping[Label, bool] = field(default_factory=dict)
-    earlier: Artifact | None = None
-
-    def suspected(self) -> dict[tuple[str, str], float] | None:
-        """P(the label is wrong) by the earlier judge, of the pairs of ids that it was unsure of; None without one."""
-        if self.earlier is None:
-            return None
-        assert isinstance(self.judge, SecondJudge)
-        tables, rows, wrong_N = read_doubtful(self.judge, self.earlier, self.split)
-        doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
-        return dict(zip(pairs_of(doubtful), wrong_N[rows].tolist(), strict=True))
+    earlier: Earlier | None = None
 
 
 class JudgeWorker(ABC):
@@ -82,7 +73,9 @@ class JudgeWorker(ABC):
         self.job = job
         self.data, self.corpus = job.data, job.corpus
         self.scorer = job.scoring.open() if job.scoring is not None else None
-        self.suspected = job.suspected()
+        #: P(the label is wrong) of the doubtful pairs of the part that is judged; None where everything is read.
+        self.suspected: dict[tuple[str, str], float] | None = None
+        self._suspected_of: int | None = None
 
     @property
     def judged(self) -> Artifact:
@@ -91,6 +84,10 @@ class JudgeWorker(ABC):
 
     def __call__(self, batch: Batch) -> Batch:
         rows = range_in(batch)
+        earlier, rule = self.job.earlier, self.job.judge
+        if earlier is not None and rows.at != self._suspected_of:
+            assert isinstance(rule, SecondJudge)
+            self.suspected, self._suspected_of = earlier.suspected(rule, rows.at), rows.at
         table = self.judge(read_arrow(self.judged.local(rows.part)), rows.start, rows.stop)
         return written(batch, self.job.output, table)
 

@@ -47,7 +47,9 @@ def audit(
         raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
-        target = recipe.audit([config.judge.judge(name) for name in names], split, model or _default_model(session))
+        named = [config.judge.judge(name) for name in names]
+        speaks = list({one.name: one for judge in named for one in config.judge.chain(judge)}.values())
+        target = recipe.audit(speaks, split, model or _default_model(session))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for one in made:

@@ -48,7 +48,7 @@ def judge(
         if TRUTH in names:
             recipe.dataset()
             return session.make(recipe.named("dataset-clean", clean_only(recipe.run, split)))
-        judges = speaking([config.judge.judge(name) for name in names], bool(config.negatives or miner))
+        judges = speaking(config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner))
         found = recipe.judged(judges, split, miner)
         judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []
         targets = [node for node in (*judged, found.pairs) if node is not None]

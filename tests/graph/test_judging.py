@@ -281,15 +281,46 @@ def test_cross_encoders_of_folds_are_shared_and_other_splits_are_judged_by_one(c
 @pytest.mark.usefixtures("here")
 def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(configure: Any) -> None:
     after = [{"name": "pair_classifier", "after": "npc"}, {"name": "classifier", "after": "guide"}]
-    recipe = recipe_of(configure(["npc", "guide", *after], {"pairs_kept_by": "npc"}))
+    recipe = recipe_of(configure(["npc", "guide", *after], {"pairs_kept_by": "npc", "num_folds": 2}))
     pairs, negatives = (recipe.verdicts(recipe.config.judge.judge(one["name"]), "train") for one in after)
     assert pairs.inputs["earlier"].key == recipe.names["verdicts/npc-train"].key
     assert negatives.inputs["earlier"].key == recipe.names["verdicts/guide-bm25-train"].key
-    learnt_from = pairs.inputs["model"].inputs["dataset"]
-    assert negatives.inputs["model"].inputs["dataset"].key == learnt_from.key
-    assert learnt_from.inputs["verdicts/npc"].key == pairs.inputs["earlier"].key
+    kept = pairs.inputs["model/0"].inputs["dataset"].inputs["kept"]
+    assert negatives.inputs["model/1"].inputs["dataset"].inputs["kept"].key == kept.key
+    assert kept.inputs["verdicts/npc"].key == pairs.inputs["earlier"].key
     [first] = lay_out(recipe.run)[0].rounds[:1]
     assert {pairs.key, negatives.key} < {node.key for node in first.verdicts}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_cross_encoder_that_is_trained_once_is_one_whatever_each_round_keeps(configure: Any) -> None:
+    first = {"name": "npc", "margins": "model"}
+    for how, num in {"once": 1, "each_round": 3}.items():
+        refresh = {"num_rounds": 3, "classifier": how}
+        config = configure([first, "classifier"], {"pairs_kept_by": "npc"}, refresh=refresh)
+        rounds = lay_out(recipe_of(config).run)[0].rounds
+        assert len({one.verdicts[0].key for one in rounds}) == 3
+        assert len({one.verdicts[1].inputs["model"].key for one in rounds}) == num, how
+
+
+@pytest.mark.usefixtures("here")
+def test_who_is_named_brings_along_whom_it_comes_after(configure: Any) -> None:
+    second = {"name": "pair_classifier", "after": "npc"}
+    third = {"name": "language_model", "after": "pair_classifier", "model": "m"}
+    classifier = {"pairs_kept_by": "npc", "num_folds": 2}
+    config = configure(["npc", second, third], classifier, refresh={"num_rounds": 1, "judges": ["language_model"]})
+    recipe = recipe_of(config)
+    [only] = lay_out(recipe.run)[0].rounds
+    assert only.judged.pairs is not None
+    assert [name for name in only.judged.pairs.inputs if name.startswith("verdicts/")] == [
+        "verdicts/npc",
+        "verdicts/pair_classifier",
+        "verdicts/language_model",
+    ]
+    # What a judge keeps is what its whole chain keeps.
+    config = configure(["npc", {**third, "after": "npc"}, "classifier"], {"pairs_kept_by": "language_model"})
+    kept = asked(recipe_of(config), "classifier").inputs["dataset"]
+    assert {"verdicts/npc", "verdicts/language_model"} < kept.inputs.keys()
 
 
 @pytest.mark.usefixtures("here")
@@ -305,7 +336,9 @@ def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(config
 def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, match: str) -> None:
     judges = ["guide", "pair_classifier", {"name": "language_model", "after": "pair_classifier"}]
     with pytest.raises(ConfigError, match=match):
-        configure(judges, {"pairs_kept_by": by})
+        configure(judges, {"pairs_kept_by": by, "num_folds": 2})
+    with pytest.raises(ConfigError, match="has learnt which of the pairs npc keeps; set num_folds to 2 or more"):
+        configure(judges, {"pairs_kept_by": "npc"})
 
 
 @pytest.mark.usefixtures("here")

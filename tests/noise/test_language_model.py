@@ -78,14 +78,8 @@ def test_a_model_must_be_named() -> None:
         (["margin", {"name": "language_model", "after": "margin"}], "no judge of pairs"),
         (["people", {"name": "language_model", "after": "people"}], "there is none"),
         (["npc", "guide", "language_model_negatives"], "no judge of negatives .*; there is guide"),
-        (
-            ["npc", {"name": "language_model", "after": ""}],
-            "comes after '', which is no judge of pairs .*; there is npc",
-        ),
-        (
-            ["npc", {"name": "classifier", "after": "npc"}],
-            "classifier comes after 'npc', which is no judge of negatives",
-        ),
+        (["npc", {"name": "language_model", "after": ""}], "after\n  String should have at least 1 character"),
+        (["npc", {"name": "classifier", "after": "npc"}], "after 'npc', which is no judge of negatives"),
         ([{"name": "pair_classifier", "after": "npc"}, "npc"], "pair_classifier comes after 'npc'.*; there is none"),
     ],
 )

@@ -50,11 +50,22 @@ def test_the_readers_own_scale_does_not_matter(shift: float, slope: float) -> No
     np.testing.assert_allclose(other_N, plain_N, atol=0.01)
 
 
-def test_a_reader_that_falls_into_two_groups_of_its_own_says_next_to_nothing() -> None:
-    suspected_N, _, noise_N = made(5, 0.0)
-    groups_N = np.where(np.random.default_rng(6).random(len(noise_N)) < 0.5, -5.0, 5.0) + noise_N
-    after_N, _ = second_opinion(suspected_N, probability(groups_N))
-    assert np.abs(after_N - suspected_N).mean() < 0.03
+@pytest.mark.parametrize(("low", "num"), [(0.1, 60), (0.1, 3000), (0.3, 300), (0.4, 2000)])
+def test_a_reader_that_falls_into_two_groups_of_its_own_is_not_believed(low: float, num: int) -> None:
+    """By chance each of them leans to one side, and all labels of a group would be called wrong."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        suspected_N = rng.uniform(low, 1.0 - low, num)
+        groups_N = np.where(rng.random(num) < 0.5, -5.0, 5.0) + rng.normal(size=num)
+        after_N, _ = second_opinion(suspected_N, probability(groups_N))
+        assert np.abs(after_N - suspected_N).mean() < 0.03
+
+
+def test_a_reader_without_a_doubt_is_believed() -> None:
+    suspected_N, wrong_N, _ = made(4, 0.0, 400)
+    after_N, facts = second_opinion(suspected_N, np.where(wrong_N, 0.0, 1.0))
+    assert "reason" not in facts
+    assert ((after_N > 0.5) == wrong_N).all()
 
 
 @pytest.mark.parametrize("num", [0, 49])
@@ -70,4 +81,4 @@ def test_a_reader_that_contradicts_or_is_constant_is_not_believed(flip: float) -
     suspected_N, _, log_odds_N = made(2, 3.0)
     after_N, facts = second_opinion(suspected_N, probability(flip * log_odds_N))
     assert after_N.tolist() == suspected_N.tolist()
-    assert facts["reason"] == "the second reader does not tell right labels from wrong ones"
+    assert facts["reason"] == "the second reader does not bear out what the first judge suspects"

@@ -14,6 +14,7 @@ from made_stage import interrupt, make
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
+from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
@@ -26,6 +27,7 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
+from raydr.stages.given_verdicts import Earlier
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
@@ -228,6 +230,19 @@ def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path:
     assert len(verdicts_of(npc)) == NUM_QUERIES
     assert npc.info["detection"]["auroc"] > 0.8
     assert npc.info["detector"]["threshold"] == 0.5
+
+
+def test_of_each_part_the_doubtful_rows_of_all_are_found(inputs: JudgeInputs, tmp_path: Path) -> None:
+    made = run(inputs, Margin(mode="absolute", margin=1.5), tmp_path / "verdicts", model=False)
+    second, earlier = Classifier(after="margin", unsure=(0.3, 0.7)), Earlier.open(made, "train")
+    # Where flagging begins and how scores spread is of all verdicts, in whichever part.
+    together, (_, evidence_N) = verdicts_of(made), earlier.read()
+    rows = together.take(pa.array(second.choose(evidence_N)))
+    parts = [earlier.suspected(second, at) for at in range(2)]
+    assert parts[0].keys().isdisjoint(parts[1])
+    assert [*parts[0], *parts[1]] == list(pairs_of(rows))
+    assert 0 < len(rows) < len(together)
+    assert earlier.suspected(second, 2) == {}
 
 
 def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
     )
 
 
-def _left_out(run: Declaring, cut: Node, split: str, fold: int, pairs: Node | None = None) -> Node:
+def _left_out(run: Declaring, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
     """The pairs of the other folds, of all or of a data set that has some of them."""
     from raydr.stages.folds import VERSION, leave_fold_out
 
@@ -141,10 +141,17 @@ def _left_out(run: Declaring, cut: Node, split: str, fold: int, pairs: Node | No
         "dataset",
         f"{run.place}cross-fit-pairs-{fold + 1}",
         lambda work: leave_fold_out(
-            work.making, work.pool, work["dataset"], work["corpus"], work[FOLDS], split=split, fold=fold
+            work.making,
+            work.pool,
+            work["dataset"],
+            work["corpus"],
+            work[FOLDS],
+            work.get("kept"),
+            split=split,
+            fold=fold,
         ),
         {"split": split, "fold": fold},
-        {**cut.inputs, **({} if pairs is None else {"dataset": pairs}), FOLDS: cut},
+        {**cut.inputs, FOLDS: cut, **({} if kept is None else {"kept": kept})},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
     )

@@ -17,6 +17,7 @@ from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.judges.second import SecondJudge
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
 from raydr.stages.arithmetic import Arithmetic
@@ -107,7 +108,7 @@ def verdicts(
         {
             "split": split,
             # Not where decisions lie, but what they are.
-            "judge": judge.model_dump(mode="json", exclude={"file"} if decided else None),
+            "judge": judge.model_dump(mode="json", exclude=_no_content(judge)),
             **decided,
             **(arithmetic.content if arithmetic is not None else {}),
             **({"seed": config.seed} if isinstance(judge, SampleJudge) and not measured else {}),
@@ -121,6 +122,13 @@ def verdicts(
         asks_model=asks_model,
         demand=encoders(run.config),
     )
+
+
+def _no_content(judge: Judge) -> set[str]:
+    """The judge's settings that its verdicts do not depend on."""
+    if isinstance(judge, PeopleJudge):
+        return {"file"}
+    return {"after", "unsure"} if isinstance(judge, SecondJudge) and not judge.after else set()
 
 
 def scoring(

@@ -118,7 +118,9 @@ class LanguageModel(LanguageModelJudge):
     score_is_probability: ClassVar[bool] = True
 
     name: Literal["language_model"] = "language_model"
-    after: str = "npc"
+    after: str = Field(default="npc", min_length=1)
+    """The earlier judge of the list whose doubtful verdicts are looked at again."""
+
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
     """Probability of relevance below which a pair is dropped."""
 
@@ -144,7 +146,9 @@ class LanguageModelNegatives(LanguageModelJudge):
     score_is_probability: ClassVar[bool] = True
 
     name: Literal["language_model_negatives"] = "language_model_negatives"
-    after: str = "classifier"
+    after: str = Field(default="classifier", min_length=1)
+    """The earlier judge of the list whose doubtful verdicts are looked at again."""
+
     positive_above: float = Field(default=0.5, ge=0.0, le=1.0)
     """Probability of relevance above which a candidate counts as relevant."""
 

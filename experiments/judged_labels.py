@@ -91,6 +91,8 @@ class Suspicion:
 
     def row(self) -> list[str]:
         """Of the table."""
+        if len(np.unique(self.wrong_N)) < 2:
+            return [self.judge, f"{self.num_read:,}", "all labels alike", "", "", ""]
         _, query_N = np.unique([query_id for query_id, _ in self.pairs], return_inverse=True)
         low, high = area_interval(self.evidence_N, self.wrong_N, query_N, num_samples=1000, seed=0)
         report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N)

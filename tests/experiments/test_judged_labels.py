@@ -11,7 +11,7 @@ from conftest import make_sentence
 from small_runs import small_run
 
 from experiments.beir_files import read_qrels, write_qrels, write_rows
-from experiments.judged_labels import main, suspicions, take_as_right
+from experiments.judged_labels import Suspicion, main, suspicions, take_as_right
 from raydr.graph.places import Places
 
 NUM_QUERIES = 30
@@ -66,4 +66,7 @@ def test_judges_are_measured_alone_and_in_each_others_place(
     same = [before == after for before, after in zip(alone.evidence_N, both.evidence_N, strict=True)]
     assert sum(same) == NUM_QUERIES - both.num_read
     assert alone.row()[1] in page
+    none = slice(0, 0)
+    nothing = Suspicion("nobody", 0, [], both.evidence_N[none], both.flagged_N[none], both.wrong_N[none])
+    assert nothing.row()[2] == "all labels alike"
     assert [cells[0] for cells in (alone.row(), both.row())] == ["consistency", "pair_classifier"]

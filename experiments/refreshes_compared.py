@@ -1,0 +1,109 @@
+"""Refreshes of several settings and seeds side by side: one round of each arm, means over seeds, paired tests.
+
+Working folders that stand under one name are seeds of one setting; a query's value is its mean over these. Compared are
+the arms of each setting with its first arm, and each setting with the first one, arm by arm.
+
+    python -m experiments.refreshes_compared --split val --round 2 --arms random,hard \\
+        dual=work/linking poly=work/linking-poly,work/linking-poly-14
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from experiments.arguments import command
+from experiments.results import Table, write_results
+from raydr.compare import interval_text
+from raydr.data.schema import read_parquet
+from raydr.errors import ArtifactError, ConfigError
+from raydr.evaluation.comparison import PerQuery, compare, summarize
+from raydr.evaluation.config import EvaluateConfig
+
+#: Measure, and query.
+_Values = dict[str, dict[str, float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "settings", nargs="+", metavar="NAME=WORKDIR,WORKDIR", help="seeds of a setting; first the base"
+    )
+    parser.add_argument("--arms", required=True, help="separated by commas; first the base")
+    parser.add_argument("--round", type=int, required=True)
+    parser.add_argument("--split", required=True)
+    parser.add_argument("--out", type=Path, default=Path("work/experiments/refreshes_compared"))
+    arguments = parser.parse_args()
+    settings = {name: folders.split(",") for name, _, folders in (one.partition("=") for one in arguments.settings)}
+    tables = compared(settings, arguments.arms.split(","), arguments.round, arguments.split)
+    write_results(arguments.out, vars(arguments), tables, {})
+
+
+def compared(settings: dict[str, list[str]], arms: list[str], number: int, split: str) -> list[Table]:
+    """Means, and differences that are tested.
+
+    Args:
+        settings: working folders by name.
+        arms: whose rounds are compared.
+        number: of the round.
+        split: that was evaluated.
+    """
+    read = {name: [_per_query(folder, split) for folder in folders if folder] for name, folders in settings.items()}
+    per_query: PerQuery = {
+        f"{name}, {arm}": _mean([_of_system(one, f"{arm}-{number}") for one in found])
+        for name, found in read.items()
+        for arm in arms
+    }
+    how = EvaluateConfig()
+    means = [
+        [one.system, str(len(read[one.system.rpartition(", ")[0]])), one.measure]
+        + [interval_text(one.mean, one.low, one.high)]
+        for one in summarize(per_query, how, seed=0)
+    ]
+    names = list(settings)
+    wanted = {(f"{name}, {arms[0]}", f"{name}, {arm}") for name in names for arm in arms[1:]}
+    wanted |= {(f"{names[0]}, {arm}", f"{name}, {arm}") for name in names[1:] for arm in arms}
+    differences = [
+        [one.system, one.baseline, one.measure, interval_text(one.difference, one.low, one.high), f"{one.p:.4f}"]
+        for one in compare(per_query, how, seed=0, every_pair=True)
+        if (one.baseline, one.system) in wanted
+    ]
+    title = f"{split}, round {number}"
+    return [
+        Table(title, ["setting, arm", "seeds", "measure", "mean [95 %]"], means),
+        Table(f"{title}: differences", ["setting, arm", "minus", "measure", "difference [95 %]", "p"], differences),
+    ]
+
+
+def _per_query(folder: str, split: str) -> dict[str, _Values]:
+    """By arm and round, what a refresh has measured of each query."""
+    file = Path(folder) / "refresh" / "comparison" / split / "per_query.parquet"
+    if not file.exists():
+        raise ArtifactError(f"{folder} has no refresh that was compared on split {split!r}: there is no {file}")
+    found: dict[str, _Values] = {}
+    for row in read_parquet(str(file)).to_pylist():
+        found.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
+    return found
+
+
+def _of_system(found: dict[str, _Values], system: str) -> _Values:
+    if system not in found:
+        raise ConfigError(f"there is no {system!r} (ARM-ROUND); there are {', '.join(found)}")
+    return found[system]
+
+
+def _mean(seeds: list[_Values]) -> _Values:
+    """Of each query over the seeds, which must have the same queries."""
+    for one in seeds[1:]:
+        if any(one[measure].keys() != of_query.keys() for measure, of_query in seeds[0].items()):
+            raise ConfigError("the working folders of one setting were evaluated on other queries")
+    return {
+        measure: {query_id: float(np.mean([one[measure][query_id] for one in seeds])) for query_id in of_query}
+        for measure, of_query in seeds[0].items()
+    }
+
+
+if __name__ == "__main__":
+    command(main)

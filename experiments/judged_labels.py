@@ -26,7 +26,7 @@ from raydr.data.tables import pairs_of
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import BoolArray, FloatArray
-from raydr.stages.given_verdicts import Earlier
+from raydr.stages.given_verdicts import open_earlier
 from raydr.store.artifact import Artifact
 
 #: Query and passage.
@@ -106,7 +106,7 @@ def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Susp
     said: dict[str, dict[Pair, tuple[float, bool]]] = {}
     found = []
     for judge, verdicts in given.items():
-        tables, evidence_N = Earlier.open(verdicts, SPLIT).read()
+        tables, evidence_N = open_earlier(verdicts, SPLIT).read()
         table = pa.concat_tables(tables.values())
         flags = [action != "keep" for action in table["action"].to_pylist()]
         own = dict(zip(pairs_of(table), zip(evidence_N.tolist(), flags, strict=True), strict=True))

@@ -34,7 +34,7 @@ from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.noise.cross_fit_config import CrossFitConfig
-from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.judges.people import DecisionsReader
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.secrets import refuse_credentials
 from raydr.runtime.tracking_config import TrackingConfig
@@ -298,7 +298,7 @@ class RunConfig(Config):
             "classifier": classifier.model_copy(update={"model": _with_anchored_checkpoints(classifier.model)}),
             "judges": [
                 one.model_copy(update={"file": absolute(one.file)})
-                if isinstance(one, PeopleJudge) and one.file
+                if isinstance(one, DecisionsReader) and one.file
                 else one
                 for one in self.judge.judges
             ],

@@ -17,7 +17,7 @@ from raydr.models.config import Dtype, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.decisions import Decisions, Label
-from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.judges.people import DecisionsReader
 from raydr.runtime.console import warn
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.stages.choose_pool import choose_pool
@@ -75,7 +75,7 @@ class Facts:
         """What decides a reader's rows, besides its files."""
         return self._once(f"content {reader.model_dump_json()}", reader.content_key)
 
-    def settled(self, judge: PeopleJudge, split: str) -> dict[Label, bool]:
+    def settled(self, judge: DecisionsReader, split: str) -> dict[Label, bool]:
         """What people have decided of the pairs, or the candidates, of a split: whether each label is wrong.
 
         Raises:

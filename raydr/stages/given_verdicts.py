@@ -56,20 +56,13 @@ class Earlier:
         verdicts: of the earlier judge.
         split: that was judged.
         edge: of all its verdicts; None if it gives probabilities.
+        line: shift and slope by which people have corrected its log-odds.
     """
 
     verdicts: Artifact
     split: str
     edge: Edge | None = None
-
-    @classmethod
-    def open(cls, verdicts: Artifact, split: str) -> Earlier:
-        """Read once what must be known of all verdicts."""
-        tables, probability_N = read_verdicts(verdicts, split)
-        if probability_N is not None or not any(map(len, tables.values())):
-            return cls(verdicts, split)
-        together = pa.concat_tables(table.select(["score", "action"]) for table in tables.values())
-        return cls(verdicts, split, Edge.of(together["score"].to_numpy(), _flagged(together)))
+    line: tuple[float, float] = (0.0, 1.0)
 
     def read(self, of_part: int | None = None) -> tuple[Tables, FloatArray]:
         """The verdicts by part, and of all their rows the log-odds of the labels being wrong; see
@@ -87,16 +80,23 @@ class Earlier:
             judge: who looks again.
             of_part: the place of the part.
         """
+        from scipy.special import expit
+
         tables, evidence_N = self.read(of_part)
         if not tables:
             return {}
-        rows = judge.choose(evidence_N)
+        rows, (shift, slope) = judge.choose(evidence_N), self.line
         doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
-        return dict(zip(pairs_of(doubtful), _wrong(evidence_N[rows]).tolist(), strict=True))
+        return dict(zip(pairs_of(doubtful), expit(shift + slope * evidence_N[rows]).tolist(), strict=True))
 
 
-def _wrong(evidence_N: FloatArray) -> FloatArray:
-    return np.asarray(1.0 / (1.0 + np.exp(-evidence_N)))
+def open_earlier(verdicts: Artifact, split: str) -> Earlier:
+    """Read once what must be known of all verdicts on a split."""
+    tables, probability_N = read_verdicts(verdicts, split)
+    if probability_N is not None or not any(map(len, tables.values())):
+        return Earlier(verdicts, split)
+    together = pa.concat_tables(table.select(["score", "action"]) for table in tables.values())
+    return Earlier(verdicts, split, Edge.of(together["score"].to_numpy(), _flagged(together)))
 
 
 def _flagged(verdicts: pa.Table) -> BoolArray:

@@ -27,12 +27,12 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
-from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.judges.relabel import Relabel
 from raydr.noise.judges.second import SecondJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
-from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, Earlier
+from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.stages.judge_workers import (
     JudgeJob,
     JudgeNegatives,
@@ -42,7 +42,7 @@ from raydr.stages.judge_workers import (
     decide_pairs,
 )
 from raydr.stages.parts import feed_parts
-from raydr.stages.people import DecideNegatives, DecidePairs
+from raydr.stages.people import DecideNegatives, DecidePairs, correct
 from raydr.stages.pool import Feed, Pool
 from raydr.stages.relabel import relabel_pairs
 from raydr.stages.row_ranges import range_items
@@ -110,7 +110,9 @@ def judge(
         parts, facts["detector"] = pool.run(decide_pairs, judge, making.folder, margins.folder, margins.parts(MEASURES))
         making.done.update(parts)
     else:
-        before = None if earlier is None else pool.run(Earlier.open, earlier, split)
+        before = None if earlier is None else pool.run(open_earlier, earlier, split)
+        if before is not None and isinstance(judge, DecisionsReader):
+            before, facts["detector"] = pool.run(correct, before, data, Corpus(corpus), judge.subject, settled or {})
         facts |= _score(
             making,
             pool,
@@ -175,7 +177,7 @@ def _check(
             + ("needs negatives: mine some first" if negatives is None else "takes no negatives")
         )
     reads_pairs = judge.reads == "cross_encoder"
-    if scoring is None and judge.reads != "retriever" and margins is None:
+    if scoring is None and judge.reads not in ("retriever", "earlier") and margins is None:
         raise ConfigError(f"judge {judge.name} reads a {judge.reads.replace('_', ' ')} and needs a model")
     if scoring is not None and scoring.is_cross_encoder != reads_pairs:
         raise ConfigError(
@@ -223,7 +225,11 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
         if value is not None:
             facts[name.replace("_", " ")] = f"{value:.3f}"
     show_summary(f"verdicts of {judge.name} on {info['split']}", facts)
-    reason = info.get("detector", {}).get("reason")
+    rests_on = info.get("detector", {})
+    if "num_decided" in rests_on:
+        line = "log-odds = {shift:.2f} + {slope:.2f} x {after}'s".format(**rests_on, after=info["after"])
+        show_summary("corrected by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
+    reason = rests_on.get("reason")
     if "after" in info and (reason or not info["verdicts"]):
         why = reason or "it is sure of everything"
         warn(f"{judge.name} goes by what {info['after']} says alone: {why}")

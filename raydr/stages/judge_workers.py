@@ -91,6 +91,11 @@ class JudgeWorker(ABC):
         table = self.judge(read_arrow(self.judged.local(rows.part)), rows.start, rows.stop)
         return written(batch, self.job.output, table)
 
+    def suspicion(self, pairs: Iterable[tuple[str, str]]) -> FloatArray:
+        """P(the label is wrong) by the earlier judge, of some of what it doubts."""
+        assert self.suspected is not None
+        return np.array([self.suspected[pair] for pair in pairs], dtype=np.float64)
+
     @abstractmethod
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         """Verdicts (or measures) on some rows of a part."""
@@ -104,10 +109,7 @@ class JudgeNegatives(JudgeWorker):
         found = candidates.undecided()
         if self.suspected is not None:
             found = found.among(self.suspected)
-        mined = self.scorer is None
-        scores_M, positive_Q, likeness_M = (
-            CandidateScores(*mined_scores(found, rule.name)) if mined else self._score(found, candidates.relabelled())
-        )
+        scores_M, positive_Q, likeness_M = self._scores(found, candidates)
         if positive_Q is not None:
             # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
             known_Q = np.isfinite(positive_Q)
@@ -123,6 +125,13 @@ class JudgeNegatives(JudgeWorker):
         """Whether each candidate is known to be a false negative; null where no noise was injected."""
         wrong = self._false_negatives
         return [pair in wrong if wrong else None for pair in pairs]
+
+    def _scores(self, found: Candidates, candidates: Candidates) -> CandidateScores:
+        if self.job.judge.reads == "earlier":
+            return CandidateScores(self.suspicion(pairs_of(found.table)))
+        if self.scorer is None:
+            return CandidateScores(*mined_scores(found, self.job.judge.name))
+        return self._score(found, candidates.relabelled())
 
     def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
         """What the model says of the candidates; of a cross-encoder their scores alone."""
@@ -188,17 +197,20 @@ class PairsWorker(JudgeWorker):
 
 
 class ReadPairs(PairsWorker):
-    """Judges pairs by a model that reads query and passage together."""
+    """Judges pairs by a model that reads query and passage together, or by what the judge before has said."""
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        assert self.scorer is not None
-        queries = query_texts(self.data, self.job.split, query_ids)
-        passages = self.corpus.texts(self.corpus.rows_of(passage_ids))
-        each = np.arange(len(query_ids))
-        scores_M = self.scorer.score(queries, passages, each, each)
-        suspected_M = None
+        pairs, suspected_M = zip(query_ids, passage_ids, strict=True), None
         if self.suspected is not None:
-            suspected_M = np.array([self.suspected[pair] for pair in zip(query_ids, passage_ids, strict=True)])
+            suspected_M = self.suspicion(pairs)
+        if self.scorer is None:
+            assert suspected_M is not None
+            scores_M = suspected_M
+        else:
+            queries = query_texts(self.data, self.job.split, query_ids)
+            passages = self.corpus.texts(self.corpus.rows_of(passage_ids))
+            each = np.arange(len(query_ids))
+            scores_M = self.scorer.score(queries, passages, each, each)
         block = ScoredCandidates(scores_M, np.arange(len(query_ids) + 1), suspected_M=suspected_M)
         return self.verdicts(self.job.judge, query_ids, passage_ids, truth, [block])
 

@@ -38,7 +38,7 @@ from raydr.noise.prompts import Reply, read_reply
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
 from raydr.runtime.cluster import STEP_THREAD
 from raydr.runtime.console import progress_bar, show_summary, warn
-from raydr.stages.given_verdicts import VERDICTS, Earlier
+from raydr.stages.given_verdicts import VERDICTS, open_earlier
 from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part
@@ -130,7 +130,7 @@ def _write_questions(
     output: Folder, judge: LanguageModelJudge, split: str, earlier: Artifact, data: Dataset, corpus: Corpus
 ) -> dict[str, Part]:
     """Choose the rows and write them with their texts, a part for each part of the earlier verdicts."""
-    tables, evidence_N = Earlier.open(earlier, split).read()
+    tables, evidence_N = open_earlier(earlier, split).read()
     chosen, wrong_N = judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N))
     together = pa.concat_tables(tables.values())
     parts, start = {}, 0

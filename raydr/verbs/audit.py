@@ -35,8 +35,8 @@ def audit(
     Args:
         model: model of the working folder; judge.model if it is there, else the untrained encoder.
         judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
-            near_duplicate, language_model, language_model_negatives, people); those of the config, or npc, consistency
-            and margin.
+            near_duplicate, language_model, language_model_negatives, calibrated, calibrated_negatives, people); those
+            of the config, or npc, consistency and margin.
 
     Raises:
         ConfigError: a judge is unknown, or judges nothing.

@@ -27,8 +27,8 @@ def judge(
 
     Args:
         judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc, relabel,
-            pair_classifier, language_model, language_model_negatives, people; truth keeps only pairs known to be clean)
-            instead of those in the config; repeatable.
+            pair_classifier, language_model, language_model_negatives, calibrated, calibrated_negatives, people; truth
+            keeps only pairs known to be clean) instead of those in the config; repeatable.
         miner: whose candidates are judged, instead of negatives.miner.
 
     Returns:

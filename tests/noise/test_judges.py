@@ -55,7 +55,8 @@ def test_all_are_found_by_name():
     shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
     of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "relabel", "sieve"]
     models = ["language_model", "language_model_negatives", "pair_classifier"]
-    assert shipped == sorted([*of_scores, *models, "people", "people_negatives"])
+    of_people = ["calibrated", "calibrated_negatives", "people", "people_negatives"]
+    assert shipped == sorted([*of_scores, *models, *of_people])
 
 
 @pytest.mark.parametrize("judge", ALL, ids=lambda judge: judge.name)

@@ -13,13 +13,15 @@ from made_stage import make
 
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.pool import ThisProcess
 from raydr.stages.scoring import Scoring, scoring_of
 from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact, Building, begin
-from raydr.store.folder import write_part
+from raydr.store.folder import publish_files, write_part
 from raydr.store.identity import Identity
 
 NUM_QUERIES = 30
@@ -109,3 +111,14 @@ def make_inputs(folder: Path, checkpoint: str) -> JudgeInputs:
     config = ModelConfig(checkpoint=checkpoint, query=SideConfig(max_length=24), passage=SideConfig(max_length=32))
     model = make(folder / "model", "model", save_untrained, model=config, seed=0)
     return JudgeInputs(corpus.artifact, dataset.artifact, negatives, model)
+
+
+def make_cross_encoder(folder: Path, checkpoint: str) -> Artifact:
+    """A cross-encoder with weights as they were drawn."""
+    config = CrossEncoderConfig(checkpoint=checkpoint, max_length=48)
+    model = CrossEncoder.from_config(config, seed=3)
+    with begin(str(folder), Identity(kind="cross_encoder")) as making:
+        assert isinstance(making, Building)
+        publish_files(making.folder, lambda path: model.save(path, PairTokenizer(config), "log_odds"))
+        making.record_files()
+        return making.finish({})

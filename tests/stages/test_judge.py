@@ -27,12 +27,23 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
-from raydr.stages.given_verdicts import Earlier
+from raydr.noise.judges.pair_classifier import PairClassifier
+from raydr.stages.given_verdicts import open_earlier
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
+from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
+from stages.judge_inputs import (
+    DEPTH,
+    FLOAT32,
+    NUM_QUERIES,
+    JudgeInputs,
+    make_cross_encoder,
+    make_inputs,
+    make_negatives,
+    negatives_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +245,7 @@ def test_pairs_are_judged_against_a_shared_sample(inputs: JudgeInputs, tmp_path:
 
 def test_of_each_part_the_doubtful_rows_of_all_are_found(inputs: JudgeInputs, tmp_path: Path) -> None:
     made = run(inputs, Margin(mode="absolute", margin=1.5), tmp_path / "verdicts", model=False)
-    second, earlier = Classifier(after="margin", unsure=(0.3, 0.7)), Earlier.open(made, "train")
+    second, earlier = Classifier(after="margin", unsure=(0.3, 0.7)), open_earlier(made, "train")
     # Where flagging begins and how scores spread is of all verdicts, in whichever part.
     together, (_, evidence_N) = verdicts_of(made), earlier.read()
     rows = together.take(pa.array(second.choose(evidence_N)))
@@ -243,6 +254,22 @@ def test_of_each_part_the_doubtful_rows_of_all_are_found(inputs: JudgeInputs, tm
     assert [*parts[0], *parts[1]] == list(pairs_of(rows))
     assert 0 < len(rows) < len(together)
     assert earlier.suspected(second, 2) == {}
+
+
+def test_a_second_judge_reads_the_doubtful_rows_alone(
+    inputs: JudgeInputs, pool: Pool, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    first = run(inputs, Consistency(top_k=2, num_random=60), tmp_path / "first")
+    reader = make_cross_encoder(tmp_path / "reader", tiny_checkpoint)
+    scoring = scoring_of(ThisProcess(), reader, EncodeConfig(), FLOAT32)
+    rule = PairClassifier(after="consistency", unsure=(0.4, 0.9))
+    made = run(inputs, rule, tmp_path / "second", pool=pool, scoring=scoring, earlier=first)
+    earlier = open_earlier(first, "train")
+    suspected = earlier.suspected(rule, 0)
+    table = pa.concat_tables([read_parquet(made.local(name)) for name in made.parts("detection/train")])
+    assert dict(zip(pairs_of(table), table["suspected"].to_pylist(), strict=True)) == pytest.approx(suspected)
+    assert 0 < len(table) == made.info["verdicts"] < NUM_QUERIES
+    assert (made.info["after"], made.info["before"]) == ("consistency", NUM_QUERIES)
 
 
 def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_stage import make
 
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.tables import pairs_of
 from raydr.noise.decisions import Label, Subject, digest_texts
+from raydr.noise.judges.calibrated import Calibrated, CalibratedNegatives
+from raydr.noise.judges.consistency import Consistency
+from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.people import People, PeopleNegatives
+from raydr.noise.reviewed import estimate_quality
 from raydr.stages.apply_verdicts import filter_pairs
+from raydr.stages.given_verdicts import open_earlier
 from raydr.stages.pool import Pool
 from stages.judge_inputs import JudgeInputs, make_inputs
 from stages.test_apply_verdicts import make_verdicts
@@ -85,3 +92,45 @@ def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys
     made = run(inputs, People(), tmp_path / "v", model=False, settled={})
     assert made.info["verdicts"] == 0
     assert "people have decided on no pairs of split train: raydr review asks them" in capsys.readouterr().err
+
+
+def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
+    inputs: JudgeInputs, pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = run(inputs, Consistency(top_k=20, num_random=60), tmp_path / "ranks")
+    tables, evidence_N = open_earlier(ranks, "train").read()
+    pairs = [pair for table in tables.values() for pair in pairs_of(table)]
+    # It flags too little: people call wrong what it keeps.
+    worst = sorted(range(len(pairs)), key=lambda at: -evidence_N[at])[:12]
+    settled = {label(inputs, "pairs", *pairs[at]): at in worst[:9] for at in worst}
+    settled[label(inputs, "pairs", *pairs[0])._replace(texts="0" * 16)] = True
+    given = {"model": False, "pool": pool, "earlier": ranks}
+    made = run(inputs, Calibrated(after="consistency"), tmp_path / "v", settled=settled, **given)
+    wrong_D = np.array([at in worst[:9] for at in worst])
+    found = estimate_quality(evidence_N, evidence_N > 0, np.array(worst), wrong_D)
+    assert (made.info["detector"]["num_decided"], made.info["after"]) == (12, "consistency")
+    assert made.info["detector"]["shift"] == pytest.approx(found.shift, abs=1e-6)
+    table = verdicts_of(made)
+    assert list(pairs_of(table)) == pairs
+    expected_N = 1 / (1 + np.exp(-(found.shift + found.slope * evidence_N)))
+    np.testing.assert_allclose(table["score"].to_numpy(), expected_N, atol=1e-5)
+    assert table["action"].to_pylist() == ["drop" if wrong > 0.5 else "keep" for wrong in expected_N]
+    assert made.info["drop"] > ranks.info["drop"]
+    # Without decisions it is that judge.
+    plain = run(inputs, Calibrated(after="consistency"), tmp_path / "w", settled={}, **given)
+    assert (verdicts_of(plain)["score"].to_numpy() > 0.5).tolist() == (evidence_N > 1e-9).tolist()
+    assert "goes by what consistency says alone: people have decided on nothing" in capsys.readouterr().err
+
+
+def test_people_correct_a_judge_of_candidates_too(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:
+    margins = run(inputs, Margin(mode="absolute", margin=1.5), tmp_path / "margins", model=False)
+    before = verdicts_of(margins)
+    flagged = [
+        pair for pair, action in zip(pairs_of(before), before["action"].to_pylist(), strict=True) if action == "drop"
+    ]
+    settled = {label(inputs, "negatives", *pair): False for pair in flagged[:20]}
+    rule = CalibratedNegatives(after="margin")
+    made = run(inputs, rule, tmp_path / "v", model=False, pool=pool, earlier=margins, settled=settled)
+    assert made.info["verdicts"] == margins.info["verdicts"]
+    # What it drops is right by all that people have looked at.
+    assert made.info["drop"] < margins.info["drop"]

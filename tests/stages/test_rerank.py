@@ -13,8 +13,7 @@ from made_stage import interrupt, make
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
-from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer, PairScorer
 from raydr.stages.pair_reader import PairReader
@@ -22,10 +21,8 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.rerank import rerank
 from raydr.stages.runs import KIND, Run
 from raydr.stages.scoring import scoring_of
-from raydr.store.artifact import Artifact, Building, begin
-from raydr.store.folder import publish_files
-from raydr.store.identity import Identity
-from stages.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs
+from raydr.store.artifact import Artifact
+from stages.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
 NUM_PASSAGES = 8
 
@@ -37,14 +34,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Artifact:
-    config = CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=48)
-    model = CrossEncoder.from_config(config, seed=3)
-    folder = str(tmp_path_factory.mktemp("ranker") / "model")
-    with begin(folder, Identity(kind="cross_encoder")) as making:
-        assert isinstance(making, Building)
-        publish_files(making.folder, lambda path: model.save(path, PairTokenizer(config), "log_odds"))
-        making.record_files()
-        return making.finish({})
+    return make_cross_encoder(tmp_path_factory.mktemp("ranker") / "model", tiny_checkpoint)
 
 
 @pytest.fixture(scope="module")

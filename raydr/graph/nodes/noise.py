@@ -16,7 +16,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
-from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.judges.second import SecondJudge
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
@@ -80,7 +80,7 @@ def verdicts(
     asks_model = bool(reads) and not measured
     arithmetic = run.facts.encoding(encode) if asks_model else None
     on_pairs = judge.subject == "pairs"
-    settled = run.facts.settled(judge, split) if isinstance(judge, PeopleJudge) else None
+    settled = run.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
     decided = {} if settled is None else {"decisions": fingerprint_of([*settled.items()])}
     inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run)}
     inputs |= ({} if negatives is None else {"negatives": negatives}) | dict(reads)
@@ -126,9 +126,8 @@ def verdicts(
 
 def _no_content(judge: Judge) -> set[str]:
     """The judge's settings that its verdicts do not depend on."""
-    if isinstance(judge, PeopleJudge):
-        return {"file"}
-    return {"after", "unsure"} if isinstance(judge, SecondJudge) and not judge.after else set()
+    nowhere = isinstance(judge, SecondJudge) and not judge.after
+    return {*(["file"] if isinstance(judge, DecisionsReader) else []), *(["after", "unsure"] if nowhere else [])}
 
 
 def scoring(

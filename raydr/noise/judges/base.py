@@ -128,9 +128,10 @@ class Judge(Component):
     subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
     """``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive."""
 
-    reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample"]] = "retriever"
+    reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample", "earlier"]] = "retriever"
     """What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
-    or scale * similarity of the retriever with a random sample of passages."""
+    scale * similarity of the retriever with a random sample of passages, or the judge that this one comes after: its
+    probability of the label being wrong."""
 
     reads_likeness: ClassVar[bool] = False
     """Whether it is told too how like its query's positive each candidate is, by the same model."""
@@ -157,6 +158,8 @@ class Judge(Component):
                 return CrossEncoder(models.classifier)
             case "random_sample":
                 return Retriever()
+            case "earlier":
+                return None
             case "retriever":
                 return None if models.scores == "miner" else Retriever()
 

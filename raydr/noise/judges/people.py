@@ -13,7 +13,18 @@ from raydr.noise.judges.asked import Asked, AskedModels
 from raydr.noise.judges.base import BoolArray, Judge, ScoredCandidates, Verdicts
 
 
-class PeopleJudge(Judge):
+class DecisionsReader(Judge):
+    """Base of the judges that read what people have decided."""
+
+    file: str = ""
+    """The decisions, which ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
+
+    def decisions(self, workdir: str) -> str:
+        """The path or URL of the file."""
+        return self.file or f"{workdir.rstrip('/')}/review/decisions.jsonl"
+
+
+class PeopleJudge(DecisionsReader):
     """Base of the judges whose verdicts are decisions of people.
 
     Where most reviewers who are sure call a label right it is kept, where they call it wrong it is dropped; on all else
@@ -22,13 +33,6 @@ class PeopleJudge(Judge):
     """
 
     score_name: ClassVar[str] = "1 where people call the label wrong"
-
-    file: str = ""
-    """The decisions, which ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
-
-    def decisions(self, workdir: str) -> str:
-        """The path or URL of the file."""
-        return self.file or f"{workdir.rstrip('/')}/review/decisions.jsonl"
 
     def asks(self, models: AskedModels) -> Asked:
         return None

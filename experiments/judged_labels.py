@@ -1,9 +1,11 @@
-"""Judges of pairs against people's verdicts: any judges of a config, a hub's ranker and a language model among them.
+"""Judges of pairs against known labels: any judges of a config, a hub's ranker and a language model among them.
 
-All labelled pairs are taken as if right, and the config's judges read them as they read any training pairs. Where one
+The labels are people's (``--data``): all of their pairs are taken as if right, and the config's judges read them as any
+training pairs. Or they are those of the config's own pairs, some of which were mismatched on purpose. Where a judge
 comes after another, its verdict takes the place of that one's. No label chooses anything.
 
     python -m experiments.judged_labels configs/experiments/judged-labels.yaml --data DATA/staqc-sql-labelled
+    python -m experiments.judged_labels configs/experiments/cascade-code.yaml
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from experiments.arguments import command, run_parser
+from experiments.arguments import command, load_config, run_parser
 from experiments.beir_files import read_qrels, read_rows, write_qrels, write_rows
 from experiments.filter_curves import area_interval
 from experiments.results import Table, write_results
 from raydr.compare import interval_text
 from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
+from raydr.data.noise_injection import MISMATCHED
 from raydr.data.tables import pairs_of
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
@@ -36,23 +41,30 @@ SPLIT = "train"
 
 def main() -> None:
     parser = run_parser(__doc__, "judged-labels")
-    parser.add_argument("--data", type=Path, required=True, help="BEIR folder with pairs of score 1 (right) and 0")
+    parser.add_argument("--data", type=Path, help="BEIR folder with pairs of score 1 (right) and 0")
     parser.add_argument("--splits", default="", help="that are labelled, separated by commas; all if left out")
     arguments = parser.parse_args()
-    work = RunConfig.load(arguments.config, arguments.overrides).workdir
-    out = Path(arguments.out or f"{work}/{arguments.data.name}").absolute()
-    wrong = take_as_right(arguments.data, out / "data", arguments.splits)
-    of_data = [f"data.reader={{name: beir, path: '{out / 'data'}'}}", f"workdir={out / 'work'}"]
-    config = RunConfig.load(arguments.config, [*of_data, *arguments.overrides])
+    config, out = load_config(parser, arguments)
+    wrong: dict[Pair, bool] = {}
+    if arguments.data is not None:
+        out = Path(arguments.out or f"{config.workdir}/{arguments.data.name}").absolute()
+        wrong = take_as_right(arguments.data, out / "data", arguments.splits)
+        of_data = [f"data.reader={{name: beir, path: '{out / 'data'}'}}", f"workdir={out / 'work'}"]
+        config = RunConfig.load(arguments.config, [*of_data, *arguments.overrides])
+    elif config.inject_noise is None or config.inject_noise.kind != MISMATCHED:
+        parser.error(f"{arguments.config} mismatches no pairs (inject_noise): give labelled ones by --data")
     judges = [one for one in config.judge.judges if one.subject == "pairs"]
     if not judges:
         parser.error(f"{arguments.config} has no judge of pairs: list some in judge.judges")
     with open_session(config) as session:
         nodes = [session.recipe.verdicts(one, SPLIT) for one in judges]
-        given = {judge.name: verdicts for judge, verdicts in zip(judges, session.make(*nodes), strict=True)}
+        dataset, *made = session.make(session.recipe.dataset(), *nodes)
+        given = {judge.name: verdicts for judge, verdicts in zip(judges, made, strict=True)}
+    wrong = wrong or mismatched(Dataset(dataset))
     rows = [one.row() for one in suspicions(given, wrong)]
-    title = f"{arguments.data.name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
-    columns = ["judge", "pairs that it has read", "AUROC of all [95 %]", "flagged", "precision", "recall"]
+    title = f"{config.name if arguments.data is None else arguments.data.name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
+    columns = ["judge", "pairs that it has read", "AUROC of these, before and after", "AUROC of all [95 %]", "flagged"]
+    columns += ["precision", "recall", "calibration error"]
     write_results(out, config, [Table(title, columns, rows)], {})
 
 
@@ -69,6 +81,12 @@ def take_as_right(data: Path, folder: Path, splits: str = "") -> dict[Pair, bool
     return wrong
 
 
+def mismatched(data: Dataset) -> dict[Pair, bool]:
+    """Which pairs were mismatched on purpose."""
+    qrels = data.qrels(SPLIT)
+    return dict(zip(pairs_of(qrels), (one == MISMATCHED for one in qrels["noise"].to_pylist()), strict=True))
+
+
 @dataclass(frozen=True)
 class Suspicion:
     """What one judge, and those before it in its place, say of all pairs.
@@ -76,6 +94,7 @@ class Suspicion:
     Args:
         judge: its name.
         num_read: pairs that it has read itself.
+        area_before, area_after: AUROC of these by the judge before, and by this one; None if there is none.
         pairs: those of which any of them speaks.
         evidence_N: log-odds of the label being wrong.
         flagged_N: what is dropped.
@@ -84,6 +103,8 @@ class Suspicion:
 
     judge: str
     num_read: int
+    area_before: float | None
+    area_after: float | None
     pairs: list[Pair]
     evidence_N: FloatArray
     flagged_N: BoolArray
@@ -92,13 +113,15 @@ class Suspicion:
     def row(self) -> list[str]:
         """Of the table."""
         if len(np.unique(self.wrong_N)) < 2:
-            return [self.judge, f"{self.num_read:,}", "all labels alike", "", "", ""]
+            return [self.judge, f"{self.num_read:,}", "", "all labels alike", "", "", "", ""]
         _, query_N = np.unique([query_id for query_id, _ in self.pairs], return_inverse=True)
         low, high = area_interval(self.evidence_N, self.wrong_N, query_N, num_samples=1000, seed=0)
-        report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N)
-        shares = ("" if one is None else f"{one:.2f}" for one in (report.precision, report.recall))
+        report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N, expit(self.evidence_N))
+        shares = (report.precision, report.recall, report.calibration_error)
         area = interval_text(float(roc_auc_score(self.wrong_N, self.evidence_N)), low, high)
-        return [self.judge, f"{self.num_read:,}", area, f"{self.flagged_N.mean():.1%}", *shares]
+        read = ", ".join(f"{one:.3f}" for one in (self.area_before, self.area_after) if one is not None)
+        cells = [self.judge, f"{self.num_read:,}", read, area, f"{self.flagged_N.mean():.1%}"]
+        return [*cells, *("" if one is None else f"{one:.3f}" for one in shares)]
 
 
 def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Suspicion]:
@@ -110,12 +133,23 @@ def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Susp
         table = pa.concat_tables(tables.values())
         flags = [action != "keep" for action in table["action"].to_pylist()]
         own = dict(zip(pairs_of(table), zip(evidence_N.tolist(), flags, strict=True), strict=True))
-        said[judge] = said.get(verdicts.info.get("after", ""), {}) | own
+        before = said.get(verdicts.info.get("after", ""), {})
+        said[judge] = before | own
+        read = [pair for pair in own if pair in wrong]
         pairs = [pair for pair in said[judge] if pair in wrong]
         evidence, flagged = np.array([said[judge][pair] for pair in pairs]).reshape(-1, 2).T
         wrong_N = np.array([wrong[pair] for pair in pairs])
-        found.append(Suspicion(judge, len(own), pairs, evidence, flagged.astype(np.bool_), wrong_N))
+        areas = (_area(before, read, wrong), _area(own, read, wrong))
+        found.append(Suspicion(judge, len(own), *areas, pairs, evidence, flagged.astype(np.bool_), wrong_N))
     return found
+
+
+def _area(said: dict[Pair, tuple[float, bool]], pairs: list[Pair], wrong: dict[Pair, bool]) -> float | None:
+    """AUROC of some pairs; None where these say nothing, or not of all of them."""
+    labels = [wrong[pair] for pair in pairs]
+    if len(set(labels)) < 2 or not said.keys() >= set(pairs):
+        return None
+    return float(roc_auc_score(labels, [said[pair][0] for pair in pairs]))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,10 @@ def test_judges_are_measured_alone_and_in_each_others_place(
     # Where the second has not read, the first one's word stands.
     same = [before == after for before, after in zip(alone.evidence_N, both.evidence_N, strict=True)]
     assert sum(same) == NUM_QUERIES - both.num_read
-    assert alone.row()[1] in page
+    assert alone.row()[3] in page
+    assert alone.area_before is None
+    assert both.area_before is not None
     none = slice(0, 0)
-    nothing = Suspicion("nobody", 0, [], both.evidence_N[none], both.flagged_N[none], both.wrong_N[none])
-    assert nothing.row()[2] == "all labels alike"
+    nothing = Suspicion("nobody", 0, None, None, [], both.evidence_N[none], both.flagged_N[none], both.wrong_N[none])
+    assert nothing.row()[3] == "all labels alike"
     assert [cells[0] for cells in (alone.row(), both.row())] == ["consistency", "pair_classifier"]

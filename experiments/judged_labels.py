@@ -62,7 +62,8 @@ def main() -> None:
         given = {judge.name: verdicts for judge, verdicts in zip(judges, made, strict=True)}
     wrong = wrong or mismatched(Dataset(dataset))
     rows = [one.row() for one in suspicions(given, wrong)]
-    title = f"{config.name if arguments.data is None else arguments.data.name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
+    name = config.name if arguments.data is None else arguments.data.name
+    title = f"{name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
     columns = ["judge", "pairs that it has read", "AUROC of these, before and after", "AUROC of all [95 %]", "flagged"]
     columns += ["precision", "recall", "calibration error"]
     write_results(out, config, [Table(title, columns, rows)], {})

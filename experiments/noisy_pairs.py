@@ -101,8 +101,8 @@ def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:
         if arm.negatives is None:
             told = f"{judge.name} judges hard negatives, set negatives and train.num_hard_negatives"
             raise ConfigError(f"arm {arm.name}: {told}")
-        return replace(arm, negatives=recipe.judged([judge], config.data.train_split).negatives)
-    node = recipe.judged([judge], config.data.train_split).pairs
+        return replace(arm, negatives=recipe.judged(config.judge.chain(judge), config.data.train_split).negatives)
+    node = recipe.judged(config.judge.chain(judge), config.data.train_split).pairs
     assert node is not None
     [judged] = session.make(node)
     before, after = judged.info["judgments_before"], judged.info["judgments_after"]

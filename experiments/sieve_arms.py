@@ -52,7 +52,8 @@ def filtered_arms(recipe: Recipe, filters: Sequence[str], number: int, controls:
     unfiltered = plain_arm(recipe, f"{prefix}{UNFILTERED}", train)
     arms = [unfiltered]
     for name in filters:
-        judged = recipe.judged([recipe.config.judge.judge(name)], recipe.config.data.train_split)
+        judges = recipe.config.judge
+        judged = recipe.judged(judges.chain(judges.judge(name)), recipe.config.data.train_split)
         arms.append(replace(unfiltered, name=f"{prefix}{name}", negatives=judged.negatives))
         if controls:
             at_random = replace(unfiltered.options, drop_at_random=True)

@@ -112,7 +112,7 @@ def test_what_cannot_be_judged_is_refused(configure: Any) -> None:
     config = configure([])
     with pytest.raises(ConfigError, match="no judge was named"):
         raydr.judge(config)
-    with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: calibrated, calibrated_negatives, classifier"):
+    with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: calibrated, calibrated_neg"):
         raydr.judge(config, ["oracle"])
     with pytest.raises(ConfigError, match="use it alone"):
         raydr.judge(config, ["truth", "npc"])

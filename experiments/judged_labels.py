@@ -99,7 +99,7 @@ class Suspicion:
         pairs: those of which any of them speaks.
         evidence_N: log-odds of the label being wrong.
         flagged_N: what is dropped.
-        wrong_N: by people.
+        wrong_N: whether it is.
     """
 
     judge: str

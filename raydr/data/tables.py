@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,18 @@ def relevant(qrels: pa.Table) -> pa.Table:
 def pairs_of(table: pa.Table, passage: str = "passage_id") -> list[tuple[str, str]]:
     """(query id, passage id) of each row."""
     return list(zip(table["query_id"].to_pylist(), table[passage].to_pylist(), strict=True))
+
+
+def places_of(table: pa.Table, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """The rows of those (query id, passage id) pairs that are there; ids of all other rows never become Python's.
+
+    >>> places_of(pa.table({"query_id": ["q", "q", "r"], "passage_id": ["a", "b", "a"]}), {("q", "b"), ("s", "a")})
+    {('q', 'b'): 1}
+    """
+    query_ids = pa.array([query_id for query_id, _ in pairs], pa.string())
+    rows = pc.indices_nonzero(pc.is_in(table["query_id"], value_set=query_ids))
+    found = zip(pairs_of(table.take(rows)), rows.to_pylist(), strict=True)
+    return {pair: row for pair, row in found if pair in pairs}
 
 
 def passages_by_query(table: pa.Table) -> dict[str, list[str]]:

@@ -166,13 +166,13 @@ class PairsWorker(JudgeWorker):
 
     def verdicts(
         self,
-        judge: Judge,
         query_ids: list[str],
         passage_ids: list[str],
         truth: list[bool | None],
         blocks: Iterable[ScoredCandidates],
     ) -> pa.Table:
         """Verdicts, or the measures of judges that decide on all pairs at once."""
+        judge = self.job.judge
         if isinstance(judge, SplitJudge):
             found = [judge.measure(block) for block in blocks]
             columns = {
@@ -212,7 +212,7 @@ class ReadPairs(PairsWorker):
             each = np.arange(len(query_ids))
             scores_M = self.scorer.score(queries, passages, each, each)
         block = ScoredCandidates(scores_M, np.arange(len(query_ids) + 1), suspected_M=suspected_M)
-        return self.verdicts(self.job.judge, query_ids, passage_ids, truth, [block])
+        return self.verdicts(query_ids, passage_ids, truth, [block])
 
 
 class JudgePairs(PairsWorker):
@@ -225,12 +225,11 @@ class JudgePairs(PairsWorker):
         super().__init__(job)
         assert isinstance(self.scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)
-        self.rule = job.judge
         sample = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
         self.sample = SampleScorer(self.scorer, self.corpus, sample)
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        return self.verdicts(self.rule, query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))
+        return self.verdicts(query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))
 
     def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
         unique = list(dict.fromkeys(query_ids))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, places_of
 from raydr.noise.candidates import candidates_of
 from raydr.noise.decisions import Label, Subject, digest_texts
 from raydr.noise.judges.people import PeopleJudge
@@ -45,10 +45,9 @@ def correct(
     """
     tables, evidence_N = earlier.read()
     about = {(label.query_id, label.passage_id) for label in settled}
-    judged = [pair for table in tables.values() for pair in pairs_of(table)]
-    rows = [at for at, pair in enumerate(judged) if pair in about]
-    labels = labels_of(data, corpus, subject, earlier.split, [judged[at] for at in rows])
-    held = [(at, settled[label]) for at, label in zip(rows, labels, strict=True) if label in settled]
+    place = places_of(pa.concat_tables(tables.values()), about)
+    labels = labels_of(data, corpus, subject, earlier.split, list(place))
+    held = [(at, settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
     facts: dict[str, Any] = {"num_decided": len(held), "shift": 0.0, "slope": 1.0}
     if not held:
         return earlier, facts | {"reason": "people have decided on nothing that it has judged"}

@@ -8,6 +8,7 @@ import typer
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.graph.judging import speaking
 from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session, open_session
 from raydr.runtime.console import say
@@ -48,8 +49,9 @@ def audit(
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
         named = [config.judge.judge(name) for name in names]
-        speaks = list({one.name: one for judge in named for one in config.judge.chain(judge)}.values())
-        target = recipe.audit(speaks, split, model or _default_model(session))
+        target = recipe.audit(
+            speaking(config.judge, named, on_negatives=False), split, model or _default_model(session)
+        )
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for one in made:

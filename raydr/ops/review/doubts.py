@@ -17,7 +17,7 @@ from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import read_split
 from raydr.data.schema import read_parquet
-from raydr.data.tables import of_queries, pairs_of
+from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.graph.places import Places
 from raydr.graph.why import artifacts_of, dataset_of
@@ -70,10 +70,7 @@ class Doubts:
     def quality(self, settled: Mapping[Label, bool]) -> ReviewedQuality | None:
         """How good the judge is by what people have decided; None if nothing of that is here."""
         wrong = {(label.query_id, label.passage_id): is_wrong for label, is_wrong in settled.items()}
-        query_ids = pa.array([query_id for query_id, _ in wrong], pa.string())
-        rows = np.flatnonzero(pc.is_in(self.table["query_id"], value_set=query_ids).to_numpy()).tolist()
-        pairs = dict(zip(pairs_of(self.table.take(pa.array(rows, pa.int64()))), rows, strict=True))
-        decided = {row: wrong[pair] for pair, row in pairs.items() if pair in wrong}
+        decided = {row: wrong[pair] for pair, row in places_of(self.table, wrong).items()}
         if not decided:
             return None
         places_D, wrong_D = np.array([*decided]), np.array([*decided.values()])

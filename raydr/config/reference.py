@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
 import math
 import re
 import types
@@ -211,6 +212,9 @@ def _as_yaml(value: Any) -> str:
         told = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
         return value.name if not told else _as_yaml({"name": value.name, **told})
     plain = to_jsonable_python(value)
+    if isinstance(plain, str) and "\n" in plain:
+        # On one line, which YAML reads too.
+        return json.dumps(plain)
     return (
         yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).removesuffix("\n...\n").strip()
     )

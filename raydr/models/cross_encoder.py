@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
-from raydr.errors import ModelError
+from raydr.errors import ModelError, first_line
 from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.language_model import PromptTokenizer, YesOrNo
 from raydr.models.pair_scoring import FloatArray, IntArray
 from raydr.models.precision import torch_dtype
 from raydr.models.threads import torch_threads
@@ -28,7 +29,8 @@ _ACTIVATIONS = {"probability": "torch.nn.modules.activation.Sigmoid", "log_odds"
 
 
 class CrossEncoder(nn.Module):
-    """A Hugging Face sequence classifier with one output (or two: irrelevant, relevant)."""
+    """A Hugging Face sequence classifier with one output (or two: irrelevant, relevant), or a language model that is
+    asked (:class:`raydr.models.language_model.YesOrNo`)."""
 
     def __init__(self, classifier: Any, config: CrossEncoderConfig) -> None:
         super().__init__()
@@ -57,40 +59,7 @@ class CrossEncoder(nn.Module):
             ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
             ConfigError: it has fewer positions than ``max_length``, or fewer layers than ``num_layers``.
         """
-        from transformers import AutoConfig, AutoModelForSequenceClassification
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()
-        resolved = resolve_checkpoint(config.checkpoint)
-        extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
-        verbosity = transformers_logging.get_verbosity()
-        try:
-            found = AutoConfig.from_pretrained(resolved, **extra)
-            trained = any("SequenceClassification" in name for name in found.architectures or [])
-            if must_be_trained and not trained:
-                raise ModelError(
-                    f"{section}.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
-                    f"{', '.join(found.architectures or ['model of unknown kind'])} without a classifier: "
-                    "give a cross-encoder, or train one with num_epochs of at least 1"
-                )
-            if not trained:
-                extra["num_labels"] = 1
-                # That the classifier is new is what was asked for; transformers would warn about it.
-                transformers_logging.set_verbosity_error()
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                classifier = AutoModelForSequenceClassification.from_pretrained(resolved, dtype=torch.float32, **extra)
-        except (OSError, ValueError) as error:
-            raise ModelError(
-                f"cannot load the cross-encoder {config.checkpoint!r}: {str(error).splitlines()[0]}"
-            ) from None
-        finally:
-            transformers_logging.set_verbosity(verbosity)
-        if classifier.config.num_labels > 2:
-            raise ModelError(
-                f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected "
-                "one output, or two (irrelevant, relevant)"
-            )
+        classifier = _load_classifier(config, seed, must_be_trained, section)
         shape_backbone(classifier, config, config.checkpoint, f"{section}.model")
         check_length(classifier, config.max_length, f"{section}.model.max_length", config.checkpoint)
         return cls(classifier, config)
@@ -114,7 +83,8 @@ class CrossEncoder(nn.Module):
             tokenizer: of the model.
             predicts: what that class's ``predict`` gives, where the model has one output.
         """
-        self.classifier.config.sentence_transformers = {"activation_fn": _ACTIVATIONS[predicts]}
+        if self.config.prompt is None:
+            self.classifier.config.sentence_transformers = {"activation_fn": _ACTIVATIONS[predicts]}
         self.classifier.save_pretrained(folder)
         tokenizer.tokenizer.model_max_length = self.config.max_length
         tokenizer.tokenizer.save_pretrained(folder)
@@ -130,6 +100,56 @@ class CrossEncoder(nn.Module):
         return cls.from_config(read_cross_encoder_config(folder), must_be_trained=True)
 
 
+def _load_classifier(config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str) -> Any:
+    """What gives the logits: a sequence classifier, or a language model that is asked."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    verbosity = transformers_logging.get_verbosity()
+    resolved = resolve_checkpoint(config.checkpoint)
+    try:
+        if config.prompt is not None:
+            # What is only asked keeps the size that it was saved with.
+            dtype = "auto" if must_be_trained else torch.float32
+            setting = f"{section}.model.max_length"
+            return YesOrNo.load(resolved, config.trust_remote_code, dtype, config.max_length, setting)
+        return _load_sequence_classifier(resolved, config, seed, must_be_trained, section)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot load the cross-encoder {config.checkpoint!r}: {first_line(error)}") from None
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+def _load_sequence_classifier(
+    resolved: str, config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str
+) -> Any:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers.utils import logging as transformers_logging
+
+    extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
+    found = AutoConfig.from_pretrained(resolved, **extra)
+    trained = any("SequenceClassification" in name for name in found.architectures or [])
+    if must_be_trained and not trained:
+        raise ModelError(
+            f"{section}.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
+            f"{', '.join(found.architectures or ['model of unknown kind'])} without a classifier: give a "
+            "cross-encoder, train one with num_epochs of at least 1, or give a language model and a prompt"
+        )
+    if not trained:
+        extra["num_labels"] = 1
+        # That the classifier is new is what was asked for; transformers would warn about it.
+        transformers_logging.set_verbosity_error()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        classifier = AutoModelForSequenceClassification.from_pretrained(resolved, dtype=torch.float32, **extra)
+    if classifier.config.num_labels > 2:
+        raise ModelError(
+            f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected one "
+            "output, or two (irrelevant, relevant)"
+        )
+    return classifier
+
+
 def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
     """The config of a saved cross-encoder, its checkpoint being the folder itself."""
     file = Path(folder) / CROSS_ENCODER_FILE
@@ -140,17 +160,21 @@ def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
 
 
 class PairTokenizer(Tokenizer):
-    """Turns (query, title, text) into one input: [CLS] query [SEP] title text [SEP]."""
+    """Turns (query, title, text) into one input: [CLS] query [SEP] title text [SEP], or a language model's prompt."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
-        super().__init__(resolve_checkpoint(config.checkpoint), config.trust_remote_code)
-        self.config = config
+        super().__init__(resolve_checkpoint(config.checkpoint), config.trust_remote_code, config.prompt is not None)
+        self.config, self.prompt = config, None
+        if config.prompt is not None:
+            self.prompt = PromptTokenizer(self.tokenizer, config.prompt, config.max_length, config.checkpoint)
 
     def __call__(self, queries: list[str], titles: list[str], texts: list[str]) -> Tokens:
         """Tokenise pairs; the longer of the two texts of a pair is cut until both fit."""
         if not queries:
             return Tokens.none()
         passages = join_titles(titles, texts, self.config.title_separator)
+        if self.prompt is not None:
+            return self.prompt(queries, passages)
         # Some tokenizers leave the segments out although the model knows them: it was trained without, then.
         has_types = "token_type_ids" in self.tokenizer.model_input_names
         return self.encode(queries, passages, "longest_first", self.config.max_length, has_types)

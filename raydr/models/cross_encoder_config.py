@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from raydr.component import Config
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.positions import check_positions
+from raydr.models.prompt import PromptConfig
 
 
 class CrossEncoderConfig(Config):
@@ -30,6 +31,10 @@ class CrossEncoderConfig(Config):
 
     title_separator: str = " "
     """Put between title and text."""
+
+    prompt: PromptConfig | None = None
+    """For a language model as the checkpoint: what it is asked about a pair, its log-odds of yes are the score. The
+    queries' and passages' texts are cut to ``max_length``, never the prompt."""
 
     trust_remote_code: bool = False
     """Run the checkpoint's own code; only for models you trust."""

@@ -88,18 +88,21 @@ class Tokenizer:
     Args:
         name: its folder, or a hub name.
         trust_remote_code: whether code of the checkpoint may run.
+        pads_by_end: let the token that ends a text pad where there is none for that: a causal model does not see it.
 
     Raises:
         ModelError: it cannot be loaded, or cannot pad.
     """
 
-    def __init__(self, name: str | Path, trust_remote_code: bool) -> None:
+    def __init__(self, name: str | Path, trust_remote_code: bool, pads_by_end: bool = False) -> None:
         from transformers import AutoTokenizer
 
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot load the tokenizer of {name}: {first_line(error)}") from None
+        if self.tokenizer.pad_token_id is None and pads_by_end:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
         if self.tokenizer.pad_token_id is None:
             raise ModelError(f"the tokenizer of {name} has no padding token; raydr needs one")
 

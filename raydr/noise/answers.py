@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.noise.prompts import Reply
+from raydr.noise.questions import Reply
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 

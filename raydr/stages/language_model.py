@@ -34,7 +34,7 @@ from raydr.noise.answers import Answers
 from raydr.noise.chat import ChatServer, RefusedError
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
-from raydr.noise.prompts import Reply, read_reply
+from raydr.noise.questions import Reply, read_reply
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
 from raydr.runtime.cluster import STEP_THREAD
 from raydr.runtime.console import progress_bar, show_summary, warn

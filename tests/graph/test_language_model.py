@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from chat_stub import MODEL, ChatStub, serving
+from made_language_model import make_language_model
 from patience import PATIENCE_S
 from small_runs import recipe_of, small_run
 
@@ -22,10 +25,16 @@ from training.harness import AboveMedian
 
 import raydr
 from raydr.config.run import RunConfig
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, EndpointError
 from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
+from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.prompt import PromptConfig
 from raydr.store.artifact import Artifact
 
 AGAIN: dict[str, Any] = {"name": "language_model", "model": MODEL, "unsure": [0, 1]}
@@ -94,6 +103,41 @@ def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, An
     assert len(stub.bodies) == num
 
 
+def key_of(config: RunConfig) -> str:
+    """The key of the verdicts that a training obeys."""
+    recipe = recipe_of(config)
+    recipe.trained()
+    return recipe.names["verdicts/language_model-train"].key
+
+
+def test_a_checkpoint_reads_in_place_of_a_server(settings: dict[str, Any], stub: ChatStub, tmp_path: Path) -> None:
+    folder = make_language_model(tmp_path / "lm")
+    local = {"model": "", "checkpoint": folder, "max_length": 500}
+    config = changed(settings, 1, **local)
+    raydr.judge(config, judge=["language_model"])
+    places = Places.of(config.workdir)
+    verdicts = places.open("verdicts/language_model-train", "verdicts")
+    assert (verdicts.info["verdicts"], verdicts.info["before"]) == (40, 40)
+    [part] = [read_parquet(verdicts.local(name)) for name in verdicts.parts("verdicts/train")]
+    data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
+    queries = query_texts(data, "train", part["query_id"].to_pylist())
+    passages = corpus.texts(corpus.rows_of(part["passage_id"].to_pylist()))
+    asked = {"checkpoint": folder, "max_length": 500, "prompt": PromptConfig()}
+    model, tokenizer = CrossEncoder.from_config(found := CrossEncoderConfig(**asked)).eval(), PairTokenizer(found)
+    odds = log_odds(model, tokenizer(queries, passages.titles, passages.texts), 512, tokenizer.pad_id)
+    wrong = 1 / (1 + np.exp(odds))
+    np.testing.assert_allclose(part["score"].to_numpy(), wrong, atol=1e-4)
+    assert part["action"].to_pylist() == ["drop" if one > 0.5 else "keep" for one in wrong]
+    assert not stub.bodies
+    # The same weights elsewhere are the same judge.
+    key = key_of(config)
+    shutil.copytree(folder, tmp_path / "copy")
+    elsewhere = changed(settings, 1, **local | {"checkpoint": str(tmp_path / "copy")})
+    assert key_of(elsewhere) == key
+    otherwise = changed(settings, 1, **local | {"prompt": {"task": "it fits"}})
+    assert key_of(otherwise) != key
+
+
 @pytest.mark.usefixtures("here")
 def test_keys_hold_what_is_asked_and_not_who_is(settings: dict[str, Any]) -> None:
     raydr.inject_noise(RunConfig.parse(settings))
@@ -107,7 +151,12 @@ def test_keys_hold_what_is_asked_and_not_who_is(settings: dict[str, Any]) -> Non
     before = keys(RunConfig.parse(settings))
     same = {"endpoint": "https://elsewhere.org/v1", "key_variable": "KEY", "at_once": 2, "timeout_s": 1.0}
     assert keys(changed(settings, 1, **same, max_retries=0)) == before
-    for name, value in {"model": "other", "max_requests": 7, "task": "it fits", "request": {"seed": 1}}.items():
+    for name, value in {
+        "model": "other",
+        "max_requests": 7,
+        "prompt": {"task": "it fits"},
+        "request": {"seed": 1},
+    }.items():
         assert not {*keys(changed(settings, 1, **{name: value}))} & {*before}, name
     # What it looks at again is what it is made from.
     assert not {*keys(changed(settings, 0, num_random=21))} & {*before}

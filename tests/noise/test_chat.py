@@ -10,10 +10,11 @@ from chat_stub import MODEL, ChatStub, serving
 from patience import PATIENCE_S
 
 from raydr.errors import EndpointError
+from raydr.models.prompt import PromptConfig
 from raydr.noise.chat import ChatServer, RefusedError
-from raydr.noise.prompts import question, read_reply
+from raydr.noise.questions import question, read_reply
 
-BODY = question(MODEL, "it fits", "a", "", "a b", 100, {})
+BODY = question(MODEL, PromptConfig(task="it fits"), "a", "", "a b", 100, {})
 #: How a test waits for nothing.
 NOW = {"Retry-After": "0"}
 

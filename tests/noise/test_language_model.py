@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
+from raydr.models.prompt import PromptConfig
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModel, LanguageModelNegatives
 from raydr.noise.reviewed import evidence
@@ -58,6 +59,7 @@ def test_probabilities_become_verdicts() -> None:
         ({"unsure": [0.1, 1.5]}, "is no range of probabilities"),
         ({"endpoint": "localhost:8000"}, "endpoint"),
         ({"key_variable": "sk-123"}, "key_variable"),
+        ({"model": "m", "checkpoint": "c"}, "has model 'm', .* and checkpoint 'c', .* set one of them"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], match: str) -> None:
@@ -95,7 +97,7 @@ def test_what_only_says_how_to_ask_does_not_change_the_verdicts() -> None:
     assert judge.model_copy(update=same).content() == judge.content()
     other = {
         "model": "n",
-        "task": "t",
+        "prompt": PromptConfig(task="t"),
         "unsure": (0.0, 1.0),
         "max_requests": 5,
         "passage_chars": 9,

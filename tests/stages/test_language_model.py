@@ -16,6 +16,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, EndpointError
+from raydr.models.prompt import PromptConfig
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.language_model import LanguageModel, LanguageModelJudge, LanguageModelNegatives
 from raydr.noise.judges.margin import Margin
@@ -130,7 +131,7 @@ def test_what_was_answered_once_is_not_asked_again(
     # Tokens are those of all answers.
     assert (first.info["prompt_tokens"], more.info["prompt_tokens"]) == (500, 600)
     assert set(rows_of(first)) < set(rows_of(more))
-    ask(inputs, ranks, stub, tmp_path / "x", max_requests=10, task="it is short")
+    ask(inputs, ranks, stub, tmp_path / "x", max_requests=10, prompt=PromptConfig(task="it is short"))
     assert len(stub.bodies) == 22
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
+from made_language_model import make_language_model
 from pydantic import ValidationError
 from training.harness import make_ranker_trainer, run_in_ranks, some_run
 
@@ -18,7 +19,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, load_examples
 from raydr.errors import ConfigError, ModelError
 from raydr.losses.nce import NCE
-from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer
+from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress, Save
@@ -99,6 +100,22 @@ def test_it_learns_to_tell_positives_and_is_saved_for_sentence_transformers(
     pairs = [(examples.texts[query], passages[passage]) for query, passage in zip(query_P, passage_P, strict=True)]
     np.testing.assert_allclose(theirs.predict(pairs), probability_P, atol=1e-5)
     assert theirs.max_seq_length == 64
+
+
+def test_a_language_model_learns_to_answer(tiny_data: tuple[str, str], tmp_path: Path) -> None:
+    prompt = {"system": "", "user": "{query} | {passage} ?"}
+    model = {"checkpoint": make_language_model(tmp_path / "lm"), "max_length": 300, "dropout": 0.0, "prompt": prompt}
+    settings = {"model": model, "batch_size": 8, "num_epochs": 10, "num_hard_negatives": 0, "num_random_negatives": 3}
+    config = RankerConfig.model_validate(settings | {"optimizer": {"learning_rate": 3e-3}, "dev": None})
+    trainer = make_ranker_trainer(tiny_data, config)
+    metrics = [row.metrics for row in trainer.run().history]
+    assert metrics[-1]["loss"] < 0.8 * metrics[-1]["guessing"], metrics
+    trainer.model.eval().save(tmp_path / "saved", trainer.tokenizer, "log_odds")
+    examples, corpus = load(tiny_data)
+    texts, each = corpus.texts(np.arange(6)), np.arange(6)
+    scores = CrossEncoderScorer(tmp_path / "saved", "float32", "cpu", 512).score(examples.texts[:6], texts, each, each)
+    tokens = trainer.tokenizer(examples.texts[:6], texts.titles, texts.texts)
+    np.testing.assert_allclose(scores, log_odds(trainer.model, tokens, 4096, trainer.tokenizer.pad_id), atol=1e-4)
 
 
 def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(

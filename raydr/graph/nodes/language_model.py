@@ -37,7 +37,7 @@ def verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> Node:
         "verdicts",
         f"{run.place}judge-{judge.name}-{split}",
         stage(ask, "dataset", "corpus", "earlier"),
-        {"split": split, **judge.content()},
+        {"split": split, "judge": judge.content()},
         {"dataset": data.dataset(run), "corpus": data.corpus(run), "earlier": earlier},
         VERSION,
         num_rows=lambda inputs: inputs["earlier"].rows(f"{VERDICTS}/{split}"),

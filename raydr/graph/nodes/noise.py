@@ -17,7 +17,6 @@ from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import DecisionsReader
-from raydr.noise.judges.second import SecondJudge
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
 from raydr.stages.arithmetic import Arithmetic
@@ -107,8 +106,7 @@ def verdicts(
         ),
         {
             "split": split,
-            # Not where decisions lie, but what they are.
-            "judge": judge.model_dump(mode="json", exclude=_no_content(judge)),
+            "judge": judge.content(),
             **decided,
             **(arithmetic.content if arithmetic is not None else {}),
             **({"seed": config.seed} if isinstance(judge, SampleJudge) and not measured else {}),
@@ -122,12 +120,6 @@ def verdicts(
         asks_model=asks_model,
         demand=encoders(run.config),
     )
-
-
-def _no_content(judge: Judge) -> set[str]:
-    """The judge's settings that its verdicts do not depend on."""
-    nowhere = isinstance(judge, SecondJudge) and not judge.after
-    return {*(["file"] if isinstance(judge, DecisionsReader) else []), *(["after", "unsure"] if nowhere else [])}
 
 
 def scoring(

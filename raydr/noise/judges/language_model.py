@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from raydr.errors import ConfigError
-from raydr.noise.judges.asked import Asked, AskedModels, Server
+from raydr.models.prompt import PromptConfig
+from raydr.noise.judge_models import ClassifierConfig
+from raydr.noise.judges.asked import Asked, AskedModels, CrossEncoder, Server
 from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.second import SecondJudge
-from raydr.noise.prompts import SYSTEM, USER, question
-from raydr.store.identity import fingerprint_of
+from raydr.noise.questions import question
 
 
 class LanguageModelJudge(SecondJudge):
-    """Base of the judges that ask a language model through an OpenAI-compatible server.
+    """Base of the judges that ask a language model: one behind an OpenAI-compatible server, or a checkpoint.
 
-    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict.
+    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict. A checkpoint is read by the
+    workers that encode, on their GPUs, as a cross-encoder is; see :mod:`raydr.models.language_model`.
     """
 
-    #: Settings that do not change the answers: who serves the model, and how it is asked.
-    NEUTRAL: ClassVar[frozenset[str]] = frozenset({"endpoint", "key_variable", "at_once", "timeout_s", "max_retries"})
+    reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
+
+    # Who serves the model, and how it is asked; of a checkpoint it is its weights that count.
+    neutral: ClassVar[frozenset[str]] = frozenset(
+        {"endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "checkpoint"}
+    )
 
     max_requests: int = Field(default=2_000, ge=1)
-    """Rows that are asked about, at most; those nearest to ½ first. Copies count, but are asked about once; retries and
-    the one question before the run do not count."""
+    """Rows that a server is asked about, at most; those nearest to ½ first. Copies count, but are asked about once;
+    retries and the one question before the run do not count."""
 
     model: str = ""
-    """What the server calls the model; must be set."""
+    """What the server calls the model; this or ``checkpoint`` must be set."""
+
+    checkpoint: str = ""
+    """A language model that the workers load in place of a server: a Hugging Face name or a local folder."""
+
+    max_length: int = Field(default=1_024, ge=8, le=131_072)
+    """Tokens that a checkpoint is shown, prompt, query and passage together; the longer of the two texts is cut."""
 
     endpoint: str = Field(default="http://localhost:8000/v1", pattern="^https?://")
     """Address of the API. No part of any key: what a model of this name has answered holds wherever it is served."""
@@ -39,11 +51,11 @@ class LanguageModelJudge(SecondJudge):
     key_variable: str = Field(default="", pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
     """Name of the environment variable that holds the server's key, where the command runs; no key is sent if empty."""
 
-    task: str = "the passage answers the query or is what the query looks for"
-    """What the model is to decide, after the word "whether"."""
+    prompt: PromptConfig = PromptConfig()
+    """What is asked."""
 
     passage_chars: int = Field(default=4_000, ge=1)
-    """Characters of a passage that are shown, its title included."""
+    """Characters of a passage that a server is shown, its title included."""
 
     request: dict[str, Any] = {}
     """Further fields of each request, and others in place of ``temperature`` 0, ``max_tokens`` 16, ``logprobs`` true
@@ -60,37 +72,47 @@ class LanguageModelJudge(SecondJudge):
     """Further tries of a question after HTTP 408, 429 and 5xx, and after lost connections, with growing pauses or those
     that the server asks for."""
 
+    @model_validator(mode="after")
+    def _asks_one(self) -> Self:
+        if self.model and self.checkpoint:
+            raise ValueError(
+                f"judge {self.name} has model {self.model!r}, which a server is asked for, and checkpoint "
+                f"{self.checkpoint!r}, which workers load: set one of them"
+            )
+        return self
+
     def asks(self, models: AskedModels) -> Asked:
-        return Server()
+        if not self.checkpoint:
+            return Server()
+        model = {"checkpoint": self.checkpoint, "max_length": self.max_length, "prompt": self.prompt}
+        return CrossEncoder(ClassifierConfig.model_validate({"model": model, "num_epochs": 0}))
 
     def require_model(self) -> None:
         """Refuse to be asked without a model.
 
         Raises:
-            ConfigError: ``model`` is empty.
+            ConfigError: neither ``model`` nor ``checkpoint`` is set.
         """
         if not self.model:
-            raise ConfigError(f"judge {self.name} asks no model: set its model to what the server calls it")
-
-    def content(self) -> dict[str, Any]:
-        """What decides the verdicts, besides the texts and the earlier judge's."""
-        return {
-            "judge": self.model_dump(mode="json", exclude=set(self.NEUTRAL)),
-            "prompt": fingerprint_of([SYSTEM, USER]),
-        }
+            raise ConfigError(
+                f"judge {self.name} asks no model: set its model to what the server calls it, or its checkpoint to a "
+                "language model that the workers load"
+            )
 
     def question(self, query: str, title: str, text: str) -> dict[str, Any]:
         """What is asked about a query and a passage: the body of a request."""
-        return question(self.model, self.task, query, title, text, self.passage_chars, self.request)
+        return question(self.model, self.prompt, query, title, text, self.passage_chars, self.request)
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """Of the doubtful rows those nearest to ½, ``max_requests`` at most.
+        """Of the doubtful rows those nearest to ½, ``max_requests`` at most where a server is asked.
 
         >>> judge = LanguageModel(unsure=(0.2, 0.8), max_requests=2)
         >>> judge.choose(np.array([-5.0, 1.0, 0.3, -0.1, 5.0])).tolist()
         [2, 3]
         """
         doubtful = super().choose(evidence_N)
+        if self.checkpoint:
+            return doubtful
         nearest = doubtful[np.argsort(np.abs(evidence_N[doubtful]), kind="stable")]
         return np.sort(nearest[: self.max_requests])
 

@@ -16,6 +16,9 @@ from raydr.noise.judges.base import BoolArray, Judge, ScoredCandidates, Verdicts
 class DecisionsReader(Judge):
     """Base of the judges that read what people have decided."""
 
+    # Not where decisions lie, but what they are.
+    neutral: ClassVar[frozenset[str]] = frozenset({"file"})
+
     file: str = ""
     """The decisions, which ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pydantic import field_validator
 
@@ -31,6 +33,10 @@ class SecondJudge(Judge):
         if not 0.0 <= unsure[0] <= unsure[1] <= 1.0:
             raise ValueError(f"unsure={list(unsure)} is no range of probabilities; expected 0 ≤ low ≤ high ≤ 1")
         return unsure
+
+    def content(self) -> dict[str, Any]:
+        found = super().content()
+        return found if self.after else {name: found[name] for name in found if name not in ("after", "unsure")}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
         """The rows that are read, in their order, by the log-odds of their labels being wrong."""

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from raydr.errors import EndpointError
+from raydr.models.prompt import PromptConfig
 from raydr.noise.answers import Answers
-from raydr.noise.prompts import question, read_reply
+from raydr.noise.questions import question, read_reply
 from raydr.store.folder import Folder
 
 
@@ -59,7 +60,9 @@ def test_what_is_no_completion_is_said(raw: dict[str, Any]) -> None:
 
 
 def test_a_question_holds_the_texts_as_they_are_and_no_more_than_asked_for() -> None:
-    body = question("m", "it fits {so}", "q {task}", "title", "x" * 50, 20, {"max_tokens": None, "top_p": 0.5})
+    body = question(
+        "m", PromptConfig(task="it fits {so}"), "q {task}", "title", "x" * 50, 20, {"max_tokens": None, "top_p": 0.5}
+    )
     assert (body["model"], body["top_p"], body["temperature"], "max_tokens" in body) == ("m", 0.5, 0, False)
     system, user = (one["content"] for one in body["messages"])
     assert "whether it fits {so}." in system

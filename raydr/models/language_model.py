@@ -1,0 +1,186 @@
+"""A language model as a cross-encoder: asked whether a passage answers a query, it gives the log-odds of yes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raydr.errors import ConfigError, ModelError
+from raydr.models.prompt import WORDS, PromptConfig, plain_word
+from raydr.models.tokens import Tokens
+
+#: Stand for the texts of a pair while the chat template is filled.
+_MARKS = ("\N{OBJECT REPLACEMENT CHARACTER}query\N{OBJECT REPLACEMENT CHARACTER}",
+          "\N{OBJECT REPLACEMENT CHARACTER}passage\N{OBJECT REPLACEMENT CHARACTER}")  # fmt: skip
+#: Tokens that the prompt must leave for the texts.
+_LEAST_ROOM = 16
+
+
+class YesOrNo(nn.Module):
+    """Log-odds of yes: log Σ p(tokens that say yes) − log Σ p(tokens that say no), of the token after the prompt.
+
+    It takes the place of a sequence classifier with one output. Inputs are padded behind their ends, which a causal
+    model does not see.
+
+    Source: the score of Qwen3-Reranker (Zhang et al., 2025, arXiv 2506.05176), whose two words are one token each.
+
+    Args:
+        model: a causal language model of Hugging Face.
+        tokenizer: of the model.
+        name: of the checkpoint, for messages.
+
+    Raises:
+        ModelError: the tokenizer has no token for one of the words.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+        super().__init__()
+        self.model = model
+        vocabulary = tokenizer.get_vocab()
+        for word in WORDS:
+            ids = sorted(at for token, at in vocabulary.items() if plain_word(token) == word)
+            if not ids:
+                raise ModelError(f"the tokenizer of {name} has no token {word!r}: raydr asks language models yes or no")
+            self.register_buffer(word, torch.tensor(ids), persistent=False)
+
+    @classmethod
+    def load(
+        cls, checkpoint: str | Path, trust_remote_code: bool, dtype: torch.dtype | str, max_length: int, setting: str
+    ) -> YesOrNo:
+        """Load a language model.
+
+        Args:
+            checkpoint: a folder or a hub name.
+            trust_remote_code: whether code of the checkpoint may run.
+            dtype: of its weights; ``auto``: as they are saved.
+            max_length: tokens of the longest input.
+            setting: the key of ``max_length``, for messages.
+
+        Raises:
+            OSError, ValueError: it cannot be loaded.
+            ModelError: it is no language model.
+            ConfigError: it has fewer positions than ``max_length``.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+        extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        config = AutoConfig.from_pretrained(checkpoint, **extra)
+        kinds = config.architectures or ["model of unknown kind"]
+        if not any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds):
+            raise ModelError(f"{checkpoint} is a {', '.join(kinds)}, which answers no prompt: give a language model")
+        positions = getattr(config, "max_position_embeddings", None) or max_length
+        if max_length > positions:
+            raise ConfigError(f"{setting} is {max_length}, but {checkpoint} has positions for {positions} tokens only")
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, **extra)
+        return cls(model, AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
+        """The log-odds as ``logits`` of shape (N, 1), of N padded inputs (N, L)."""
+        states_NLD = self.model.base_model(
+            input_ids=input_ids, attention_mask=attention_mask, use_cache=False
+        ).last_hidden_state
+        last_N = attention_mask.sum(dim=1) - 1
+        last_ND = states_NLD[torch.arange(len(last_N), device=last_N.device), last_N]
+        logits_NV = self.model.get_output_embeddings()(last_ND).float()
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        if cap:
+            logits_NV = cap * torch.tanh(logits_NV / cap)
+        yes_N, no_N = (logits_NV[:, getattr(self, word)].logsumexp(dim=1) for word in WORDS)
+        return SimpleNamespace(logits=(yes_N - no_N)[:, None])
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the language model as it was loaded."""
+        self.model.save_pretrained(folder)
+
+
+class PromptTokenizer:
+    """Turns queries and passages into whole prompts; what is too long is cut in the texts, not in the prompt.
+
+    Control tokens that stand in a text are text.
+
+    Args:
+        tokenizer: a fast one of Transformers, of a language model.
+        prompt: the messages.
+        max_length: tokens of a prompt.
+        name: of the checkpoint, for messages.
+
+    Raises:
+        ModelError: its chat template changes the messages.
+        ConfigError: the prompt alone leaves no room for texts.
+    """
+
+    def __init__(self, tokenizer: Any, prompt: PromptConfig, max_length: int, name: str) -> None:
+        self.tokenizer = tokenizer
+        if tokenizer.chat_template is None:
+            whole = "\n\n".join(message["content"] for message in prompt.messages(*_MARKS)) + "\nAnswer:"
+        else:
+            whole = _filled_template(tokenizer, prompt, name)
+        if any(whole.count(mark) != 1 for mark in _MARKS):
+            raise ModelError(f"the chat template of {name} does not show both texts once: {whole[:300]!r}")
+        #: Places of query and passage in the order in which the prompt has them.
+        self.order = sorted((0, 1), key=lambda at: whole.index(_MARKS[at]))
+        first, second = (_MARKS[at] for at in self.order)
+        before, rest = whole.split(first)
+        between, after = rest.split(second)
+        #: Spaces before the texts: byte-level tokenizers make one token of a space and the word behind it.
+        self.spaces = [one[len(one.rstrip(" ")) :] for one in (before, between)]
+        before, between = before.rstrip(" "), between.rstrip(" ")
+        start = tokenizer(before, add_special_tokens=tokenizer.chat_template is None)["input_ids"]
+        if start and start[-1] in (tokenizer.eos_token_id, tokenizer.sep_token_id) and tokenizer.chat_template is None:
+            start = start[:-1]
+        self.pieces = [start, *(tokenizer(one, add_special_tokens=False)["input_ids"] for one in (between, after))]
+        self.room = max_length - sum(map(len, self.pieces))
+        if self.room < _LEAST_ROOM:
+            raise ConfigError(
+                f"the prompt to {name} takes {max_length - self.room} tokens and max_length is {max_length}: raise it "
+                f"to {max_length - self.room + _LEAST_ROOM} at least"
+            )
+
+    def __call__(self, queries: Sequence[str], passages: Sequence[str]) -> Tokens:
+        """Prompts of N pairs; the longer text of a pair is cut until both fit."""
+        given = (queries, passages)
+        both = [self._ids(given[at], space) for at, space in zip(self.order, self.spaces, strict=True)]
+        rows, num_cut = [], 0
+        start, between, after = self.pieces
+        for pair in zip(*both, strict=True):
+            lengths = list(map(len, pair))
+            half = self.room // 2
+            kept = [min(own, max(half, self.room - other)) for own, other in zip(lengths, lengths[::-1], strict=True)]
+            num_cut += kept != lengths
+            first, second = (ids[:length] for ids, length in zip(pair, kept, strict=True))
+            rows.append(np.array([*start, *first, *between, *second, *after], dtype=np.int32))
+        lengths_N = np.array([len(row) for row in rows], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths_N)]).astype(np.int64)
+        return Tokens(np.concatenate(rows), offsets, lengths_N.astype(np.int32), num_cut)
+
+    def _ids(self, texts: Sequence[str], space: str) -> list[list[int]]:
+        unique = list(dict.fromkeys(texts))
+        found = self.tokenizer([space + text for text in unique], add_special_tokens=False, split_special_tokens=True)[
+            "input_ids"
+        ]
+        of_text = dict(zip(unique, found, strict=True))
+        return [of_text[text] for text in texts]
+
+
+def _filled_template(tokenizer: Any, prompt: PromptConfig, name: str) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        filled = tokenizer.apply_chat_template(
+            prompt.messages(*_MARKS), tokenize=False, add_generation_prompt=True, **prompt.template
+        )
+    except TemplateError as error:
+        raise ModelError(
+            f"the chat template of {name} refuses the prompt ({error}): an empty prompt.system leaves its message out"
+        ) from None
+    return str(filled)

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection import SplitInspection, count_leaks
@@ -164,9 +162,11 @@ def _count(
     )
     calls: list[tuple[Any, ...]] = [(inputs, pair_judges, judged) for judged in _judged_parts(inputs, pair_judges)]
     pairs = add_up(pool.map(audit_pairs, calls, "audit: pairs"), pair_judges)
-    suspected = np.zeros(0, dtype=np.uint64)
-    if pair_judges:
-        suspected = pool.run(suspected_queries, inputs, pair_judges[0])
+    suspecting = pair_judges[:1]
+    for name in pair_judges[1:]:
+        if verdicts[name].info.get("after") == suspecting[-1]:
+            suspecting.append(name)
+    suspected = pool.run(suspected_queries, inputs, suspecting)
     mined = inputs.negatives
     candidates = mined.parts(f"negatives/{split}") if mined is not None else []
     calls = []
@@ -194,7 +194,7 @@ def _count(
         ],
         pair_agreement=pairs.agreement,
         negative_agreement=negatives.agreement,
-        suspected_by=pair_judges[0] if pair_judges else "",
+        suspected_by=", after ".join(reversed(suspecting)),
         num_known=negatives.num_known,
         num_known_trusted=negatives.num_known_trusted,
     )  # fmt: skip

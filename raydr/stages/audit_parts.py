@@ -78,12 +78,22 @@ def add_up(parts: Sequence[AuditFindings], judges: Sequence[str]) -> AuditFindin
     )
 
 
-def suspected_queries(inputs: AuditInputs, judge: str) -> NDArray[np.uint64]:
-    """Sorted hashes of the ids of the queries with an annotated pair that a judge of pairs flags."""
-    hashes = [np.zeros(0, dtype=np.uint64)]
-    for table in inputs.columns(judge, "verdicts", ["query_id", "action"]):
-        hashes.append(hash_strings(table.filter(pc.not_equal(table["action"], "keep"))["query_id"]))
-    return np.unique(np.concatenate(hashes))
+def suspected_queries(inputs: AuditInputs, judges: Sequence[str]) -> NDArray[np.uint64]:
+    """Sorted hashes of the ids of the queries with an annotated pair that is flagged.
+
+    Args:
+        inputs: what is audited.
+        judges: of pairs, each but the first after the one before it: of a pair the last one's word counts.
+    """
+    found, decided = [np.zeros(0, dtype=np.uint64)], np.zeros(0, dtype=np.uint64)
+    for judge in reversed(judges):
+        tables = inputs.columns(judge, "verdicts", ["query_id", "passage_id", "action"])
+        pairs = [hash_strings(pc.binary_join_element_wise(one["query_id"], one["passage_id"], "\0")) for one in tables]
+        for table, hashes in zip(tables, pairs, strict=True):
+            flagged = pc.not_equal(table["action"], "keep").to_numpy() & ~np.isin(hashes, decided)
+            found.append(hash_strings(table["query_id"].filter(pa.array(flagged))))
+        decided = np.concatenate([decided, *pairs])
+    return np.unique(np.concatenate(found))
 
 
 def audit_pairs(inputs: AuditInputs, judges: list[str], judged: str) -> AuditFindings:

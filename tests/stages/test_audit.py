@@ -22,17 +22,19 @@ from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
+from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.noise.passage_kinds import MISMATCHED_POSITIVE, POSITIVE, RANDOM
 from raydr.pages.noise_plots import parse_fit
 from raydr.stages.audit import audit, load_result, show
 from raydr.stages.audit_parts import AuditInputs, audit_pairs
 from raydr.stages.judge import judge
-from raydr.stages.pool import Pool
+from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
+from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
+from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
 #: The tiny encoder has not learned anything: a wide margin flags some, and not all.
 JUDGES: list[Judge] = [
@@ -98,6 +100,43 @@ def audited(
 @pytest.fixture(scope="module")
 def made(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return audited(tmp_path_factory.mktemp("audits") / "audit", inputs, verdicts, inputs.negatives)
+
+
+def test_who_has_looked_again_says_which_queries_are_suspected(
+    inputs: JudgeInputs, verdicts: dict[str, Artifact], tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    reader = make_cross_encoder(tmp_path / "reader", tiny_checkpoint)
+    again = make(
+        tmp_path / "again",
+        "verdicts",
+        judge,
+        inputs.dataset,
+        inputs.corpus,
+        # It keeps all that it reads.
+        judge=PairClassifier(after="consistency", unsure=(0.5, 0.8), negative_below=0.0),
+        split="train",
+        seed=0,
+        settings=EncodeConfig(),
+        scoring=scoring_of(ThisProcess(), reader, EncodeConfig(), FLOAT32),
+        negatives=None,
+        earlier=verdicts["consistency"],
+    )
+    given = {name: verdicts[name] for name in ("consistency", "npc", "margin")}
+    # npc comes after nobody.
+    made = audited(tmp_path / "audit", inputs, given | {"pair_classifier": again}, inputs.negatives)
+    first, second = (
+        {
+            row["query_id"]: row["action"]
+            for name in one.parts("verdicts")
+            for row in read_parquet(one.local(name)).to_pylist()
+        }
+        for one in (verdicts["consistency"], again)
+    )
+    flagged = {query_id for query_id, action in (first | second).items() if action == "drop"}
+    assert 0 < len(flagged) < sum(action == "drop" for action in first.values())
+    result = load_result(made)
+    assert result.suspected_by == "pair_classifier, after consistency"
+    assert result.negatives[0].trusted_queries.num_queries == NUM_QUERIES - len(flagged)
 
 
 def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: Artifact) -> None:

@@ -91,12 +91,18 @@ class YesOrNo(nn.Module):
         ).last_hidden_state
         last_N = attention_mask.sum(dim=1) - 1
         last_ND = states_NLD[torch.arange(len(last_N), device=last_N.device), last_N]
-        logits_NV = self.model.get_output_embeddings()(last_ND).float()
-        cap = getattr(self.config, "final_logit_softcapping", None)
-        if cap:
-            logits_NV = cap * torch.tanh(logits_NV / cap)
-        yes_N, no_N = (logits_NV[:, getattr(self, word)].logsumexp(dim=1) for word in WORDS)
+        yes_N, no_N = (self._logits(last_ND, getattr(self, word)).logsumexp(dim=1) for word in WORDS)
         return SimpleNamespace(logits=(yes_N - no_N)[:, None])
+
+    def _logits(self, states_ND: Tensor, ids: Tensor) -> Tensor:
+        """Logits of some tokens, in float32: bfloat16 would round a large one by more than two answers differ."""
+        head = self.model.get_output_embeddings()
+        with torch.autocast(states_ND.device.type, enabled=False):
+            logits: Tensor = states_ND.float() @ head.weight[ids].float().T
+            if head.bias is not None:
+                logits = logits + head.bias[ids].float()
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return cap * torch.tanh(logits / cap) if cap else logits
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the language model as it was loaded."""

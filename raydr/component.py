@@ -166,6 +166,8 @@ def findings(error: ValidationError) -> list[str]:
             lines.append(f"{key}: is missing")
         else:
             message = found["msg"].removeprefix("Value error, ")
-            # What concerns several sections names them itself; the whole config is not repeated.
-            lines.append(f"{key}: {message} (got {found['input']!r})" if key else message)
+            # What concerns several settings names them and their values itself: the whole section is not repeated.
+            names_it = found["type"] == "value_error" and isinstance(found["input"], dict)
+            got = "" if names_it else f" (got {found['input']!r})"
+            lines.append(f"{key}: {message}{got}" if key else message)
     return lines

@@ -68,14 +68,15 @@ class JudgeConfig(Config):
         except ConfigError as error:
             raise ValueError(f"classifier.pairs_kept_by: {error}") from None
         wrong = "judges candidates" if chain[-1].subject != "pairs" else ""
-        learning = CrossEncoder(self.classifier)
-        if any(one.asks(self) == learning for one in chain):
+        if any(isinstance(one.asks(self), CrossEncoder) for one in chain):
             wrong = "rests on what the cross-encoder says that is to learn"
         if wrong:
             raise ValueError(
                 f"classifier.pairs_kept_by is {keeper!r}, which {wrong}; expected a judge of pairs such as npc"
             )
-        reads_pairs = [one.name for one in self.judges if one.subject == "pairs" and one.asks(self) == learning]
+        reads_pairs = [
+            one.name for one in self.judges if one.subject == "pairs" and isinstance(one.asks(self), CrossEncoder)
+        ]
         if reads_pairs and self.classifier.num_epochs and self.classifier.num_folds == 1:
             raise ValueError(
                 f"classifier.pairs_kept_by is {keeper!r} and num_folds 1: {reads_pairs[0]} would ask a cross-encoder "

@@ -288,27 +288,22 @@ class RunConfig(Config):
 
     def from_anywhere(self) -> RunConfig:
         """The same run with absolute paths in place of those that hold in the current folder alone."""
-        reader, guide, classifier = self.data.reader, self.judge.guide, self.judge.classifier
+        anchored, reader = _with_anchored_checkpoints(self), self.data.reader
         path = getattr(reader, "path", None)
         if path is not None:
             # A reader without a folder has files of the current one.
             reader = reader.model_copy(update={"path": _anchored(path) if path else absolute("")})
-        judge = {
-            "guide": _with_anchored_checkpoints(guide),
-            "classifier": classifier.model_copy(update={"model": _with_anchored_checkpoints(classifier.model)}),
-            "judges": [
-                one.model_copy(update={"file": absolute(one.file)})
-                if isinstance(one, DecisionsReader) and one.file
-                else one
-                for one in self.judge.judges
-            ],
-        }
-        return self.model_copy(
+        judges = [
+            one.model_copy(update={"file": absolute(one.file)})
+            if isinstance(one, DecisionsReader) and one.file
+            else one
+            for one in anchored.judge.judges
+        ]
+        return anchored.model_copy(
             update={
                 "workdir": absolute(self.workdir),
                 "data": self.data.model_copy(update={"reader": reader}),
-                "model": _with_anchored_checkpoints(self.model),
-                "judge": self.judge.model_copy(update=judge),
+                "judge": anchored.judge.model_copy(update={"judges": judges}),
             }
         )
 
@@ -332,12 +327,23 @@ def _anchored(name: str) -> str:
     return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
 
 
-_WithCheckpoint = TypeVar("_WithCheckpoint", bound=Config)
+_Anchored = TypeVar("_Anchored")
 
 
-def _with_anchored_checkpoints(model: _WithCheckpoint) -> _WithCheckpoint:
-    names = [name for name in ("checkpoint", "passage_checkpoint") if hasattr(model, name)]
-    return model.model_copy(update={name: _anchored(getattr(model, name)) for name in names})
+def _with_anchored_checkpoints(found: _Anchored) -> _Anchored:
+    """Settings with every checkpoint in them anchored, however deep it stands."""
+    if isinstance(found, list | tuple):
+        return type(found)(_with_anchored_checkpoints(one) for one in found)
+    if not isinstance(found, Config):
+        return found
+    values = {name: getattr(found, name) for name in type(found).model_fields}
+    anchored = {
+        name: _anchored(value)
+        if name in ("checkpoint", "passage_checkpoint") and value
+        else _with_anchored_checkpoints(value)
+        for name, value in values.items()
+    }
+    return found.model_copy(update={name: one for name, one in anchored.items() if one != values[name]})
 
 
 @contextmanager

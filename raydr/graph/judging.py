@@ -12,7 +12,7 @@ from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, language_model, noise, training
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
-from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Retriever, Server
+from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.second import SecondJudge
 from raydr.training.training import Extras
@@ -128,6 +128,8 @@ class Judging:
                 return {MODEL: training.untrained(run, asked.model, asked.name)}
             case CrossEncoder():
                 return self._cross_encoders(asked.settings)
+            case Reader():
+                return {MODEL: training.cross_encoder(run, asked.settings, None)}
             case Copy():
                 if split != run.config.data.train_split:
                     raise ConfigError(

@@ -11,8 +11,8 @@ from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.store.folder import Folder
 
-#: Files that decide what vectors a model gives: weights, tokenizer, configs, and code that comes with a model.
-_CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py")
+#: Files that decide what a model gives: weights, tokenizer, configs, chat template, and code that comes with a model.
+_CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py", "*.jinja")
 
 
 def resolve_checkpoint(name: str) -> str:
@@ -34,7 +34,7 @@ def resolve_checkpoint(name: str) -> str:
         folder = Path(name).expanduser().absolute()
         if not (folder / "config.json").exists() and not (folder / MODEL_FILE).exists():
             state = "has no config.json" if folder.exists() else "does not exist"
-            raise ModelError(f"model.checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
+            raise ModelError(f"the checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
         return str(folder)
     return name
 

@@ -76,7 +76,8 @@ class CrossEncoder(nn.Module):
         tokenizer: PairTokenizer,
         predicts: Literal["probability", "log_odds"] = "probability",
     ) -> None:
-        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``.
+        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``, but for a
+        language model, which that class asks another question.
 
         Args:
             folder: where.

@@ -18,6 +18,8 @@ from raydr.models.tokens import Tokens
 #: Stand for the texts of a pair while the chat template is filled.
 _MARKS = ("\N{OBJECT REPLACEMENT CHARACTER}query\N{OBJECT REPLACEMENT CHARACTER}",
           "\N{OBJECT REPLACEMENT CHARACTER}passage\N{OBJECT REPLACEMENT CHARACTER}")  # fmt: skip
+#: Before a chat template: one that says which day it is must give the same prompt tomorrow.
+_SAME_DAY = "{%- macro strftime_now(style) %}01 Jan 2025{% endmacro -%}"
 #: Tokens that the prompt must leave for the texts.
 _LEAST_ROOM = 16
 
@@ -38,6 +40,9 @@ class YesOrNo(nn.Module):
     Raises:
         ModelError: the tokenizer has no token for one of the words.
     """
+
+    yes: Tensor
+    no: Tensor
 
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         super().__init__()
@@ -73,12 +78,17 @@ class YesOrNo(nn.Module):
         config = AutoConfig.from_pretrained(checkpoint, **extra)
         kinds = config.architectures or ["model of unknown kind"]
         if not any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds):
-            raise ModelError(f"{checkpoint} is a {', '.join(kinds)}, which answers no prompt: give a language model")
+            raise ModelError(
+                f"{checkpoint} is a {', '.join(kinds)}; expected a causal language model of texts alone (others can be "
+                "served, for the judges language_model)"
+            )
         positions = getattr(config, "max_position_embeddings", None) or max_length
         if max_length > positions:
             raise ConfigError(f"{setting} is {max_length}, but {checkpoint} has positions for {positions} tokens only")
-        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, **extra)
-        return cls(model, AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, **extra).eval()
+        found = cls(model, AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
+        found._require_plain_logits(str(checkpoint))
+        return found
 
     @property
     def config(self) -> Any:
@@ -104,6 +114,26 @@ class YesOrNo(nn.Module):
         cap = getattr(self.config, "final_logit_softcapping", None)
         return cap * torch.tanh(logits / cap) if cap else logits
 
+    @torch.no_grad()
+    def _require_plain_logits(self, name: str) -> None:
+        """Refuse an architecture that makes logits of the last states in another way than :meth:`_logits`."""
+        ids = torch.cat([self.yes, self.no])
+        states_KD = self.model.base_model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
+        expected = self.model(input_ids=ids[None], use_cache=False).logits[0, -1, ids].float()
+        near = 0.02 * float(expected.abs().max())
+        if not torch.allclose(self._logits(states_KD[-1:], ids)[0], expected, rtol=0.02, atol=near):
+            raise ModelError(
+                f"{name}, a {type(self.model).__name__}, scales its logits in a way of its own: serve it, and name the "
+                "endpoint"
+            )
+
+    @torch.no_grad()
+    def share_of_words(self, tokens: Tokens) -> float:
+        """p(yes) + p(no) after one tokenised prompt: whether the model answers as it is asked to."""
+        ids = torch.from_numpy(tokens.ids.astype(np.int64))[None].to(self.yes.device)
+        probability_V = self.model(input_ids=ids, use_cache=False).logits[0, -1].float().softmax(dim=0)
+        return float(probability_V[torch.cat([self.yes, self.no])].sum())
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the language model as it was loaded."""
         self.model.save_pretrained(folder)
@@ -112,7 +142,7 @@ class YesOrNo(nn.Module):
 class PromptTokenizer:
     """Turns queries and passages into whole prompts; what is too long is cut in the texts, not in the prompt.
 
-    Control tokens that stand in a text are text.
+    The tokenizer's special tokens, such as the end of a message, are text where they stand in a text.
 
     Args:
         tokenizer: a fast one of Transformers, of a language model.
@@ -121,7 +151,8 @@ class PromptTokenizer:
         name: of the checkpoint, for messages.
 
     Raises:
-        ModelError: its chat template changes the messages.
+        ModelError: its chat template changes the messages, or its tokens of a prompt's pieces are not those of the
+            whole.
         ConfigError: the prompt alone leaves no room for texts.
     """
 
@@ -152,6 +183,14 @@ class PromptTokenizer:
                 f"to {max_length - self.room + _LEAST_ROOM} at least"
             )
 
+        whole = tokenizer(whole.replace(_MARKS[0], "x").replace(_MARKS[1], "x"), add_special_tokens=False)["input_ids"]
+        sample = self(["x"], ["x"]).ids.tolist()
+        if sample[len(sample) - len(whole) :] != whole:
+            raise ModelError(
+                f"the tokenizer of {name} makes other tokens of the prompt's pieces than of the whole: put the texts "
+                "on lines of their own in prompt.user, or serve the model, and name the endpoint"
+            )
+
     def __call__(self, queries: Sequence[str], passages: Sequence[str]) -> Tokens:
         """Prompts of N pairs; the longer text of a pair is cut until both fit."""
         given = (queries, passages)
@@ -171,9 +210,8 @@ class PromptTokenizer:
 
     def _ids(self, texts: Sequence[str], space: str) -> list[list[int]]:
         unique = list(dict.fromkeys(texts))
-        found = self.tokenizer([space + text for text in unique], add_special_tokens=False, split_special_tokens=True)[
-            "input_ids"
-        ]
+        spaced = [space + text for text in unique]
+        found = self.tokenizer(spaced, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
         of_text = dict(zip(unique, found, strict=True))
         return [of_text[text] for text in texts]
 
@@ -183,10 +221,15 @@ def _filled_template(tokenizer: Any, prompt: PromptConfig, name: str) -> str:
 
     try:
         filled = tokenizer.apply_chat_template(
-            prompt.messages(*_MARKS), tokenize=False, add_generation_prompt=True, **prompt.template
+            prompt.messages(*_MARKS),
+            tokenize=False,
+            add_generation_prompt=True,
+            chat_template=_SAME_DAY + tokenizer.get_chat_template(),
+            **prompt.template,
         )
     except TemplateError as error:
         raise ModelError(
-            f"the chat template of {name} refuses the prompt ({error}): an empty prompt.system leaves its message out"
+            f"the chat template of {name} refuses the prompt ({error}). If it knows no system message, put the words "
+            "of prompt.system into prompt.user and leave prompt.system empty"
         ) from None
     return str(filled)

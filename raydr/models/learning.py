@@ -29,10 +29,17 @@ def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, s
     freeze_layers(network, config.frozen_layers, f"{setting}.frozen_layers")
     if config.lora is None:
         return
+    from transformers import PreTrainedModel
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for encoder in _encoders(network):
             _add_adapters(encoder, config.lora, f"{setting}.lora")
+    # A language model's words are no head of its own: they stay as they are.
+    for module in network.modules():
+        words = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
+        if words is not None:
+            words.requires_grad_(False)
 
 
 def num_learning(network: nn.Module) -> int:

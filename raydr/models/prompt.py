@@ -22,6 +22,8 @@ TASK = "the passage answers the query or is what the query looks for"
 WORDS = ("yes", "no")
 
 _PLACES = ("{query}", "{passage}")
+#: Arguments of a chat template that are not for settings.
+_RESERVED = ("tokenize", "add_generation_prompt", "continue_final_message", "strftime_now", "tools", "documents")
 
 
 class PromptConfig(Config):
@@ -37,14 +39,24 @@ class PromptConfig(Config):
     """What the model is to decide, after the word "whether"."""
 
     template: dict[str, Any] = {"enable_thinking": False}
-    """Arguments of the tokenizer's chat template; those that it does not know do nothing. Without a chat template the
-    messages stand one after the other."""
+    """Arguments of a checkpoint's chat template, which a server fills itself; those that it does not know do nothing.
+    Without a chat template the messages stand one after the other."""
 
     @model_validator(mode="after")
-    def _has_both_places(self) -> Self:
-        wrong = [place for place in _PLACES if self.user.count(place) != 1]
-        if wrong:
-            raise ValueError(f"user holds {wrong[0]} {self.user.count(wrong[0])} times; expected once: {self.user!r}")
+    def _says_all(self) -> Self:
+        for place in _PLACES:
+            if self.user.count(place) != 1:
+                raise ValueError(f"user holds {place} {self.user.count(place)} times; expected once: {self.user!r}")
+            if place in self.system:
+                raise ValueError(f"system holds {place}, which stands in user alone: {self.system!r}")
+        has_no_task = "{task}" not in self.system + self.user
+        if has_no_task and (self.task != TASK or self.user == USER):
+            raise ValueError(
+                f"neither system nor user holds {{task}}, so that {self.task!r} is not asked: add it to user"
+            )
+        reserved = sorted(self.template.keys() & set(_RESERVED))
+        if reserved:
+            raise ValueError(f"template holds {reserved[0]!r}, which is no setting")
         return self
 
     def messages(self, query: str, passage: str) -> list[dict[str, str]]:

@@ -56,6 +56,17 @@ class SieveConfig(Config):
         return self
 
 
+class LanguageModelConfig(CrossEncoderTraining):
+    """A language model that the judges ``language_model`` and ``language_model_negatives`` read with, as it comes."""
+
+    section: ClassVar[str] = "language_model"
+    predicts: ClassVar[Literal["probability"]] = "probability"
+
+    num_epochs: Literal[0] = 0
+    num_hard_negatives: Literal[0] = 0
+    num_random_negatives: Literal[0] = 0
+
+
 class ClassifierConfig(CrossEncoderTraining):
     """How the cross-encoder of the judges ``classifier`` and ``pair_classifier`` is trained."""
 

@@ -44,8 +44,8 @@ _RANGE_SCORES = 2_000
 #: Raised when the same inputs lead to another page; with it what is shown of how many. 2: says by what rule each judge
 #: flags, and counts agreement in the trusted queries; 3: puts judges that cut what they judge into pieces of different
 #: sizes side by side; 4: shows the detector's share, and every pair's own probability; 5: begins with faults of the
-#: data themselves.
-VERSION = 5
+#: data themselves; 6: suspects what the last judge of a cascade suspects.
+VERSION = 6
 
 
 def audit(
@@ -194,7 +194,7 @@ def _count(
         ],
         pair_agreement=pairs.agreement,
         negative_agreement=negatives.agreement,
-        suspected_by=", after ".join(reversed(suspecting)),
+        suspected_by=", then ".join(suspecting),
         num_known=negatives.num_known,
         num_known_trusted=negatives.num_known_trusted,
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """A cross-encoder, the run's ranker or that of a judge: trained, or an existing one taken as it is.
 
 Artefact ``cross_encoder``: the files of a Hugging Face sequence classifier, which
-``sentence_transformers.CrossEncoder(folder)`` opens, and how title and text become one input.
+``sentence_transformers.CrossEncoder(folder)`` opens, or of a causal language model, whose prompt only raydr asks, and
+how title and text become one input.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raydr.data.partitions import Scope
 from raydr.data.schema import RUNS
 from raydr.data.subset import choose_queries
 from raydr.data.tables import of_queries
-from raydr.errors import ConfigError, DataError
+from raydr.errors import ConfigError, DataError, ModelError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.runtime.console import warn
 from raydr.stages.member import Member
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from raydr.training.cross_encoder import CrossEncoderTrainer
     from raydr.training.ranker_dev import RankerDev
 
+#: An easy question, its title and passage: how likely a language model must be to answer it by yes or no.
+_EASY, _LEAST_SHARE = (["capital of France"], [""], ["The capital of France is Paris."]), 0.01
 #: Raised when training gives another model for the same config.
 VERSION = 1
 
@@ -160,9 +163,18 @@ def _check_workers(settings: CrossEncoderTraining, train: TrainConfig) -> None:
 
 def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
+    from raydr.models.language_model import YesOrNo
 
     model = CrossEncoder.from_config(settings.model, must_be_trained=True, section=settings.section)
     tokenizer = PairTokenizer(settings.model)
+    if isinstance(model.classifier, YesOrNo):
+        share = model.classifier.share_of_words(tokenizer(*_EASY))
+        if share < _LEAST_SHARE:
+            raise ModelError(
+                f"{settings.section}: asked {_EASY[0][0]!r} about {_EASY[2][0]!r}, {settings.model.checkpoint} says "
+                f"yes or no with a probability of {share:.1%} only. It thinks aloud, or does not follow the prompt: "
+                "see the prompt's template and words"
+            )
     publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
 
 

@@ -126,11 +126,15 @@ def test_the_same_run_can_be_asked_for_from_another_folder(tmp_path, monkeypatch
     for name in ("in", "checkpoint"):
         (tmp_path / name).mkdir()
     judge = {"guide": {"checkpoint": "checkpoint"}, "classifier": {"model": {"checkpoint": "./checkpoint"}}}
+    judge["judges"] = ["npc", {"name": "language_model", "checkpoint": "checkpoint"}]
+    others = {"ranker": {"model": {"checkpoint": "checkpoint"}}, "cross_fit": {"model": {"checkpoint": "checkpoint"}}}
     raw = {"workdir": "work", "data": {"reader": {"name": "beir", "path": "in"}}, "model": {"checkpoint": "some/name"}}
-    config = RunConfig.parse(raw | {"judge": judge}).from_anywhere()
+    config = RunConfig.parse(raw | others | {"judge": judge}).from_anywhere()
     assert (config.workdir, config.data.reader.model_dump()["path"]) == (f"{tmp_path}/work", f"{tmp_path}/in")
     assert config.model.checkpoint == "some/name"
     assert config.judge.guide.checkpoint == config.judge.classifier.model.checkpoint == f"{tmp_path}/checkpoint"
+    read = (config.judge.judges[1], config.ranker.model, config.cross_fit.model)
+    assert [one.checkpoint for one in read] == [f"{tmp_path}/checkpoint"] * 3
     assert RunConfig.parse(config.model_dump()) == config
     pairs = {"name": "pairs", "files": {"train": "a.csv"}}
     assert RunConfig.parse({"data": {"reader": pairs}}).from_anywhere().data.reader.path == str(tmp_path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import yaml
 from chat_stub import MODEL, ChatStub, serving
@@ -29,7 +30,7 @@ from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.errors import ConfigError, EndpointError
+from raydr.errors import ConfigError, EndpointError, ModelError
 from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
@@ -103,6 +104,17 @@ def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, An
     assert len(stub.bodies) == num
 
 
+def test_a_model_that_answers_otherwise_is_refused(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_language_model(tmp_path / "lm")
+    # Drawn weights: each of some 300 tokens is about as likely.
+    monkeypatch.setattr("raydr.stages.train_cross_encoder._LEAST_SHARE", 0.2)
+    config = changed(settings, 1, model="", checkpoint=folder)
+    with pytest.raises(ModelError, match=r"asked 'capital of France' .* with a probability of [1-9]\.\d% only"):
+        raydr.judge(config, judge=["language_model"])
+
+
 def key_of(config: RunConfig) -> str:
     """The key of the verdicts that a training obeys."""
     recipe = recipe_of(config)
@@ -110,6 +122,7 @@ def key_of(config: RunConfig) -> str:
     return recipe.names["verdicts/language_model-train"].key
 
 
+@pytest.mark.usefixtures("here")
 def test_a_checkpoint_reads_in_place_of_a_server(settings: dict[str, Any], stub: ChatStub, tmp_path: Path) -> None:
     folder = make_language_model(tmp_path / "lm")
     local = {"model": "", "checkpoint": folder, "max_length": 500}
@@ -122,13 +135,21 @@ def test_a_checkpoint_reads_in_place_of_a_server(settings: dict[str, Any], stub:
     data, corpus = Dataset(places.open("dataset-noisy", "dataset")), Corpus(places.open("corpus", "corpus"))
     queries = query_texts(data, "train", part["query_id"].to_pylist())
     passages = corpus.texts(corpus.rows_of(part["passage_id"].to_pylist()))
-    asked = {"checkpoint": folder, "max_length": 500, "prompt": PromptConfig()}
+    asked = {"checkpoint": folder, "max_length": 500, "title_separator": "\n", "prompt": PromptConfig()}
     model, tokenizer = CrossEncoder.from_config(found := CrossEncoderConfig(**asked)).eval(), PairTokenizer(found)
     odds = log_odds(model, tokenizer(queries, passages.titles, passages.texts), 512, tokenizer.pad_id)
     wrong = 1 / (1 + np.exp(odds))
     np.testing.assert_allclose(part["score"].to_numpy(), wrong, atol=1e-4)
     assert part["action"].to_pylist() == ["drop" if one > 0.5 else "keep" for one in wrong]
+    # Of candidates too.
+    config = changed(settings, 3, **local)
+    raydr.judge(config, judge=["language_model_negatives"], again=True)
+    verdicts = places.open("verdicts/language_model_negatives-bm25-train", "verdicts")
+    table = pa.concat_tables([read_parquet(verdicts.local(name)) for name in verdicts.parts("verdicts/train")])
+    assert len(table) == verdicts.info["before"] > 100
+    assert table["action"].to_pylist() == ["drop" if one > 0.5 else "keep" for one in table["score"].to_pylist()]
     assert not stub.bodies
+    config = changed(settings, 1, **local)
     # The same weights elsewhere are the same judge.
     key = key_of(config)
     shutil.copytree(folder, tmp_path / "copy")

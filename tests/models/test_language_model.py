@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_language_model import CONTROL, make_language_model
+from made_language_model import CONTROL, TEMPLATE, make_language_model
 
 from raydr.data.corpus import Texts
 from raydr.errors import ConfigError, ModelError
+from raydr.models.checkpoint import cross_encoder_fingerprint
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
 from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.learning import choose_what_learns
+from raydr.models.lora_config import LoraConfig
+from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.prompt import PromptConfig, plain_word
 
 PROMPT: dict[str, Any] = {"system": "Say whether {task}.", "user": "Q: {query}\nP: {passage}\n?", "task": "P answers Q"}
@@ -137,6 +141,100 @@ def test_it_is_saved_and_read_again_in_its_own_size(tmp_path: Path) -> None:
     assert {value.dtype for value in CrossEncoder.from_config(config).parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"system": "{query}"}, r"system holds \{query\}, which stands in user alone"),
+        ({"system": "Yes or no"}, r"neither system nor user holds \{task\}, so that 'P answers Q' is not asked"),
+        ({"template": {"tokenize": True}}, "template holds 'tokenize', which is no setting"),
+    ],
+)
+def test_a_prompt_that_cannot_be_asked_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        PromptConfig.model_validate(PROMPT | changes)
+    # The default user message has no place for the task.
+    with pytest.raises(ValueError, match="is not asked: add it to user"):
+        PromptConfig(system="")
+
+
+def test_a_prompt_is_the_same_tomorrow(tmp_path: Path) -> None:
+    today = "{{ strftime_now('%Y-%m-%d') }}" + TEMPLATE
+    tokenizer = PairTokenizer(config_of(make_language_model(tmp_path / "lm", template=today)))
+    assert tokenizer.tokenizer.decode(tokenizer(["q"], [""], ["p"]).ids).startswith("01 Jan 2025<|im_start|>")
+
+
+def test_a_tokenizer_that_marks_the_beginning_of_each_piece_is_refused(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = make_language_model(tmp_path / "lm")
+    letters = [*map(chr, range(32, 127)), "\n", "▁", "yes", "no", "▁yes", "▁no"]
+    core = Tokenizer(models.BPE({one: at for at, one in enumerate(dict.fromkeys(letters))}, []))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="~", chat_template=TEMPLATE).save_pretrained(folder)
+    with pytest.raises(ModelError, match="makes other tokens of the prompt's pieces than of the whole: put the texts"):
+        PairTokenizer(config_of(folder))
+
+
+def test_logits_that_are_scaled_elsewhere_are_refused(tmp_path: Path) -> None:
+    from transformers import GraniteConfig, GraniteForCausalLM
+
+    folder = make_language_model(tmp_path / "lm")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    granite = GraniteConfig(**sizes, vocab_size=300, num_key_value_heads=1, logits_scaling=8.0)
+    GraniteForCausalLM(granite).save_pretrained(folder)
+    with pytest.raises(ModelError, match="a GraniteForCausalLM, scales its logits in a way of its own: serve it"):
+        CrossEncoder.from_config(config_of(folder))
+
+
+def test_capped_logits_and_a_head_of_its_own_are_those_of_the_model(tmp_path: Path) -> None:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    folder = make_language_model(tmp_path / "lm")
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "head_dim": 16,
+    }
+    capped = Gemma2Config(
+        **sizes, vocab_size=300, num_key_value_heads=1, final_logit_softcapping=0.05, tie_word_embeddings=False
+    )
+    Gemma2ForCausalLM(capped).save_pretrained(folder)
+    config = config_of(folder)
+    model, tokenizer = CrossEncoder.from_config(config).eval(), PairTokenizer(config)
+    tokens = tokenizer(QUERIES[:1], TITLES[:1], TEXTS[:1])
+    logits_V = model.classifier.model(torch.from_numpy(tokens.ids.astype(np.int64))[None]).logits[0, -1]
+    expected = logits_V[model.classifier.yes].logsumexp(0) - logits_V[model.classifier.no].logsumexp(0)
+    assert float(logits_V.abs().max()) < 0.05
+    assert log_odds(model, tokens, 4096, tokenizer.pad_id).item() == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_with_adapters_only_they_learn(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = make_language_model(tmp_path / "lm")
+    own = AutoModelForCausalLM.from_pretrained(folder)
+    own.config.tie_word_embeddings = False
+    own.lm_head.weight = torch.nn.Parameter(own.lm_head.weight.detach().clone())
+    own.save_pretrained(folder)
+    model = CrossEncoder.from_config(config_of(folder))
+    choose_what_learns(model, OptimizerConfig(lora=LoraConfig()), 0, "ranker.optimizer")
+    assert {name for name, weights in model.named_parameters() if weights.requires_grad} == {
+        name for name, _ in model.named_parameters() if "lora_" in name
+    }
+
+
+def test_another_chat_template_is_another_model(tmp_path: Path) -> None:
+    folder = Path(make_language_model(tmp_path / "lm"))
+    before = cross_encoder_fingerprint(config_of(str(folder)))
+    (folder / "chat_template.jinja").write_text(TEMPLATE.replace("assistant", "model"))
+    assert cross_encoder_fingerprint(config_of(str(folder))) != before
+
+
 def test_its_layers_can_be_cut(tmp_path: Path) -> None:
     folder = make_language_model(tmp_path / "lm")
     both, one = (CrossEncoder.from_config(config_of(folder, num_layers=num)) for num in (None, 1))
@@ -154,7 +252,7 @@ def _batch(folder: str) -> dict[str, torch.Tensor]:
 
 def test_what_is_no_language_model_or_does_not_fit_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
     folder = make_language_model(tmp_path / "lm", "gpt2")
-    with pytest.raises(ModelError, match="BertModel, which answers no prompt"):
+    with pytest.raises(ModelError, match="BertModel; expected a causal language model"):
         CrossEncoder.from_config(config_of(tiny_checkpoint, max_length=100))
     with pytest.raises(ModelError, match="without a classifier: .* or give a language model and a prompt"):
         CrossEncoder.from_config(config_of(folder, prompt=None), must_be_trained=True)
@@ -168,9 +266,9 @@ def test_what_is_no_language_model_or_does_not_fit_is_refused(tmp_path: Path, ti
     alone = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     alone += "{{ messages[0].content }}"
     strict = make_language_model(tmp_path / "strict", template=alone)
-    with pytest.raises(ModelError, match=r"refuses the prompt \(no system role\): an empty prompt.system"):
+    with pytest.raises(ModelError, match=r"refuses the prompt \(no system role\)\. .* leave prompt.system empty"):
         PairTokenizer(config_of(strict))
-    PairTokenizer(config_of(strict, prompt={**PROMPT, "system": ""}))
+    PairTokenizer(config_of(strict, prompt={**PROMPT, "system": "", "user": "{task}? {query}\n{passage}"}))
     forgets = make_language_model(tmp_path / "forgets", template="{{ messages[0].content }}")
     with pytest.raises(ModelError, match="does not show both texts once"):
         PairTokenizer(config_of(forgets))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from made_language_model import make_language_model
 from pydantic import ValidationError
 
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
+from raydr.models.cross_encoder import PairTokenizer
 from raydr.models.prompt import PromptConfig
+from raydr.noise.judges.asked import Reader
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModel, LanguageModelNegatives
 from raydr.noise.reviewed import evidence
@@ -89,6 +93,35 @@ def test_it_comes_after_a_judge_of_the_same_things(judges: list[Any], match: str
     with pytest.raises(ValidationError, match=match):
         JudgeConfig.model_validate({"judges": judges})
     JudgeConfig.model_validate({"judges": ["npc", "language_model", "classifier", "language_model_negatives"]})
+
+
+@pytest.mark.invariant
+def test_a_checkpoint_is_shown_what_a_server_is(tmp_path: Path) -> None:
+    judge = LanguageModel(checkpoint=make_language_model(tmp_path / "lm"), prompt=PromptConfig(task="it fits"))
+    asked = judge.asks(JudgeConfig())
+    assert isinstance(asked, Reader)
+    tokenizer = PairTokenizer(asked.settings.model)
+    for title in ("a title", ""):
+        messages = judge.question("a query", title, "a text")["messages"]
+        whole = tokenizer.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, enable_thinking=False, return_dict=True
+        )["input_ids"]
+        assert tokenizer(["a query"], [title], ["a text"]).ids.tolist() == whole
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told_at_once(tiny_checkpoint: str) -> None:
+    with pytest.raises(ValidationError, match=r"max_length is 1024, but .* has positions for 128 tokens only"):
+        LanguageModel(checkpoint=tiny_checkpoint)
+
+
+def test_keys_hold_what_the_way_of_asking_uses() -> None:
+    server, checkpoint = LanguageModel(model="m"), LanguageModel(checkpoint="somebody/model")
+    of_server = {"max_requests": 5, "passage_chars": 9, "request": {"a": 1}, "endpoint": "https://x.org/v1"}
+    assert checkpoint.model_copy(update=of_server).content() == checkpoint.content()
+    of_checkpoint = {"max_length": 99, "prompt": PromptConfig(template={"style": "short"})}
+    assert server.model_copy(update=of_checkpoint).content() == server.content()
+    for name, value in of_checkpoint.items():
+        assert checkpoint.model_copy(update={name: value}).content() != checkpoint.content(), name
 
 
 def test_what_only_says_how_to_ask_does_not_change_the_verdicts() -> None:

@@ -135,7 +135,7 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
     flagged = {query_id for query_id, action in (first | second).items() if action == "drop"}
     assert 0 < len(flagged) < sum(action == "drop" for action in first.values())
     result = load_result(made)
-    assert result.suspected_by == "pair_classifier, after consistency"
+    assert result.suspected_by == "consistency, then pair_classifier"
     assert result.negatives[0].trusted_queries.num_queries == NUM_QUERIES - len(flagged)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from raydr.models.config import ModelConfig
-from raydr.noise.judge_models import ClassifierConfig, SieveConfig
+from raydr.noise.judge_models import ClassifierConfig, LanguageModelConfig, SieveConfig
 
 
 class AskedModels(Protocol):
@@ -56,6 +56,17 @@ class CrossEncoder:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """A language model as it comes, asked as a cross-encoder.
+
+    Args:
+        settings: which, and what it is asked.
+    """
+
+    settings: LanguageModelConfig
+
+
+@dataclass(frozen=True)
 class Copy:
     """A copy of the retriever that is trained further on the candidates that are judged, and thrown away.
 
@@ -89,4 +100,4 @@ class Server:
 
 
 #: None: the judge reads the scores that the candidates were mined with.
-Asked = Retriever | Embedder | CrossEncoder | Copy | CrossFitted | Server | None
+Asked = Retriever | Embedder | CrossEncoder | Reader | Copy | CrossFitted | Server | None

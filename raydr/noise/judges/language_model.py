@@ -6,12 +6,14 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from raydr.component import findings
 from raydr.errors import ConfigError
+from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
-from raydr.noise.judge_models import ClassifierConfig
-from raydr.noise.judges.asked import Asked, AskedModels, CrossEncoder, Server
+from raydr.noise.judge_models import LanguageModelConfig
+from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server
 from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.second import SecondJudge
@@ -42,7 +44,7 @@ class LanguageModelJudge(SecondJudge):
     checkpoint: str = ""
     """A language model that the workers load in place of a server: a Hugging Face name or a local folder."""
 
-    max_length: int = Field(default=1_024, ge=8, le=131_072)
+    max_length: int = Field(default=1_024, ge=8, le=8_192)
     """Tokens that a checkpoint is shown, prompt, query and passage together; the longer of the two texts is cut."""
 
     endpoint: str = Field(default="http://localhost:8000/v1", pattern="^https?://")
@@ -79,13 +81,29 @@ class LanguageModelJudge(SecondJudge):
                 f"judge {self.name} has model {self.model!r}, which a server is asked for, and checkpoint "
                 f"{self.checkpoint!r}, which workers load: set one of them"
             )
+        if self.checkpoint:
+            try:
+                self._reader()
+            except ValidationError as error:
+                raise ValueError("; ".join(findings(error))) from None
         return self
 
-    def asks(self, models: AskedModels) -> Asked:
+    def _reader(self) -> Reader:
+        # A server shows the title on a line of its own too.
+        model = CrossEncoderConfig(
+            checkpoint=self.checkpoint, max_length=self.max_length, title_separator="\n", prompt=self.prompt
+        )
+        return Reader(LanguageModelConfig(model=model))
+
+    def content(self) -> dict[str, Any]:
+        found = super().content()
+        of_server = {"model", "max_requests", "passage_chars", "request"}
         if not self.checkpoint:
-            return Server()
-        model = {"checkpoint": self.checkpoint, "max_length": self.max_length, "prompt": self.prompt}
-        return CrossEncoder(ClassifierConfig.model_validate({"model": model, "num_epochs": 0}))
+            return {**found, "prompt": self.prompt.model_dump(exclude={"template"}), "max_length": None}
+        return {name: value for name, value in found.items() if name not in of_server}
+
+    def asks(self, models: AskedModels) -> Asked:
+        return self._reader() if self.checkpoint else Server()
 
     def require_model(self) -> None:
         """Refuse to be asked without a model.

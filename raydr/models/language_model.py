@@ -109,8 +109,9 @@ class YesOrNo(nn.Module):
         head = self.model.get_output_embeddings()
         with torch.autocast(states_ND.device.type, enabled=False):
             logits: Tensor = states_ND.float() @ head.weight[ids].float().T
-            if head.bias is not None:
-                logits = logits + head.bias[ids].float()
+            bias = getattr(head, "bias", None)
+            if bias is not None:
+                logits = logits + bias[ids].float()
         cap = getattr(self.config, "final_logit_softcapping", None)
         return cap * torch.tanh(logits / cap) if cap else logits
 

@@ -73,10 +73,10 @@ def _fingerprint(resolved: str, trust_remote_code: bool) -> str:
         config = AutoConfig.from_pretrained(resolved, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"model.checkpoint {resolved!r} is neither a local folder nor a model that could be loaded from the hub "
+            f"the checkpoint {resolved!r} is neither a local folder nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}). Give a folder, a hub name that this machine can reach, or "
             f"{OFFLINE_CHECKPOINT}."
         ) from None
     if config._commit_hash is None:
-        raise ModelError(f"the hub does not say which revision of model.checkpoint {resolved!r} this is")
+        raise ModelError(f"the hub does not say which revision of the checkpoint {resolved!r} this is")
     return f"{resolved}@{config._commit_hash}"

@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from raydr.component import Config, explain, findings
+from raydr.config.anchoring import anchored, with_anchored_checkpoints
 from raydr.config.judge import JudgeConfig
 from raydr.config.overrides import apply_override, merged
 from raydr.config.plan import PlanConfig
@@ -288,22 +289,22 @@ class RunConfig(Config):
 
     def from_anywhere(self) -> RunConfig:
         """The same run with absolute paths in place of those that hold in the current folder alone."""
-        anchored, reader = _with_anchored_checkpoints(self), self.data.reader
+        settings, reader = with_anchored_checkpoints(self), self.data.reader
         path = getattr(reader, "path", None)
         if path is not None:
             # A reader without a folder has files of the current one.
-            reader = reader.model_copy(update={"path": _anchored(path) if path else absolute("")})
+            reader = reader.model_copy(update={"path": anchored(path) if path else absolute("")})
         judges = [
             one.model_copy(update={"file": absolute(one.file)})
             if isinstance(one, DecisionsReader) and one.file
             else one
-            for one in anchored.judge.judges
+            for one in settings.judge.judges
         ]
-        return anchored.model_copy(
+        return settings.model_copy(
             update={
                 "workdir": absolute(self.workdir),
                 "data": self.data.model_copy(update={"reader": reader}),
-                "judge": anchored.judge.model_copy(update={"judges": judges}),
+                "judge": settings.judge.model_copy(update={"judges": judges}),
             }
         )
 
@@ -320,30 +321,6 @@ class RunConfig(Config):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def _anchored(name: str) -> str:
-    """A path of what is there by its absolute path; anything else, such as a name on the hub, as it is."""
-    return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
-
-
-_Anchored = TypeVar("_Anchored")
-
-
-def _with_anchored_checkpoints(found: _Anchored) -> _Anchored:
-    """Settings with every checkpoint in them anchored, however deep it stands."""
-    if isinstance(found, list | tuple):
-        return type(found)(_with_anchored_checkpoints(one) for one in found)
-    if not isinstance(found, Config):
-        return found
-    values = {name: getattr(found, name) for name in type(found).model_fields}
-    anchored = {
-        name: _anchored(value)
-        if name in ("checkpoint", "passage_checkpoint") and value
-        else _with_anchored_checkpoints(value)
-        for name, value in values.items()
-    }
-    return found.model_copy(update={name: one for name, one in anchored.items() if one != values[name]})
 
 
 @contextmanager

@@ -145,12 +145,9 @@ class Judge(Component):
     score_is_probability: ClassVar[bool] = False
     """Whether that is the probability of what the judge looks for."""
 
-    neutral: ClassVar[frozenset[str]] = frozenset()
-    """Settings that its verdicts do not depend on."""
-
     def content(self) -> dict[str, Any]:
         """The settings that its verdicts depend on, besides the texts and what it reads."""
-        return self.model_dump(mode="json", exclude=set(self.neutral))
+        return self.model_dump(mode="json")
 
     def asks(self, models: AskedModels) -> Asked:
         """The model whose scores it is given; judges with a model of their own override it.

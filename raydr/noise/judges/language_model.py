@@ -19,6 +19,11 @@ from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.second import SecondJudge
 from raydr.noise.questions import question
 
+#: Settings that do not change what is answered: who serves the model and how it is asked, where its weights lie.
+_HOW = ("endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "checkpoint")
+#: Settings of one way of asking alone.
+_OF_A_SERVER, _OF_A_CHECKPOINT = ("model", "max_requests", "passage_chars", "request"), ("max_length",)
+
 
 class LanguageModelJudge(SecondJudge):
     """Base of the judges that ask a language model: one behind an OpenAI-compatible server, or a checkpoint.
@@ -28,11 +33,6 @@ class LanguageModelJudge(SecondJudge):
     """
 
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
-
-    # Who serves the model, and how it is asked; of a checkpoint it is its weights that count.
-    neutral: ClassVar[frozenset[str]] = frozenset(
-        {"endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "checkpoint"}
-    )
 
     max_requests: int = Field(default=2_000, ge=1)
     """Rows that a server is asked about, at most; those nearest to ½ first. Copies count, but are asked about once;
@@ -96,11 +96,11 @@ class LanguageModelJudge(SecondJudge):
         return Reader(LanguageModelConfig(model=model))
 
     def content(self) -> dict[str, Any]:
-        found = super().content()
-        of_server = {"model", "max_requests", "passage_chars", "request"}
-        if not self.checkpoint:
-            return {**found, "prompt": self.prompt.model_dump(exclude={"template"}), "max_length": None}
-        return {name: value for name, value in found.items() if name not in of_server}
+        # A prompt's template is for checkpoints alone.
+        asked = self.prompt.model_dump(mode="json", exclude=None if self.checkpoint else {"template"})
+        found = super().content() | {"prompt": asked}
+        unused = {*_HOW, *(_OF_A_SERVER if self.checkpoint else _OF_A_CHECKPOINT)}
+        return {name: value for name, value in found.items() if name not in unused}
 
     def asks(self, models: AskedModels) -> Asked:
         return self._reader() if self.checkpoint else Server()

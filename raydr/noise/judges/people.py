@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from raydr.noise.judges.base import BoolArray, Judge, ScoredCandidates, Verdicts
 class DecisionsReader(Judge):
     """Base of the judges that read what people have decided."""
 
-    # Not where decisions lie, but what they are.
-    neutral: ClassVar[frozenset[str]] = frozenset({"file"})
-
     file: str = ""
     """The decisions, which ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
+
+    def content(self) -> dict[str, Any]:
+        # Not where decisions lie, but what they are.
+        return {name: value for name, value in super().content().items() if name != "file"}
 
     def decisions(self, workdir: str) -> str:
         """The path or URL of the file."""

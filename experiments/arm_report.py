@@ -1,19 +1,22 @@
-"""What arms came to: tables, a picture, and everything as JSON."""
+"""What arms came to: tables with intervals over queries and seeds, a picture, and everything as JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.arm_training import DETECTORS, ArmResult
 from experiments.results import Table, write_results
-from raydr.compare import Compared, compare_seeds
+from raydr.compare import interval_text
 from raydr.config.run import RunConfig
+from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.significance import Interval, bootstrap_means, holm
 from raydr.pages.figure import COLORS, Draw, grid
 
 if TYPE_CHECKING:
@@ -22,11 +25,140 @@ if TYPE_CHECKING:
 STATES = {"last": "at the last epoch", "best": "at the epoch that is best on dev"}
 
 
-def compare_arms(config: RunConfig, names: Sequence[str], results: Sequence[ArmResult], state: str) -> Compared:
-    """The arms of these names, each against the first, in one state (``last`` or ``best``)."""
-    values = {name: [one.values[state] for one in results if one.arm == name] for name in names}
-    seeds = sorted({one.seed for one in results})
-    return compare_seeds(config, config.data.test_splits[0], seeds, values)
+@dataclass(frozen=True)
+class ArmFigures:
+    """One measure of one arm.
+
+    Args:
+        measure, arm: which.
+        value: mean over queries and seeds, with its interval.
+        by_seed: the mean of each seed.
+        difference: to the first arm; None for the first itself.
+        p: of the difference, two-sided, with Holm's correction over the arms.
+    """
+
+    measure: str
+    arm: str
+    value: Interval
+    by_seed: list[float]
+    difference: Interval | None = None
+    p: float | None = None
+
+
+def compare_arms(
+    settings: EvaluateConfig, seed: int, names: Sequence[str], results: Sequence[ArmResult], state: str
+) -> list[ArmFigures]:
+    """Each measure of the arms, and their differences to the first arm, paired by query and seed.
+
+    Args:
+        settings: how uncertainty is computed.
+        seed: of the resamplings.
+        names: of the arms.
+        results: of these arms, all with the same seeds.
+        state: ``last`` or ``best``.
+    """
+    by_seed = sorted(results, key=lambda result: result.seed)
+    runs = {name: [result for result in by_seed if result.arm == name] for name in names}
+    if len({tuple(run.seed for run in runs[name]) for name in names}) != 1:
+        raise ValueError("arms that are compared need the same seeds")
+    rows: list[ArmFigures] = []
+    for measure, values in runs[names[0]][0].values[state].items():
+        query_ids = sorted(values)
+        values_SQA = np.array(
+            [
+                [[run.values[state][measure][query_id] for query_id in query_ids] for run in by_arm]
+                for by_arm in zip(*runs.values(), strict=True)
+            ]
+        ).swapaxes(1, 2)
+        both_SQC = np.concatenate([values_SQA, values_SQA[:, :, 1:] - values_SQA[:, :, :1]], axis=2)
+        intervals, p_values = seeds_and_queries(both_SQC, settings.confidence, settings.bootstrap_samples, seed)
+        num = len(names)
+        for at, (name, p) in enumerate(zip(names, [None, *holm(p_values[num:])], strict=True)):
+            difference = intervals[num + at - 1] if at else None
+            means = values_SQA[:, :, at].mean(axis=1).tolist()
+            rows.append(ArmFigures(measure, name, intervals[at], means, difference, p))
+    return rows
+
+
+def seeds_and_queries(
+    values_SQC: NDArray[np.float64], confidence: float, num_samples: int, seed: int
+) -> tuple[list[Interval], list[float]]:
+    """Means with bootstrap intervals, and two-sided p-values of their being 0, over seeds and queries.
+
+    Each sample draws seeds and, independently of them, queries with replacement. Deviations of seeds from their mean
+    are first made √(S / (S − 1)) times as large, so that the variance between S seeds is estimated without bias. With
+    two or three seeds an interval is still too narrow where seeds differ by more than queries do.
+
+    Args:
+        values_SQC: one value a seed, query and column.
+        confidence: of the intervals.
+        num_samples: how many samples.
+        seed: of the draws.
+
+    >>> rng = np.random.default_rng(0)
+    >>> agreeing = np.tile(rng.random((1, 200, 1)), (3, 1, 1))
+    >>> apart = agreeing + np.array([-0.1, 0.0, 0.1])[:, None, None]
+    >>> widths = []
+    >>> for values_SQC in (agreeing, apart):
+    ...     [interval], _ = seeds_and_queries(values_SQC, 0.95, 2000, seed=0)
+    ...     widths.append(round(interval.high - interval.low, 2))
+    >>> widths
+    [0.08, 0.23]
+    """
+    num_seeds, num_queries, num_columns = values_SQC.shape
+    mean_QC = values_SQC.mean(axis=0)
+    widened_SQC = mean_QC + math.sqrt(num_seeds / max(1, num_seeds - 1)) * (values_SQC - mean_QC)
+    flat_QF = widened_SQC.swapaxes(0, 1).reshape(num_queries, -1)
+    means_NSC = bootstrap_means(flat_QF, num_samples, seed).reshape(num_samples, num_seeds, num_columns)
+    share = np.full(num_seeds, 1 / num_seeds)
+    weight_NS = np.random.default_rng([seed, 1]).multinomial(num_seeds, share, size=num_samples) / num_seeds
+    means_NC = np.einsum("ns,nsc->nc", weight_NS, means_NSC)
+    tail = (1 - confidence) / 2
+    low_C, high_C = np.quantile(means_NC, [tail, 1 - tail], axis=0)
+    columns = zip(mean_QC.mean(axis=0).tolist(), low_C.tolist(), high_C.tolist(), strict=True)
+    one_sided_C = np.minimum((means_NC <= 0).mean(axis=0), (means_NC >= 0).mean(axis=0))
+    p_C = np.minimum(1.0, 2 * np.maximum(one_sided_C, 1 / (num_samples + 1)))
+    return [Interval(*column) for column in columns], p_C.tolist()
+
+
+def arm_table(title: str, figures: Sequence[ArmFigures], confidence: float, reference: str = "") -> Table:
+    """A row a measure and arm.
+
+    Args:
+        title: of the table.
+        figures: of the arms; differences are to the first.
+        confidence: of the intervals.
+        reference: an arm that shows how far the others could go. How much of the gap to it an arm closes is said where
+            the interval of the gap is above 0.
+    """
+    gaps = {figure.measure: figure.difference for figure in figures if figure.arm == reference}
+    baseline = figures[0].arm
+    rows = []
+    for figure in figures:
+        seeds = " ".join(f"{mean:.3f}" for mean in figure.by_seed)
+        row = [figure.measure, figure.arm, interval_text(*figure.value), seeds]
+        if figure.difference is None:
+            rows.append([*row, "", "", ""])
+            continue
+        mean, low, high = figure.difference
+        gap = gaps.get(figure.measure) if figure.arm != reference else None
+        closed = gap_closed(mean, gap, reference) if gap is not None else ""
+        rows.append([*row, f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", f"{figure.p:.4f}", closed])
+    columns = ["measure", "arm", f"mean [{confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)", "gap closed"]
+    has_gap = reference not in ("", baseline)
+    return Table(title, columns if has_gap else columns[:-1], rows if has_gap else [row[:-1] for row in rows])
+
+
+def gap_closed(gain: float, gap: Interval, reference: str) -> str:
+    """The share of a gap that a gain closes; blank where the gap is not surely above 0.
+
+    >>> gap = Interval(0.2, 0.1, 0.3)
+    >>> gap_closed(0.15, gap, "clean"), gap_closed(0.25, gap, "clean"), gap_closed(0.15, Interval(0.2, 0, 0.4), "clean")
+    ('75%', 'above clean', '')
+    """
+    if gap.low <= 0:
+        return ""
+    return f"above {reference}" if gain > gap.mean else f"{gain / gap.mean:.0%}"
 
 
 def report_arms(
@@ -35,8 +167,6 @@ def report_arms(
     results: Sequence[ArmResult],
     out: Path,
     references: Collection[str] = (),
-    more: Sequence[Table] = (),
-    pictures: Mapping[str, bytes] | None = None,
 ) -> None:
     """Print, and write ``results.md``, ``results.json`` and ``curves.png``.
 
@@ -45,25 +175,22 @@ def report_arms(
         groups: title → names of arms; each group is compared with its first arm, and corrected for by itself.
         results: of all arms and seeds.
         out: folder.
-        references: arms that show how far others of their group could go: the share of the way to it is a column.
-        more: further tables.
-        pictures: further pictures.
+        references: arms that show how far others of their group could go.
     """
     written: dict[str, Any] = {}
     tables = []
     for state, meaning in STATES.items():
         for title, names in groups.items():
-            found = compare_arms(config, names, results, state)
+            figures = compare_arms(config.evaluate, config.seed, names, results, state)
             heading = f"Test queries, {title + ', ' if title else ''}{meaning}, means over queries and seeds"
             reference = next((name for name in names if name in references), "")
-            tables.append(Table(heading, *found.rows(reference)))
-            written.setdefault(state, {})[title or "all"] = asdict(found)
+            tables.append(arm_table(heading, figures, config.evaluate.confidence, reference))
+            written.setdefault(state, {})[title or "all"] = [asdict(figure) for figure in figures]
     everyone = list(dict.fromkeys(name for names in groups.values() for name in names))
     detections = detection_table(everyone, results)
-    tables += [*more, *([detections] if detections.rows else []), cost_table(everyone, results)]
-    written["tables"] = [asdict(table) for table in more]
+    tables += [*([detections] if detections.rows else []), cost_table(everyone, results)]
     written["arms"] = [{key: value for key, value in asdict(result).items() if key != "values"} for result in results]
-    write_results(out, config, tables, written, {"curves.png": curves(groups, results), **(pictures or {})})
+    write_results(out, config, tables, written, {"curves.png": curves(groups, results)})
 
 
 def detection_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table:

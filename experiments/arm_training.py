@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from experiments.live_encoder import LiveEncoder
-from experiments.redrawn import redraw_candidates
-from experiments.token_states import TokenStates
 from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -28,11 +25,9 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
-from raydr.stages.choose_pool import choose_pool
 from raydr.stages.measure_folds import load_margins
-from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder, publish_files
+from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
@@ -47,8 +42,8 @@ DETECTORS: dict[str, Detector] = {
     "calibrated": CalibratedDetector(min_separation=1),
     "anchored": AnchoredDetector(),
 }
-#: Files of an arm beside its result.
-MODEL, PERPLEXITIES = "model", "perplexities.npz"
+#: File of an arm beside its result.
+PERPLEXITIES = "perplexities.npz"
 
 
 @dataclass(frozen=True)
@@ -60,9 +55,6 @@ class ArmOptions:
             the candidates that are known to be false negatives.
         drop_at_random: leave out as many of each query's candidates as judges dropped or relabelled, but any of them,
             none of which becomes a positive: tells what a filter finds from what fewer candidates do.
-        redraw_depth: before every epoch score all passages and take so many of each query's best as its candidates;
-            0 keeps those that were mined.
-        keep_model: save the last state as a model.
         keep_perplexities: measure the pairs before training too, always against the same random passages, and keep
             what was measured.
         examined: measure the pairs after every epoch, and say what each detector makes of them.
@@ -70,8 +62,6 @@ class ArmOptions:
 
     clean_only: bool = False
     drop_at_random: bool = False
-    redraw_depth: int = 0
-    keep_model: bool = False
     keep_perplexities: bool = False
     examined: bool = True
 
@@ -108,24 +98,12 @@ class ArmData:
         corpus: the corpus it was prepared with.
         negatives: mined candidates of the training split, if the arm uses hard negatives.
         margins: cross-fitted margins of the pairs, if its detection reads them.
-        states: token states, if these stand for an encoder.
     """
 
     dataset: Dataset
     corpus: Corpus
     negatives: Artifact | None
     margins: Artifact | None = None
-    states: Artifact | None = None
-
-    @classmethod
-    def of(cls, made: Sequence[Artifact]) -> ArmData:
-        """Data set, corpus, and candidates if there are any."""
-        dataset, corpus, *mined = made
-        return cls(Dataset(dataset), Corpus(corpus), mined[0] if mined else None)
-
-    def pool(self) -> Pool:
-        """For work in which a model reads what the arm is trained on."""
-        return choose_pool((self.negatives or self.dataset.artifact).rows(), asks_model=True)
 
 
 @dataclass(frozen=True)
@@ -135,11 +113,6 @@ class PreparedArm:
     trainer: Trainer
     data: ArmData
     tokenizers: dict[Side, TextTokenizer]
-
-    @property
-    def encoder(self) -> LiveEncoder:
-        """The model as it is whenever it is asked."""
-        return LiveEncoder(self.trainer.model, self.tokenizers, self.trainer.setup.dtype)
 
     def detector(self) -> PairDetector:
         """What measures the pairs, whatever the arm trains with."""
@@ -190,11 +163,7 @@ def prepare_arm(
     margins = None if data.margins is None else load_margins(data.margins)
     dev = data.dataset.training_tables(training.dev_split)
     inputs = TrainingInputs(data.corpus, train, dev, margins=margins, scope=training.scope)
-    if data.states is None:
-        model, tokenizers = DualEncoder.from_config(training.model, training.seed), build_tokenizers(training.model)
-    else:
-        states = TokenStates.of(data.states)
-        model, tokenizers = states.model(training.model, training.seed), states.tokenizers()
+    model, tokenizers = DualEncoder.from_config(training.model, training.seed), build_tokenizers(training.model)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     dtype = torch_dtype(training.train.dtype)
     setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
@@ -211,7 +180,7 @@ def run_arm(
         data: the artefacts.
         options: what else it does.
         test: the ``split`` that is searched, the ``measures``, and ``top_k`` passages a query.
-        output: where the model and the perplexities are kept, if they are.
+        output: where the perplexities are kept, if they are.
     """
     result, measured = ArmResult("", training.seed), list[Perplexities]()
     last: dict[str, torch.Tensor] = {}
@@ -219,11 +188,6 @@ def run_arm(
     def measure(epoch: int) -> Perplexities:
         measured.append(detector.measure(setup.model, 0 if options.keep_perplexities else epoch, setup.dtype))
         return measured[-1]
-
-    def redraw() -> None:
-        if options.redraw_depth:
-            drawn = redraw_candidates(arm.encoder, setup.batches.examples, data.corpus, options.redraw_depth)
-            setup.batches.examples = drawn
 
     def examine(epoch: int) -> None:
         found = measure(epoch)
@@ -242,15 +206,12 @@ def run_arm(
         if progress.finished:
             state = arm.trainer.learners[progress.better_network].model.state_dict()
             last.update({key: value.detach().cpu().clone() for key, value in state.items()})
-        else:
-            redraw()
 
     arm = prepare_arm(training, data, after_epoch, options)
     trainer, setup = arm.trainer, arm.trainer.setup
     detector, is_noise = arm.detector(), setup.batches.examples.is_noise
     if options.keep_perplexities:
         measure(0)
-    redraw()
     progress = trainer.run()
     result.values["last"] = _test(arm, test, last)
     result.history = [row.metrics for row in progress.history]
@@ -260,9 +221,6 @@ def run_arm(
     else:
         result.values["best"] = _test(arm, test, trainer.best)
     result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
-    if options.keep_model and output is not None:
-        trainer.model.load_state_dict(last)
-        publish_files(output / MODEL, lambda path: trainer.model.save(path, arm.tokenizers))
     if options.keep_perplexities and output is not None:
         values_EN, random_EN = np.stack([one.pairs_N for one in measured]), np.stack([one.random_N for one in measured])
         with output.publish(PERPLEXITIES) as path, open(path, "wb") as file:

@@ -1,10 +1,10 @@
 """Arms of an experiment: the same data and seed, trained in different ways, measured in the same way.
 
-An arm is trained in one process, so that several run at a time: the model is the one that Ray Train would give with any
-number of workers, since the batch is global. With each seed it is a node of the graph, artefact ``arm``::
+A seed draws the noise, the folds, the order of batches and the initial weights; queries and passages are the same for
+all seeds. An arm is trained in one process, so that several run at a time: the model is the one that Ray Train would
+give with any number of workers, since the batch is global. It is a node of the graph, artefact ``arm``::
 
     result.json          :class:`ArmResult`
-    model/               its last state, if that is kept
     perplexities.npz     :class:`States`, if these are kept
 """
 
@@ -43,11 +43,10 @@ class Arm:
 
     Args:
         name: of the arm.
-        run: the run with the arm's training.
+        run: the run with the arm's training, and its seed.
         pairs: the data set that it trains on.
         negatives: candidates of the training split, if it uses hard negatives.
         options: what it does besides.
-        states: token states that stand for an encoder; what is trained is then done in this process.
     """
 
     name: str
@@ -55,14 +54,17 @@ class Arm:
     pairs: Node
     negatives: Node | None
     options: ArmOptions = field(default_factory=ArmOptions)
-    states: Node | None = None
 
-    def node(self, seed: int) -> Node:
-        """The arm with one seed; the data are the same for all seeds."""
+    @property
+    def seed(self) -> int:
+        return self.run.config.seed
+
+    def node(self) -> Node:
+        """Its training, test and result."""
         config = self.run.config
         # Both states are reported, whichever the config would keep.
         run = self.run.of(config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})}))
-        training = training_of(run).model_copy(update={"seed": seed})
+        training = training_of(run)
         test = {
             "split": config.data.test_splits[0],
             "measures": config.evaluate.measures,
@@ -70,21 +72,20 @@ class Arm:
         }
         inputs = {"dataset": self.pairs, "corpus": data_nodes.corpus(run)}
         margins = cross_fitting.margins_of(run, training)
-        given = {"negatives": self.negatives, cross_fitting.MARGINS: margins, "states": self.states}
-        # On Ray several run side by side, whatever their size.
-        num_rows = 10**9 if self.states is None else 0
+        optional = {"negatives": self.negatives, cross_fitting.MARGINS: margins}
         return Node(
             "arm",
-            f"arm-{self.name}-{seed}",
+            f"arm-{self.name}-{self.seed}",
             stage(
                 partial(train_arm, training=training, options=self.options, test=test),
-                *("dataset", "corpus", "negatives", cross_fitting.MARGINS, "states"),
+                *("dataset", "corpus", "negatives", cross_fitting.MARGINS),
             ),
             training_settings(training)
             | {"checkpoint": run.facts.checkpoint(config.model), "options": asdict(self.options), "test": test},
-            inputs | {role: node for role, node in given.items() if node is not None},
+            inputs | {role: node for role, node in optional.items() if node is not None},
             VERSION,
-            num_rows=lambda inputs: num_rows,
+            # On Ray several run side by side, whatever their size.
+            num_rows=lambda inputs: 10**9,
             demand={"CPU": 1.0, "GPU": float(config.train.use_gpu)},
             moves=True,
         )
@@ -126,19 +127,29 @@ class States:
             return cls(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
 
 
-def make_arms(session: Session, arms: Sequence[Arm], seeds: Sequence[int]) -> dict[tuple[str, int], Artifact]:
-    """The artefacts of all arms with all seeds, by name and seed; what is there is not made again."""
-    nodes = {(arm.name, seed): arm.node(seed) for seed in seeds for arm in arms}
+def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
+    """The run with so many seeds, from the config's on; all have the queries and judgments of the first."""
+    first = session.recipe
+    prepared = {"corpus": first.corpus(), "prepared": data_nodes.prepared(first.run)}
+    recipes = [first]
+    for seed in range(first.config.seed + 1, first.config.seed + num_seeds):
+        config = first.config.model_copy(update={"seed": seed})
+        recipes.append(Recipe(Declaring(config, first.run.facts, config, data_nodes=dict(prepared))))
+    return recipes
+
+
+def make_arms(session: Session, arms: Sequence[Arm]) -> dict[tuple[str, int], Artifact]:
+    """The artefacts of all arms, by name and seed; what is there is not made again."""
+    nodes = {(arm.name, arm.seed): arm.node() for arm in arms}
     for (name, seed), node in nodes.items():
         session.recipe.named(f"arms/{name}-{seed}", node)
     return dict(zip(nodes, session.make(*nodes.values()), strict=True))
 
 
-def run_arms(session: Session, arms: Sequence[Arm], num_seeds: int) -> list[ArmResult]:
-    """What all arms come to, with so many seeds from the config's on."""
-    seeds = range(session.config.seed, session.config.seed + num_seeds)
-    made = make_arms(session, arms, seeds)
-    return [ArmResult(name, seed, **one.folder.read_json(RESULT)) for (name, seed), one in made.items()]
+def run_arms(session: Session, arms: Sequence[Arm]) -> list[ArmResult]:
+    """What all arms come to."""
+    made = make_arms(session, arms)
+    return [ArmResult(name, seed, **arm.folder.read_json(RESULT)) for (name, seed), arm in made.items()]
 
 
 def train_arm(
@@ -148,16 +159,17 @@ def train_arm(
     corpus: Artifact,
     negatives: Artifact | None,
     margins: Artifact | None,
-    states: Artifact | None,
     *,
     training: Training,
     options: ArmOptions,
     test: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Train and measure one arm; the stage of the node."""
-    data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins, states)
+    data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins)
     gpus = float(training.train.use_gpu)
     result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, num_gpus=gpus)
-    making.folder.write_json(RESULT, {key: one for key, one in asdict(result).items() if key not in ("arm", "seed")})
+    making.folder.write_json(
+        RESULT, {key: value for key, value in asdict(result).items() if key not in ("arm", "seed")}
+    )
     making.record_files()
     return {"seconds": result.seconds, "best_epoch": result.best_epoch}

@@ -21,7 +21,6 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.arguments import command, load_config, run_parser
 from experiments.beir_files import read_qrels, read_rows, write_qrels, write_rows
-from experiments.filter_curves import area_interval
 from experiments.results import Table, write_results
 from raydr.compare import interval_text
 from raydr.config.run import RunConfig
@@ -30,7 +29,7 @@ from raydr.data.noise_injection import MISMATCHED
 from raydr.data.tables import pairs_of
 from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
-from raydr.noise.judges.base import BoolArray, FloatArray
+from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 from raydr.stages.given_verdicts import open_earlier
 from raydr.store.artifact import Artifact
 
@@ -116,13 +115,27 @@ class Suspicion:
         if len(np.unique(self.wrong_N)) < 2:
             return [self.judge, f"{self.num_read:,}", "", "all labels alike", "", "", "", ""]
         _, query_N = np.unique([query_id for query_id, _ in self.pairs], return_inverse=True)
-        low, high = area_interval(self.evidence_N, self.wrong_N, query_N, num_samples=1000, seed=0)
+        low, high = area_interval(self.evidence_N, self.wrong_N, query_N)
         report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N, expit(self.evidence_N))
         shares = (report.precision, report.recall, report.calibration_error)
         area = interval_text(float(roc_auc_score(self.wrong_N, self.evidence_N)), low, high)
         read = ", ".join(f"{one:.3f}" for one in (self.area_before, self.area_after) if one is not None)
         cells = [self.judge, f"{self.num_read:,}", read, area, f"{self.flagged_N.mean():.1%}"]
         return [*cells, *("" if one is None else f"{one:.3f}" for one in shares)]
+
+
+def area_interval(
+    evidence_N: FloatArray, wrong_N: BoolArray, query_N: IntArray, num_samples: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """95 % bootstrap interval of the AUROC; queries are drawn with all of their pairs."""
+    num_queries = int(query_N.max()) + 1
+    share_Q = np.full(num_queries, 1 / num_queries)
+    times_SN = np.random.default_rng(seed).multinomial(num_queries, share_Q, size=num_samples)[:, query_N]
+    # Without samples that have labels of one kind alone.
+    defined_S = (times_SN[:, wrong_N].sum(axis=1) > 0) & (times_SN[:, ~wrong_N].sum(axis=1) > 0)
+    areas = [roc_auc_score(wrong_N, evidence_N, sample_weight=times_N) for times_N in times_SN[defined_S]]
+    low, high = np.quantile(areas, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Suspicion]:

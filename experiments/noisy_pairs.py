@@ -1,11 +1,13 @@
 """Training on mismatched pairs (NPC's table 2 in small): NCE, co-teaching, NPC, NCE on filtered and on clean pairs.
 
-Every variant of the config is an arm, beside plain NCE as the config trains it (``nce``), the same training on what a
-judge of ``judge.judges`` leaves (``JUDGE-filtered``), and the same training without the pairs that are known to be
-mismatched (``clean``). Arms and seeds run side by side; one that is finished is not run again.
+Arms are plain NCE as the config trains it (``nce``), every variant of the config, the same training on what a judge of
+``judge.judges`` leaves (``JUDGE-filtered``), and without the pairs that are known to be mismatched (``clean``). With
+``--arms`` a variant can train on the right pairs alone too (``VARIANT-clean``). Arms and seeds run side by side; an arm
+that is finished is not run again.
 
-    python -m experiments.noisy_pairs configs/experiments/noisy-code.yaml --seeds 3
     python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined
+    python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined \\
+        --arms nce,npc,teacher,teacher-clean,clean
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow.compute as pc
 
 from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
-from experiments.arms import Arm, plain_arm, run_arms
+from experiments.arms import Arm, plain_arm, run_arms, seeded_recipes
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import relevant
@@ -25,27 +27,30 @@ from raydr.errors import ConfigError, DataError
 from raydr.graph.node import Node
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
+from raydr.losses.npc import NPC
 from raydr.training.batches import steps_per_epoch
 
 BASELINE = "nce"
 REFERENCE = "clean"
-FILTERED = "-filtered"
+FILTERED, ON_CLEAN = "-filtered", f"-{REFERENCE}"
 
 
 def main() -> None:
     parser = run_parser(__doc__, "experiment", seeds=3)
-    parser.add_argument("--arms", default="", help="comma-separated; all if left out")
+    parser.add_argument("--arms", default="", help="comma-separated; all but VARIANT-clean if left out")
     parser.add_argument("--equal-steps", action="store_true", help="arms with fewer pairs train for more epochs")
-    told = "pairs are not measured after each epoch, which takes a fifth of an arm's time"
-    parser.add_argument("--unexamined", action="store_true", help=told)
+    help_text = "pairs are not measured after each epoch, which takes a fifth of an arm's time"
+    parser.add_argument("--unexamined", action="store_true", help=help_text)
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     names = arm_names(config, arguments.arms)
     with open_session(config) as session:
-        arms = declare_arms(session, session.recipe, names)
-        arms = [replace(arm, options=replace(arm.options, examined=not arguments.unexamined)) for arm in arms]
-        arms = [equal_steps(session, arm) for arm in arms] if arguments.equal_steps else arms
-        results = run_arms(session, arms, arguments.seeds)
+        arms = []
+        for recipe in seeded_recipes(session, arguments.seeds):
+            for arm in declare_arms(session, recipe, names):
+                arm = replace(arm, options=replace(arm.options, examined=not arguments.unexamined))
+                arms.append(equal_steps(session, recipe.dataset(), arm) if arguments.equal_steps else arm)
+        results = run_arms(session, arms)
     report_arms(config, {"": names}, results, out, references={REFERENCE})
 
 
@@ -58,9 +63,10 @@ def arm_names(config: RunConfig, asked: str = "") -> list[str]:
     filtered = [f"{judge.name}{FILTERED}" for judge in config.judge.judges]
     known = [BASELINE, *config.variants, *filtered, REFERENCE]
     names = asked.split(",") if asked else known
-    unknown = sorted(set(names) - set(known))
+    on_clean = {f"{variant}{ON_CLEAN}" for variant in config.variants}
+    unknown = sorted(set(names) - set(known) - on_clean)
     if unknown:
-        raise ConfigError(f"--arms: {unknown[0]!r} is none of {', '.join(known)}")
+        raise ConfigError(f"--arms: {unknown[0]!r} is none of {', '.join(known)}, or a variant with {ON_CLEAN}")
     return names
 
 
@@ -74,13 +80,19 @@ def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list
     """
     arms = []
     for name in names:
-        arm = plain_arm(recipe, name, clean_only=name == REFERENCE)
-        arms.append(_filtered(session, recipe, arm) if name.endswith(FILTERED) else arm)
+        if name in recipe.config.variants:
+            arms.append(plain_arm(recipe, name))
+        elif name.endswith(FILTERED):
+            arms.append(_filtered(session, recipe, plain_arm(recipe, name)))
+        else:
+            on_clean = name == REFERENCE or name.endswith(ON_CLEAN)
+            arm = plain_arm(recipe, name.removesuffix(ON_CLEAN), clean_only=on_clean)
+            arms.append(replace(arm, name=name))
     return arms
 
 
-def equal_steps(session: Session, arm: Arm) -> Arm:
-    """The arm with as many optimiser steps as the config's epochs over all pairs take, about: in whole epochs."""
+def equal_steps(session: Session, all_pairs: Node, arm: Arm) -> Arm:
+    """The arm with about as many optimiser steps, and steps of warm-up, as over all pairs: in whole epochs."""
     config, split = arm.run.config, arm.run.config.data.train_split
 
     def num_steps(pairs: Node, clean_only: bool) -> int:
@@ -89,30 +101,33 @@ def equal_steps(session: Session, arm: Arm) -> Arm:
         used = judged.filter(pc.is_null(judged["noise"])) if clean_only else judged
         return steps_per_epoch(pc.count_distinct(used["query_id"]).as_py(), config.train.batch_size)
 
-    longer = num_steps(session.recipe.dataset(), clean_only=False) / num_steps(arm.pairs, arm.options.clean_only)
+    longer = num_steps(all_pairs, clean_only=False) / num_steps(arm.pairs, arm.options.clean_only)
     train = config.train.model_copy(update={"num_epochs": round(config.train.num_epochs * longer)})
+    if isinstance(train.loss, NPC):
+        loss = train.loss.model_copy(update={"warmup_epochs": round(train.loss.warmup_epochs * longer)})
+        train = train.model_copy(update={"loss": loss})
     return replace(arm, run=arm.run.of(config.model_copy(update={"train": train})))
 
 
 def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:
     """The config's own training on what a judge leaves of the pairs, or of the candidates."""
     config, judge = recipe.config, recipe.config.judge.judge(arm.name.removesuffix(FILTERED))
+    if judge.subject == "negatives" and arm.negatives is None:
+        needed = "set negatives and train.num_hard_negatives"
+        raise ConfigError(f"arm {arm.name}: {judge.name} judges hard negatives, {needed}")
+    judged = recipe.judged(config.judge.chain(judge), config.data.train_split)
     if judge.subject == "negatives":
-        if arm.negatives is None:
-            told = f"{judge.name} judges hard negatives, set negatives and train.num_hard_negatives"
-            raise ConfigError(f"arm {arm.name}: {told}")
-        return replace(arm, negatives=recipe.judged(config.judge.chain(judge), config.data.train_split).negatives)
-    node = recipe.judged(config.judge.chain(judge), config.data.train_split).pairs
-    assert node is not None
-    [judged] = session.make(node)
-    before, after = judged.info["judgments_before"], judged.info["judgments_after"]
+        return replace(arm, negatives=judged.negatives)
+    assert judged.pairs is not None
+    [made] = session.make(judged.pairs)
+    before, after = made.info["judgments_before"], made.info["judgments_after"]
     if after < config.train.batch_size:
-        # Said before any arm is trained, and not by this one in the end.
+        # Before any arm is trained, and not by this one in the end.
         raise DataError(
             f"arm {arm.name}: {judge.name} leaves {after} of {before} pairs, fewer than train.batch_size "
             f"{config.train.batch_size}: change the judge's settings, or leave the arm out (--arms)"
         )
-    return replace(arm, pairs=node)
+    return replace(arm, pairs=judged.pairs)
 
 
 if __name__ == "__main__":

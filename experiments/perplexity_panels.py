@@ -55,7 +55,7 @@ def measured_states(session: Session, *names: str) -> list[States]:
     plain = [plain_arm(session.recipe, name, keep_perplexities=True) for name in names]
     # Names of their own: those of the arms that are compared stay where they are.
     arms = [replace(arm, name=f"measured-{arm.name}") for arm in plain]
-    return [States.of(made) for made in make_arms(session, arms, [session.config.seed]).values()]
+    return [States.of(made) for made in make_arms(session, arms).values()]
 
 
 def panels(plain: States, corrected: States, warmup_epochs: int, method: str) -> dict[str, Panel]:

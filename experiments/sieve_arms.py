@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.arm_report import report_arms
-from experiments.arms import Arm, plain_arm, run_arms
+from experiments.arms import Arm, plain_arm, run_arms, seeded_recipes
 from experiments.noisy_pairs import REFERENCE
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import open_session
@@ -37,12 +37,15 @@ def main() -> None:
     if wrong:
         parser.error(f"--filters: {wrong[0]} judges pairs, not negatives")
     with open_session(config) as session:
+        recipes = seeded_recipes(session, arguments.seeds)
         groups = {
-            counted(number, "hard negative"): filtered_arms(session.recipe, filters, number, arguments.controls)
+            counted(number, "hard negative"): [
+                filtered_arms(recipe, filters, number, arguments.controls) for recipe in recipes
+            ]
             for number in arguments.hard_negatives
         }
-        results = run_arms(session, [arm for group in groups.values() for arm in group], arguments.seeds)
-    names = {title: [arm.name for arm in group] for title, group in groups.items()}
+        results = run_arms(session, [arm for seeds in groups.values() for arms in seeds for arm in arms])
+    names = {title: [arm.name for arm in seeds[0]] for title, seeds in groups.items()}
     report_arms(config, names, results, out, references={names[title][-1] for title in names})
 
 

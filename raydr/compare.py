@@ -48,27 +48,19 @@ class Compared:
     comparisons: Sequence[Comparison]
     by_seed: dict[str, dict[str, list[float]]]
 
-    def rows(self, reference: str = "") -> tuple[list[str], list[list[str]]]:
-        """Columns and rows of a table: each measure of each system, and its difference to the first one.
-
-        Args:
-            reference: a system that shows how far the others could go: of these the share of the way there is told.
-        """
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows of a table: each measure of each system, and its difference to the first one."""
         baseline = self.summaries[0].system
-        means = {(one.system, one.measure): one.mean for one in self.summaries}
         against = {(one.system, one.measure): one for one in self.comparisons}
-        has_gap = reference not in ("", baseline)
         columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
         rows = []
         for one in sorted(self.summaries, key=lambda one: list(self.by_seed).index(one.measure)):
             seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[one.measure][one.system])
-            row = [one.measure, one.system, interval_text(one.mean, one.low, one.high), seeds, "", "", ""]
+            row = [one.measure, one.system, interval_text(one.mean, one.low, one.high), seeds, "", ""]
             if (other := against.get((one.system, one.measure))) is not None:
                 row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
-                if has_gap and one.system != reference:
-                    row[6] = gap_closed(means[baseline, one.measure], one.mean, means[reference, one.measure])
-            rows.append(row if has_gap else row[:-1])
-        return [*columns, "gap closed"] if has_gap else columns, rows
+            rows.append(row)
+        return columns, rows
 
 
 def interval_text(mean: float, low: float, high: float) -> str:
@@ -77,15 +69,6 @@ def interval_text(mean: float, low: float, high: float) -> str:
     '0.500 [0.456, 0.543]'
     """
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def gap_closed(baseline: float, method: float, reference: float) -> str:
-    """The share of the way from a baseline up to a reference that a method has come; empty where there is no way up.
-
-    >>> gap_closed(0.4, 0.55, 0.6), gap_closed(0.4, 0.35, 0.39)
-    ('75%', '')
-    """
-    return f"{(method - baseline) / (reference - baseline):.0%}" if reference > baseline else ""
 
 
 def trained_model(run: Declaring, name: str, seed: int) -> Node:

@@ -1,4 +1,4 @@
-"""One arm in this process: what it trains on, candidates drawn anew, and scores of all candidates."""
+"""One arm in this process: what it trains on, what it measures and keeps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from conftest import WORDS, make_sentence
 
-from experiments.arm_training import MODEL, PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
-from experiments.candidate_scores import score_split
-from experiments.redrawn import redraw_candidates
+from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
 from raydr.data.schema import to_table, write_arrow
-from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
@@ -91,23 +88,17 @@ def begin_arm(training: Training, data: ArmData, **options: Any) -> PreparedArm:
 
 def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str, tmp_path: Path) -> None:
     training, place = training_with(tiny_checkpoint), Folder(str(tmp_path / "arm"))
-    options = ArmOptions(redraw_depth=4, keep_model=True, keep_perplexities=True)
-    result = run_arm(training, data, options, TEST, place)
+    result = run_arm(training, data, ArmOptions(keep_perplexities=True), TEST, place)
     assert len(result.history) == len(result.detections) == 2
     assert result.values["last"].keys() == result.values["best"].keys() == {"RR@10"}
     assert len(result.values["last"]["RR@10"]) == NUM
-    # The model that was kept is another than the one it started from.
-    kept = score_split(data, "train", DualEncoderScorer(place.path(MODEL), "float32", "cpu", 4096))
-    begun = score_split(data, "train", begin_arm(training, data).encoder)
-    assert kept.query_ids == begun.query_ids
-    assert np.abs(kept.candidates.scores_M - begun.candidates.scores_M).max() > 1e-3
     with np.load(place.path(PERPLEXITIES)) as arrays:
         assert arrays["values_EN"].shape == arrays["random_EN"].shape == (3, NUM)
+        # The model that is measured is another than the one it started from.
         assert np.abs(np.diff(arrays["values_EN"], axis=0)).max() > 1e-3
-    again = run_arm(training, data, ArmOptions(redraw_depth=4), TEST)
+    again = run_arm(training, data, ArmOptions(), TEST)
     assert again.values == result.values
-    mined = run_arm(training, data, ArmOptions(), TEST)
-    assert mined.history[-1]["loss"] != result.history[-1]["loss"]
+    assert not run_arm(training, data, ArmOptions(examined=False), TEST).detections
 
 
 def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint: str) -> None:
@@ -143,32 +134,3 @@ def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
     assert all(set(one) < set(candidates[at]) for at, one in enumerate(at_random))
     same = [one.tolist() == other.tolist() for one, other in zip(left, at_random, strict=True)]
     assert 0 < sum(same) < NUM / 2 + 4
-
-
-def test_candidates_drawn_anew_are_the_best_that_are_allowed(data: ArmData, tiny_checkpoint: str) -> None:
-    arm = begin_arm(training_with(tiny_checkpoint), data)
-    before = arm.trainer.setup.batches.examples
-    redrawn = redraw_candidates(arm.encoder, before, arm.data.corpus, depth=5)
-    every = np.arange(len(arm.data.corpus))
-    for at in (0, 7):
-        query, row = np.full(len(every), 0), before.positives[at][0]
-        scores_P = 5 * arm.encoder.score([before.texts[at]], arm.data.corpus.texts(every), query, every)
-        allowed = [int(one) for one in every if one != row]
-        best = sorted(allowed, key=lambda one: -scores_P[one])[:5]
-        assert redrawn.negatives[at].tolist() == best
-        np.testing.assert_allclose(redrawn.scores[at], scores_P[best], rtol=1e-4)
-        assert redrawn.positive_scores[at] == pytest.approx(scores_P[row], rel=1e-4)
-    assert (redrawn.weights.values == 1).all()
-    assert redrawn.positives is before.positives
-
-
-def test_scores_of_a_split_with_truth(data: ArmData, tiny_checkpoint: str) -> None:
-    arm = begin_arm(training_with(tiny_checkpoint), data)
-    scored = score_split(data, "train", arm.encoder)
-    assert scored.query_ids == [f"q{at:02d}" for at in range(NUM)]
-    assert scored.false_M.tolist() == [rank == 1 and at % 2 == 0 for at in range(NUM) for rank in range(3)]
-    texts = arm.data.corpus.texts(arm.data.corpus.rows_of(["p00", "s00"]))
-    each = np.zeros(2, dtype=np.int64)
-    positive, second = arm.encoder.score([make_sentence(0, 10)], texts, each, np.arange(2))
-    assert scored.candidates.positives("test")[0] == pytest.approx(positive, abs=1e-5)
-    assert scored.candidates.scores_M[1] == pytest.approx(second, abs=1e-5)

@@ -12,18 +12,16 @@ import numpy as np
 import pytest
 from graph.things import thing
 
-from experiments.arm_report import report_arms
+from experiments.arm_report import compare_arms, report_arms, seeds_and_queries
 from experiments.arm_training import ArmResult
 from experiments.arms import Arm, States, plain_arm
-from experiments.ccr_beta import beta_arm
-from experiments.noise_shares import report as report_shares
-from experiments.noise_shares import with_share
 from experiments.noisy_pairs import arm_names
-from experiments.passage_kinds import kinds_picture, kinds_table
 from experiments.perplexity_panels import panels, table
 from experiments.sieve_arms import filtered_arms
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.significance import bootstrap_intervals
 from raydr.graph.declaring import Declaring
 from raydr.graph.facts import Facts
 from raydr.graph.judging import Judged
@@ -71,64 +69,36 @@ def test_an_arms_key_depends_on_what_changes_its_result(
         )
 
     plain = arm(real())
-    assert plain.node(0).key != plain.node(1).key
+    assert plain.node().key != arm(real(seed=1)).node().key
     # Where it lies, who judges, and which state the config would keep play no part.
     other = real(judge={"judges": ["npc"]}, train={"keep": "last", "num_workers": 2})
-    assert plain.node(0).key == arm(other.model_copy(update={"workdir": str(tmp_path / "v")})).node(0).key
+    assert plain.node().key == arm(other.model_copy(update={"workdir": str(tmp_path / "v")})).node().key
     different = [
         arm(real(train={"num_epochs": 7})),
         replace(plain, pairs=clean_only(plain.run, "train")),
-        arm(real(), redraw_depth=5),
         arm(real(), clean_only=True),
         arm(real(search={"top_k": 500})),
         arm(real(negatives={"miner": "bm25"}, train={"num_hard_negatives": 1})),
         arm(real(negatives={"miner": "bm25", "depth": 7}, train={"num_hard_negatives": 1})),
     ]
-    assert len({one.node(0).key for one in [plain, *different]}) == 8
+    assert len({arm.node().key for arm in [plain, *different]}) == 1 + len(different)
 
 
 def test_arms_of_noisy_pairs() -> None:
     run = config(variants={"npc": {"loss": "npc"}}, judge={"judges": ["pair_classifier"]})
     assert arm_names(run) == ["nce", "npc", "pair_classifier-filtered", "clean"]
     assert arm_names(run, "clean,nce") == ["clean", "nce"]
-    with pytest.raises(ConfigError, match="'npx' is none of nce, npc, pair_classifier-filtered, clean"):
-        arm_names(run, "nce,npx")
-
-
-def test_only_the_share_changes() -> None:
-    run = config(inject_noise={"kind": "mismatched", "share": 0.5})
-    assert with_share(run, 0.5) == run
-    changed = with_share(run, 0.2)
-    assert changed.inject_noise is not None
-    assert (changed.inject_noise.share, changed.workdir) == (0.2, "w")
-
-
-def test_co_teaching_is_told_the_share() -> None:
-    variants = {"co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 3}}, "npc": {"loss": "npc"}}
-    run = config(inject_noise={"kind": "mismatched", "share": 0.5}, variants=variants)
-    assert with_share(run, 0.2).variants == {
-        "co-teaching": {"coteaching": {"noise_rate": 0.2, "ramp_epochs": 3}},
-        "npc": {"loss": "npc"},
-    }
-    assert run.variants == variants
+    assert arm_names(run, "npc-clean") == ["npc-clean"]
+    for unknown in ("npx", "nce-clean"):
+        with pytest.raises(ConfigError, match=f"'{unknown}' is none of nce, npc, pair_classifier-filtered, clean"):
+            arm_names(run, f"nce,{unknown}")
 
 
 def test_a_seed_that_ended_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> None:
-    results = [result("a", 1, 0.2), result("a", 2, 0.2), result("b", 1, 0.5)]
+    results = [result(arm, seed, 0.2) for arm in ("a", "b") for seed in (1, 2)]
     results[1].history = results[1].history[:1]
     report_arms(config(), {"": ["a", "b"]}, results, tmp_path)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match="no inject_noise of kind mismatched"):
-        with_share(config(), 0.2)
-
-
-def test_beta_and_batch_size_alone_change() -> None:
-    train = {"loss": {"name": "rcl", "beta": {"final": 0.0, "start_epoch": 2}}, "batch_size": 64}
-    changed = beta_arm(no_data(config(train=train)), 0.25, 16).run.config
-    assert changed.train.loss.beta.value(1) == 0  # type: ignore[attr-defined]
-    assert changed.train.loss.beta.value(2) == 0.25  # type: ignore[attr-defined]
-    assert changed.train.batch_size == 16
-    assert beta_arm(no_data(changed), 0.0, 64).run.config == config(train=train)
 
 
 def result(arm: str, seed: int, right: float) -> ArmResult:
@@ -147,30 +117,54 @@ def test_a_report_compares_within_groups(tmp_path: Path) -> None:
     assert "minus b" in second
     gap = (0.8 - 0.2) / (0.9 - 0.2)
     closed = next(line for line in first.splitlines() if line.startswith("| R@1 | b")).split("|")[-2]
-    means = [row["mean"] for row in json.loads((tmp_path / "results.json").read_text())["last"]["one"]["summaries"]]
-    assert means[0] == pytest.approx(
-        np.mean([one.values["last"]["R@1"][f"q{at}"] for one in results[::3] for at in range(50)])
-    )
+    figures = json.loads((tmp_path / "results.json").read_text())["last"]["one"]
+    values = [run.values["last"]["R@1"][f"q{at}"] for run in results[::3] for at in range(50)]
+    assert figures[0]["value"][0] == pytest.approx(np.mean(values))
     assert float(closed.strip().rstrip("%")) / 100 == pytest.approx(gap, abs=0.25)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_shares_are_reported_one_by_one(tmp_path: Path) -> None:
-    names = ["nce", "npc", "clean"]
-    made = {"nce": 0.2, "npc": 0.6, "clean": 0.9}
-    noisy = [result(arm, 1, right) for arm, right in made.items()]
-    same = [result(arm, 1, 0.9) for arm in names]
-    report_shares(config(), names, {0.0: same, 0.5: noisy}, tmp_path)
-    tables = (tmp_path / "results.md").read_text().split("**")
-    assert tables[1::2] == [
-        f"{share} mismatched, {state}"
-        for share in ("0%", "50%")
-        for state in ("at the last epoch", "at the epoch that is best on dev")
-    ]
-    # Without noise there is no gap to close.
-    assert "nan" not in tables[2]
-    assert "%" in tables[6]
-    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+def test_no_gap_is_closed_where_there_may_be_none(tmp_path: Path) -> None:
+    # One of the two seeds has a gap, the other its opposite.
+    results = [result("nce", 1, 0.2), result("nce", 2, 0.9), result("clean", 1, 0.9), result("clean", 2, 0.3)]
+    results += [result("npc", 1, 0.8), result("npc", 2, 0.8)]
+    report_arms(config(), {"": ["nce", "npc", "clean"]}, results, tmp_path, references={"clean"})
+    rows = [line.split("|") for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("| R@1")]
+    assert [row[2].strip() for row in rows[:3]] == ["nce", "npc", "clean"]
+    assert {row[-2].strip() for row in rows} == {""}
+
+
+def test_arms_need_the_same_seeds() -> None:
+    with pytest.raises(ValueError, match="same seeds"):
+        compare_arms(EvaluateConfig(), 0, ["a", "b"], [result("a", 1, 0.5), result("b", 2, 0.5)], "last")
+
+
+def test_intervals_over_one_seed_are_those_over_queries() -> None:
+    values_QC = np.random.default_rng(0).random((80, 2))
+    intervals, _ = seeds_and_queries(values_QC[None], 0.95, 500, seed=3)
+    for mine, theirs in zip(intervals, bootstrap_intervals(values_QC, 0.95, 500, seed=3), strict=True):
+        np.testing.assert_allclose(mine, theirs)
+
+
+def test_the_width_of_an_interval_is_that_of_draws_of_queries_and_seeds() -> None:
+    rng = np.random.default_rng(0)
+    num, of_seeds, of_queries = 300, 0.03, 0.4
+
+    def drawn() -> np.ndarray[Any, Any]:
+        effects = rng.normal(0, of_seeds, (4, 1, 1)) + rng.normal(0, of_queries, (1, 250, 1))
+        return np.asarray(effects)
+
+    means = [drawn().mean() for _ in range(num)]
+    widths = [high - low for [(_, low, high)], _ in (seeds_and_queries(drawn(), 0.95, 400, 0) for _ in range(60))]
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * np.std(means), rel=0.15)
+
+
+def test_a_difference_between_seeds_is_not_told_from_nothing_by_queries_alone() -> None:
+    agreeing = np.random.default_rng(0).normal(0.05, 0.1, (3, 400, 1))
+    apart = agreeing + np.array([-0.2, 0.0, 0.2])[:, None, None]
+    (_, [sure]), (_, [unsure]) = (seeds_and_queries(values, 0.95, 1000, 0) for values in (agreeing, apart))
+    assert sure < 0.01
+    assert unsure > 0.1
 
 
 def test_filtered_arms_lie_between_all_and_clean() -> None:
@@ -201,15 +195,3 @@ def test_panels_are_four_states_split_by_truth() -> None:
     aurocs = [float(row[3]) for row in table(states).rows]
     assert aurocs[1] == aurocs[3] == 1.0
     assert max(aurocs[0], aurocs[2]) < 0.7
-
-
-def test_kinds_are_told_apart() -> None:
-    scores = {
-        "positives": np.array([0.9, 0.8]),
-        "known false negatives": np.array([0.7, 0.3]),
-        "hard negatives": np.array([0.5, 0.2]),
-        "other queries' positives": np.array([0.1, 0.0]),
-    }
-    (row,) = kinds_table({"nce": scores}).rows
-    assert row[5:] == ["0.750", "1.000", "1.000"]
-    assert kinds_picture({"nce": scores}, "made", 1).startswith(b"\x89PNG")

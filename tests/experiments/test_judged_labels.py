@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import make_sentence
+from sklearn.metrics import roc_auc_score
 from small_runs import small_run
 
 from experiments.beir_files import read_qrels, write_qrels, write_rows
-from experiments.judged_labels import Suspicion, main, suspicions, take_as_right
+from experiments.judged_labels import Suspicion, area_interval, main, suspicions, take_as_right
 from raydr.graph.places import Places
 
 NUM_QUERIES = 30
@@ -72,3 +74,15 @@ def test_judges_are_measured_alone_and_in_each_others_place(
     nothing = Suspicion("nobody", 0, None, None, [], both.evidence_N[none], both.flagged_N[none], both.wrong_N[none])
     assert nothing.row()[3] == "all labels alike"
     assert [cells[0] for cells in (alone.row(), both.row())] == ["consistency", "pair_classifier"]
+
+
+def test_the_interval_of_an_area_holds_it_and_narrows_with_queries() -> None:
+    widths = []
+    for num in (60, 600):
+        rng = np.random.default_rng(1)
+        wrong_N = np.arange(num) % 3 == 0
+        evidence_N = rng.normal(wrong_N, 1.0)
+        low, high = area_interval(evidence_N, wrong_N, np.arange(num) // 2, num_samples=200)
+        assert low < roc_auc_score(wrong_N, evidence_N) < high
+        widths.append(high - low)
+    assert widths[0] > 2 * widths[1]

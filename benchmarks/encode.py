@@ -1,11 +1,10 @@
-"""The encoding core against sentence-transformers and a plain loop: passages a second, same model, one process.
+"""The encoding core against sentence-transformers: passages a second, same model, one process.
 
 Every candidate tokenises and encodes the same texts. sentence-transformers runs with its default batch of 32 and sorts
-by length; the plain loop is Transformers in batches of 32 in the texts' order, padded to the longest. ``raydr`` is
-raydr's default: bfloat16 where the processor has it. The last column is the arithmetic without padding over what one
-large matrix product reaches in the same type, measured beforehand (not of int8). ``raydr int8`` is there on a processor
-that has it; ``--theirs PYTHON`` sets sentence-transformers' OpenVINO int8 backend beside it, from an environment of its
-own (benchmarks/openvino_backend.py says which).
+by length. ``raydr`` is raydr's default: bfloat16 where the processor has it. The last column is the arithmetic without
+padding over what one large matrix product reaches in the same type, measured beforehand (not of int8). ``raydr int8``
+is there on a processor that has it; ``--theirs PYTHON`` sets sentence-transformers' OpenVINO int8 backend beside it,
+from an environment of its own (benchmarks/openvino_backend.py says which).
 
     python -m benchmarks.encode --corpus corpus.jsonl.gz --json encode.json
     python -m benchmarks.encode --corpus corpus.jsonl.gz --theirs ENVIRONMENT/bin/python
@@ -137,13 +136,11 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
     dtypes = list(dict.fromkeys(["float32", chosen]))
     has_theirs = find_spec("sentence_transformers") is not None
     if not has_theirs:
-        print("sentence-transformers is not installed: compared with the plain loop")
+        print("sentence-transformers is not installed: compared with raydr's float32")
     for dtype in dtypes:
         if has_theirs:
-            found[f"sentence-transformers {dtype}"] = Candidate(
-                dtype, sentence_transformers(arguments, texts, model, dtype)
-            )
-        found[f"plain loop {dtype}"] = Candidate(dtype, plain_loop(arguments, texts, model, dtype))
+            theirs = sentence_transformers(arguments, texts, model, dtype)
+            found[f"sentence-transformers {dtype}"] = Candidate(dtype, theirs)
         found[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
     found[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
     if arguments.compiled:
@@ -206,32 +203,6 @@ def their_int8(arguments: argparse.Namespace, texts: list[str], model: str) -> C
         answer()
 
     answer()
-    return encode
-
-
-def plain_loop(arguments: argparse.Namespace, texts: list[str], model: str, dtype: str) -> Callable[[], object]:
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModel.from_pretrained(model, dtype=torch_dtype(dtype)).to(arguments.device).eval()
-
-    @torch.inference_mode()
-    def encode() -> list[torch.Tensor]:
-        vectors = []
-        for start in range(0, len(texts), 32):
-            batch = tokenizer(
-                texts[start : start + 32],
-                padding=True,
-                truncation=True,
-                max_length=arguments.max_length,
-                return_tensors="pt",
-            ).to(arguments.device)
-            states_BTD = network(**batch).last_hidden_state.float()
-            mask_BT1 = batch["attention_mask"].unsqueeze(-1)
-            mean_BD = (states_BTD * mask_BT1).sum(dim=1) / mask_BT1.sum(dim=1)
-            vectors.append(torch.nn.functional.normalize(mean_BD).cpu())
-        return vectors
-
     return encode
 
 

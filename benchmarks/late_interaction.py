@@ -1,8 +1,7 @@
 """Search among passages with a vector for each token: time a query, recall against scoring all, and bytes.
 
 Each index is searched with each of the settings, one query at a time and all together, in turns; PyLate's index too, if
-it is asked for. The vectors are those of a run, or made: a word has one, a token is its word's with noise of its own,
-passages draw words by Zipf's law, and a query's tokens are some of a passage's with other noise.
+it is asked for. The vectors are those of a run.
 
     python -m benchmarks.late_interaction --workdir work/late --split dev --json late_interaction.json
     python -m venv ../pylate && ../pylate/bin/pip install pylate
@@ -12,21 +11,23 @@ passages draw words by Zipf's law, and a query's tokens are some of a passage's 
 from __future__ import annotations
 
 import argparse
+import inspect
+import json
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.artefacts import make_embeddings
-from benchmarks.pylate_index import PyLate
 from benchmarks.timing import interleave, timed, write_report
 from raydr.component import build
 from raydr.data.embeddings import Embeddings
@@ -43,10 +44,6 @@ from raydr.stages.pool import ThisProcess
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.identity import Identity
 
-#: Words of the made language.
-_WORDS = 30_000
-#: Length of a token's noise beside its word's vector of length 1.
-_NOISE = 0.6
 _EXACT = "SQfp16:float16"
 
 
@@ -76,14 +73,11 @@ class Contender:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workdir", default="", help="a run's, whose vectors are searched; made ones if empty")
+    parser.add_argument("--workdir", required=True, help="a run's, whose vectors are searched")
     parser.add_argument("--model", default="trained", help="of the run")
     parser.add_argument("--split", default="dev", help="whose queries are searched")
-    parser.add_argument("--passages", type=int, default=50_000, help="made ones, or the first of the run's")
-    parser.add_argument("--tokens", type=int, default=100, help="of a made passage")
-    parser.add_argument("--query-tokens", type=int, default=16, help="of a made query")
+    parser.add_argument("--passages", type=int, default=50_000, help="the first of the run's")
     parser.add_argument("--queries", type=int, default=32)
-    parser.add_argument("--dim", type=int, default=128, help="of made vectors")
     parser.add_argument("--top-k", type=int, default=100)
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
@@ -102,7 +96,7 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     torch.set_num_threads(arguments.cpus)
-    embeddings, queries = (read_vectors if arguments.workdir else make_vectors)(arguments, scratch)
+    embeddings, queries = read_vectors(arguments, scratch)
     passages = Embeddings(embeddings)
     print(
         f"{len(passages):,} passages of {passages.num_vectors / len(passages):.1f} vectors, {len(queries)} queries of "
@@ -135,6 +129,90 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     for row in rows:
         print("  ".join(f"{key} {value:,.4g}" if not isinstance(value, str) else value for key, value in row.items()))
     write_report(arguments.json, "late_interaction", vars(arguments), {"rows": rows})
+
+
+class PyLate:
+    """PyLate's index in an environment of its own, since it wants other libraries than raydr: a process holds it.
+
+    Args:
+        python: the environment's interpreter.
+        folder: where vectors and the index are written.
+        num_threads: of the process.
+    """
+
+    def __init__(self, python: str, folder: Path, num_threads: int) -> None:
+        self._folder = folder
+        folder.mkdir()
+        threads = {name: str(num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
+        self._process = subprocess.Popen(
+            [python, "-c", f"{inspect.getsource(serve_pylate)}\nserve_pylate({str(folder)!r}, {num_threads})"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin", **threads},
+        )  # fmt: skip
+
+    def ask(self, **request: Any) -> Any:
+        """Answered when it is done."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def build(self, vectors: NDArray[np.float16], lengths: NDArray[np.int64], bits: int) -> None:
+        """Index passages, whose vectors follow one another."""
+        np.save(self._folder / "vectors.npy", vectors)
+        np.save(self._folder / "lengths.npy", lengths)
+        self.ask(bits=bits)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the index."""
+        return sum(file.stat().st_size for file in (self._folder / "index").rglob("*") if file.is_file())
+
+    def searched(self, probes: int, scores: int, top_k: int) -> PyLateSearch:
+        """The index with some settings."""
+        return PyLateSearch(self, probes, scores, top_k)
+
+
+@dataclass(frozen=True)
+class PyLateSearch:
+    pylate: PyLate
+    probes: int
+    scores: int
+    top_k: int
+
+    def search(self, queries: VectorSets) -> NDArray[np.int64]:
+        """Rows of the best passages, (queries, top_k)."""
+        vectors = [
+            queries.vectors_TD[start:end].tolist()
+            for start, end in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
+        ]
+        rows = self.pylate.ask(queries=vectors, probes=self.probes, scores=self.scores, top_k=self.top_k)
+        return np.array([(one + [-1] * self.top_k)[: self.top_k] for one in rows])
+
+
+def serve_pylate(folder: str, num_threads: int) -> None:
+    """In PyLate's environment, which knows this function alone: answer the requests of standard input."""
+    import json
+    import sys
+
+    import numpy as np
+    import torch
+    from pylate.indexes.fast_plaid import FastPlaid
+
+    torch.set_num_threads(num_threads)
+    answers, sys.stdout = sys.stdout, sys.stderr
+    index: Any = None
+    for line in sys.stdin:
+        request, answer = json.loads(line), None
+        if index is None:
+            vectors, lengths = np.load(f"{folder}/vectors.npy"), np.load(f"{folder}/lengths.npy")
+            texts = list(torch.split(torch.from_numpy(vectors), lengths.tolist()))
+            index = FastPlaid(f"{folder}/index", "plaid", nbits=request["bits"], show_progress=False, device="cpu")
+            index.add_documents([str(at) for at in range(len(texts))], texts)
+        else:
+            index.n_ivf_probe, index.n_full_scores = request["probes"], request["scores"]
+            queries = [torch.tensor(vectors, dtype=torch.float16) for vectors in request["queries"]]
+            answer = [[int(hit["id"]) for hit in hits] for hits in index(queries, k=request["top_k"])]
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def seconds(searched: Searched, queries: VectorSets) -> float:
@@ -216,34 +294,6 @@ def read_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact
     parts = range(int(np.searchsorted(passages.starts[:-1], arguments.passages)))
     first = VectorSets.join([passages.sets(part) for part in parts]).slice(0, arguments.passages)
     return make_embeddings(scratch / "passages", first, "passage"), queries.sets(0).slice(0, arguments.queries)
-
-
-def make_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact, VectorSets]:
-    """Passages and queries of a made language."""
-    rng = np.random.default_rng(0)
-    words = unit(rng.standard_normal((_WORDS, arguments.dim), dtype=np.float32))
-    odds = 1 / np.arange(10, _WORDS + 10)
-    drawn = rng.choice(_WORDS, size=(arguments.passages, arguments.tokens), p=odds / odds.sum())
-    asked = drawn[: arguments.queries, : arguments.query_tokens]
-    passages = make_embeddings(scratch / "passages", noisy(rng, words, drawn), "passage")
-    return passages, noisy(rng, words, asked)
-
-
-def noisy(rng: np.random.Generator, words: NDArray[np.float32], drawn: NDArray[np.int64]) -> VectorSets:
-    """Tokens of words, every text with as many."""
-    num, length = drawn.shape
-    vectors = np.empty((num * length, words.shape[1]), dtype=np.float16)
-    for start in range(0, len(vectors), 100_000):
-        own = words[drawn.ravel()[start : start + 100_000]]
-        noise = unit(rng.standard_normal(own.shape, dtype=np.float32))
-        vectors[start : start + len(own)] = unit(own + _NOISE * noise).astype(np.float16)
-    return VectorSets(vectors, np.arange(num + 1) * length)
-
-
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scaled to length 1."""
-    scaled: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return scaled
 
 
 if __name__ == "__main__":

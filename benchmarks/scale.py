@@ -14,16 +14,87 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import Peak, Watch
+import psutil
+
 from benchmarks.scale_run import add_arguments
 from benchmarks.timing import write_report
 
 MIB = 2**20
 #: The largest corpus's driver may have so much more memory than the smallest's (docs/scale.md).
 BUDGET = 1.10
+#: Seconds between two looks at the process itself, and at all of them.
+_OFTEN, _SELDOM = 0.05, 1.0
+
+
+@dataclass
+class Peak:
+    """Most bytes seen in one phase."""
+
+    #: Resident memory of the process: mapped files and the object store count as far as it has touched them.
+    driver: int = 0
+    #: Proportional memory (PSS) summed over the process and its descendants.
+    total: int = 0
+    #: Memory that Ray's object store has taken, in this phase or before.
+    object_store: int = 0
+
+
+class Watch:
+    """Samples one process in a thread of this one, which must not be the process itself.
+
+    Args:
+        pid: the process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.process = psutil.Process(pid)
+        #: By phase, in the order of the phases.
+        self.peaks: dict[str, Peak] = {}
+        self._phase = ""
+
+    def begin(self, phase: str) -> None:
+        """What is seen from now on belongs to this phase."""
+        self.peaks[phase] = Peak()
+        self._phase = phase
+
+    def end(self) -> None:
+        """What is seen until the next phase belongs to none."""
+        self._phase = ""
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Sample until the block ends."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._sample, args=(stop,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _sample(self, stop: threading.Event) -> None:
+        looked_at_all = 0.0
+        while not stop.wait(_OFTEN):
+            peak = self.peaks.get(self._phase)
+            if peak is None:
+                continue
+            try:
+                peak.driver = max(peak.driver, self.process.memory_info().rss)
+                if time.monotonic() - looked_at_all >= _SELDOM:
+                    looked_at_all = time.monotonic()
+                    family = [self.process, *self.process.children(recursive=True)]
+                    peak.total = max(peak.total, sum(map(_proportional, family)))
+                    peak.object_store = max(peak.object_store, *map(_object_store, family))
+            except psutil.NoSuchProcess:
+                return
 
 
 @dataclass
@@ -98,6 +169,25 @@ def run_size(arguments: argparse.Namespace, passages: int) -> Size:
             sys.exit(f"the run of {passages:,} passages failed with exit code {process.returncode}; see above")
     size.peaks = watch.peaks
     return size
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        # It has ended since it was listed.
+        return 0
+
+
+def _object_store(process: psutil.Process) -> int:
+    """Bytes of the shared memory file that a raylet keeps the object store in, as far as it was ever written."""
+    try:
+        if process.name() != "raylet":
+            return 0
+        held = [one for one in Path(f"/proc/{process.pid}/fd").iterdir() if "/plasma" in str(one.readlink())]
+        return sum(one.stat().st_blocks * 512 for one in held)
+    except (psutil.Error, OSError):
+        return 0
 
 
 def print_stages(sizes: list[Size]) -> None:

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,88 +67,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
-    places = Places(scratch)
-    config = make_config(arguments, places)
+    config = make_config(arguments, scratch / "raw")
     making = ray.remote(num_cpus=1)(write_sources)
-    ray.get(making.remote(places.raw, arguments.passages, arguments.queries))
+    ray.get(making.remote(scratch / "raw", arguments.passages, arguments.queries))
     model = make_artifact(scratch / "model", Identity(kind="model"), {}, {})
     with stage("prepare"):
         sources = find_sources(config.data.reader)
         how = {"reader": config.data.reader, "sources": sources, "data": config.data}
-        corpus = make(places.corpus, "corpus", prepare_corpus, **how)
-        dataset = make(places.dataset, "dataset", prepare_dataset, corpus, **how, seed=config.seed)
+        corpus = make(scratch / "corpus", "corpus", prepare_corpus, **how)
+        dataset = make(scratch / "dataset", "dataset", prepare_dataset, corpus, **how, seed=config.seed)
     arithmetic = resolve_arithmetic(config.encode, RayPool())
     stubs = {"settings": config.encode, "arithmetic": arithmetic, "tokenizer": TOKENIZER, "encoder": ENCODER}
     with stage("encode passages"):
-        passages = make(places.passages, "embeddings", encode_texts, model, corpus, **stubs)
+        passages = make(scratch / "passages", "embeddings", encode_texts, model, corpus, **stubs)
     with stage("encode queries"):
-        queries = make(places.queries, "embeddings", encode_texts, model, dataset, split=SPLIT, **stubs)
+        queries = make(scratch / "queries", "embeddings", encode_texts, model, dataset, split=SPLIT, **stubs)
     runs: dict[str, Artifact] = {}
     for name, factory in INDEXES.items():
         settings = config.index.model_copy(update={"factory": factory})
         with stage(f"index {name}"):
-            index = make(places.index(name), "index", build_index, passages, score=Dual(), settings=settings)
+            index = make(scratch / f"index-{name}", "index", build_index, passages, score=Dual(), settings=settings)
         with stage(f"search {name}"):
             how = {"settings": config.search, "top_k": config.search.top_k, "system": name}
-            runs[name] = make(places.run(name), "run", search, index, queries, **how)
+            runs[name] = make(scratch / f"run-{name}", "run", search, index, queries, **how)
     with stage("mine"):
         how = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
-        make(places.negatives, "negatives", mine, dataset, corpus, runs["exact"], **how)
+        make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **how)
     judging = ray.remote(num_cpus=1)(compare_runs)
     shares = ray.get(judging.remote(runs["exact"].folder, runs["IVF"].folder, dataset.folder))
-    tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": places.sizes()}})
+    tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": sizes(scratch)}})
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where the artefacts of one size are."""
-
-    scratch: Path
-
-    @property
-    def raw(self) -> Path:
-        return self.scratch / "raw"
-
-    @property
-    def corpus(self) -> Folder:
-        return Folder(str(self.scratch / "corpus"))
-
-    @property
-    def dataset(self) -> Folder:
-        return Folder(str(self.scratch / "dataset"))
-
-    @property
-    def passages(self) -> Path:
-        return self.scratch / "passages"
-
-    @property
-    def queries(self) -> Path:
-        return self.scratch / "queries"
-
-    @property
-    def negatives(self) -> Path:
-        return self.scratch / "negatives"
-
-    def index(self, name: str) -> Path:
-        return self.scratch / f"index-{name}"
-
-    def run(self, name: str) -> Path:
-        return self.scratch / f"run-{name}"
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes on disk by folder."""
-        return {
-            folder.name: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-            for folder in sorted(self.scratch.iterdir())
-            if folder.is_dir() and folder.name != "ray"
-        }
+def sizes(scratch: Path) -> dict[str, int]:
+    """Bytes on disk by folder."""
+    return {
+        folder.name: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        for folder in sorted(scratch.iterdir())
+        if folder.is_dir() and folder.name != "ray"
+    }
 
 
-def make_config(arguments: argparse.Namespace, places: Places) -> RunConfig:
+def make_config(arguments: argparse.Namespace, raw: Path) -> RunConfig:
     return RunConfig.parse(
         {
             "data": {
-                "reader": {"name": "msmarco", "path": str(places.raw), "splits": [SPLIT]},
+                "reader": {"name": "msmarco", "path": str(raw), "splits": [SPLIT]},
                 "part_rows": arguments.part_rows,
             },
             "encode": {"dtype": "float32", "cpus_per_actor": 1, "cpus_per_tokenizer": 0.5},

@@ -14,22 +14,16 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.texts import load_texts
 from benchmarks.timing import interleave, print_rates, timed, write_report
-from raydr.data.corpus import Corpus, Texts
-from raydr.data.examples import Examples, Ragged
-from raydr.data.partitions import RowPool
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
 from raydr.losses.npc import NPC
@@ -38,15 +32,13 @@ from raydr.models.backbone import choose_attention
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.training.batches import GROUP_OVERHEAD, Batch
-from raydr.training.config import PairDetectionConfig, TrainConfig
-from raydr.training.detection import PairDetector
-from raydr.training.optimization import build_optimizer
-from raydr.training.scoring import BatchView, Encodings
-from raydr.training.teacher import Teacher
+from raydr.training.config import TrainConfig
+from raydr.training.learner import Learner
+from raydr.training.step_clock import StepClock
+from raydr.training.tiles import loss_in_tiles
 
 #: An overhead that no group is worth: all texts are padded to the longest.
 ONE_GROUP = 10**9
@@ -81,19 +73,28 @@ def main() -> None:
         step()
         return lambda: len(queries) / timed(step)
 
-    candidates["sentence-transformers"] = rate(sentence_transformers_step(config, queries, passages, arguments.device))
+    theirs, tokenizers = TheirStep(config, arguments.device), build_tokenizers(config)
+    candidates["sentence-transformers"] = rate(lambda: theirs(theirs.tokenize(queries, passages)))
     rcl = RCL.model_validate({"beta": {"final": 0.5, "start_epoch": 0}})
     losses: dict[str, Loss] = {"NCE": NCE(), "RCL": rcl, "NPC": NPC(warmup_epochs=0)}
-    grouped = GROUP_OVERHEAD[torch.device(arguments.device).type]
 
-    def add(name: str, dtype: str, overhead: int, label: str) -> None:
-        step = Step(config, losses[name], dtype, queries, passages, arguments.device, overhead)
-        candidates[f"raydr {name} {dtype}{label}"] = rate(step)
+    def add(name: str, dtype: str, overhead: int | None = None, label: str = "") -> None:
+        train = TrainConfig(batch_size=len(queries), loss=losses[name])
+        step = Step(config, train, dtype, arguments.device, tokenizers["passage"].pad_id, overhead)
+
+        def take() -> None:
+            step(
+                step.pad(
+                    {"query": tokenizers["query"](None, queries), "passage": tokenizers["passage"](None, passages)}
+                )
+            )
+
+        candidates[f"raydr {name} {dtype}{label}"] = rate(take)
 
     add("NCE", "float32", ONE_GROUP, ", one group")
-    add("NCE", "float32", grouped, "")
+    add("NCE", "float32")
     for name in losses if chosen != "float32" else [name for name in losses if name != "NCE"]:
-        add(name, chosen, grouped, "")
+        add(name, chosen)
     figures = interleave(candidates, arguments.repeats)
     print(
         f"batch {len(queries)}, {arguments.layers} layers, {arguments.threads} threads on {arguments.device}, "
@@ -105,128 +106,114 @@ def main() -> None:
     shares = {name: (alone[name] - alone["NCE"]) / seconds for name in ("RCL",)}
     npc_step = len(queries) / statistics.median(figures[f"raydr NPC {chosen}"])
     shares["teacher"] = npc_step / seconds - 1
-    detecting = Step(config, losses["NCE"], chosen, queries, passages, arguments.device, grouped)
-    detect = partial(detecting.detect, detecting.detector())
-    detect()
-    shares["detection"] = statistics.median(timed(detect) for _ in range(arguments.repeats)) / seconds
     print(f"CCR on top of NCE, the losses timed alone: {shares['RCL']:.3%} of a step of {seconds * 1000:,.0f} ms")
     print(f"NPC's teacher and consistency term: {shares['teacher']:.0%} of a step")
-    print(f"NPC's detection without the fit: {shares['detection']:.0%} of an epoch of plain steps")
     write_report(
         arguments.json, "train_step", vars(arguments), {"pairs_per_second": figures, "loss_seconds": alone} | shares
     )
 
 
-class PassageList:
-    """The passages of a batch, read like a corpus."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = texts
-
-    def texts(self, rows: NDArray[np.int64]) -> Texts:
-        return Texts([""] * len(rows), [self._texts[row] for row in rows])
-
-    def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return rows.astype(np.uint64)
-
-
 class Step:
-    """raydr's step: tokenise, encode both sides, score, loss, backward, AdamW."""
+    """raydr's step: score, loss, backward and AdamW, of a batch that is whole or in pieces.
+
+    Args:
+        config: of the model.
+        train: batch size, loss and pieces.
+        dtype: of the forward pass.
+        device: where it is.
+        pad_id: of the model's tokenizer.
+        overhead: what a group of texts of similar length costs, in tokens; the device's own if left out.
+    """
 
     def __init__(
         self,
         config: ModelConfig,
-        loss: Loss,
+        train: TrainConfig,
         dtype: str,
-        queries: list[str],
-        passages: list[str],
         device: str,
-        overhead: int,
+        pad_id: int = 0,
+        overhead: int | None = None,
     ) -> None:
-        self.model = DualEncoder.from_config(config).to(device).train()
-        choose_attention(self.model, torch.device(device).type, torch_dtype(dtype))
-        self.tokenizers = build_tokenizers(config)
-        self.optimizer = build_optimizer(self.model, OptimizerConfig(learning_rate=1e-5))
-        self.teacher = Teacher(self.model, momentum=0.99) if loss.needs_teacher else None
-        self.loss, self.dtype, self.device = loss, torch_dtype(dtype), torch.device(device)
-        self.queries, self.passages, self.overhead = queries, passages, overhead
+        self.device = torch.device(device)
+        model = DualEncoder.from_config(config).to(device).train()
+        choose_attention(model, self.device.type, torch_dtype(dtype))
+        self.train, self.pad_id = train, pad_id
+        self.overhead = GROUP_OVERHEAD[self.device.type] if overhead is None else overhead
+        self.learner = Learner(model, model, train, torch_dtype(dtype), 1000, StepClock(torch.device("cpu")))
+        if train.loss.needs_teacher:
+            self.learner.start_teacher()
 
-    def __call__(self) -> None:
-        batch = self.batch().to(self.device)
+    def pad(self, tokens: Mapping[Side, Tokens]) -> Batch:
+        """The batch of as many queries as passages, on the device."""
+        padded = {
+            side: pad_in_groups(texts, self.pad_id, self.overhead, self.train.cache_tokens)
+            for side, texts in tokens.items()
+        }
+        rows = torch.arange(tokens["query"].num_rows)
+        hashes = rows + 1
+        batch = Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], None, 0)
+        return batch.to(self.device)
+
+    def __call__(self, batch: Batch) -> float:
+        """Take a step; the loss before it."""
+        view = self.learner.encode(batch)
+        tile = self.train.tile_queries
+        loss = loss_in_tiles(view, self.train.loss, 0, len(batch.query_rows), tile).per_query_Q.mean()
+        self.learner.backward(loss, quiet=False)
+        self.learner.optimization.clip()
+        self.learner.step()
+        # Waits for the device.
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> None:
+        """Encode without activations."""
+        dtype = self.learner.dtype
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            self.learner.model(batch.queries, batch.passages)
+
+
+class TheirStep:
+    """The same step with sentence-transformers' model and loss.
+
+    Args:
+        config: of the model.
+        device: where it is.
+        cache_tokens: of a piece, for its cached loss; the plain one if left out.
+    """
+
+    def __init__(self, config: ModelConfig, device: str, cache_tokens: int | None = None) -> None:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer import losses
+
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            DualEncoder.from_config(config).save(Path(folder), build_tokenizers(config))
+            self.model = SentenceTransformer(folder, device=device)
+        self.model.train()
+        self.lengths, self.device = (config.query.max_length, config.passage.max_length), device
+        if cache_tokens is None:
+            self.loss = losses.MultipleNegativesRankingLoss(self.model, scale=config.scale)
+        else:
+            size = max(1, cache_tokens // config.passage.max_length)
+            cached = losses.CachedMultipleNegativesRankingLoss
+            self.loss = cached(self.model, scale=config.scale, mini_batch_size=size)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+
+    def tokenize(self, queries: list[str], passages: list[str]) -> list[dict[str, Any]]:
+        features: list[dict[str, Any]] = []
+        for texts, length in zip((queries, passages), self.lengths, strict=True):
+            self.model.max_seq_length = length
+            tokens = self.model.tokenize(texts)
+            features.append(
+                {key: value.to(self.device) if hasattr(value, "to") else value for key, value in tokens.items()}
+            )
+        return features
+
+    def __call__(self, features: list[dict[str, Any]]) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            query_QD, passage_PD = self.model(batch.queries, batch.passages)
-            taught = self.teacher.encode(batch) if self.teacher is not None else None
-        view = BatchView.gathered(Encodings.gathered(query_QD, passage_PD, self.model.config), batch, teacher=taught)
-        self.loss.compute(view.candidates(), epoch=0).per_query_Q.mean().backward()  # type: ignore[no-untyped-call]
+        self.loss(features, None).backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        if self.teacher is not None:
-            self.teacher.follow(self.model)
-
-    def detector(self) -> PairDetector:
-        """What measures these pairs before an epoch, each against 255 others, as training makes it."""
-        num = len(self.queries)
-        each, none = Ragged(np.arange(num), np.arange(num + 1)), Ragged(np.zeros(0, np.int64), np.zeros(num + 1, int))
-        examples = Examples(
-            query_ids=[str(at) for at in range(num)],
-            texts=self.queries,
-            positives=each,
-            negatives=none,
-            scores=none,
-            weights=none,
-            positive_scores=np.full(num, np.nan, dtype=np.float32),
-            forbidden=each,
-            pools={"": RowPool.of([0], [len(self.passages)])},
-            partitions=[""] * num,
-            is_noise=np.zeros(num, dtype=np.bool_),
-        )
-        corpus = cast(Corpus, PassageList(self.passages))
-        return PairDetector(examples, corpus, self.tokenizers, PairDetectionConfig(), TrainConfig(), seed=0)
-
-    def detect(self, detector: PairDetector) -> None:
-        detector.measure(self.model, 0, self.dtype)
-
-    def batch(self) -> Batch:
-        num = len(self.queries)
-        tokens: dict[Side, Tokens] = {"query": self.tokenizers["query"](None, self.queries)}
-        tokens["passage"] = self.tokenizers["passage"](None, self.passages)
-        rows = torch.arange(num)
-        padded = {
-            side: pad_in_groups(found, self.tokenizers[side].pad_id, self.overhead) for side, found in tokens.items()
-        }
-        hashes = rows + 1
-        return Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], None, 0)
-
-
-def sentence_transformers_step(
-    config: ModelConfig, queries: list[str], passages: list[str], device: str
-) -> Callable[[], None]:
-    """The same step with sentence-transformers' model and loss."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        built = DualEncoder.from_config(config)
-        built.save(Path(folder), build_tokenizers(config))
-        model = SentenceTransformer(folder, device=device)
-    model.train()
-    loss = MultipleNegativesRankingLoss(model, scale=config.scale)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    lengths = (config.query.max_length, config.passage.max_length)
-
-    def step() -> None:
-        features: list[Any] = []
-        for texts, length in zip((queries, passages), lengths, strict=True):
-            model.max_seq_length = length
-            found = model.tokenize(texts)
-            features.append({key: value.to(device) if hasattr(value, "to") else value for key, value in found.items()})
-        optimizer.zero_grad(set_to_none=True)
-        loss(features, None).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-
-    return step
 
 
 def loss_seconds(losses: dict[str, Loss], batch_size: int, repeats: int) -> dict[str, float]:

@@ -1,25 +1,22 @@
-"""Steps of a bi-encoder of BERT-base's shape: by loss, score function and batch; teacher, detector; half precision."""
+"""Steps of a bi-encoder of BERT-base's shape: by loss, score function and batch; teacher; half precision."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.encoding import make_tokens
 from benchmarks.gpu.record import Record
-from benchmarks.gradient_cache import Step
 from benchmarks.shapes import SHAPES, Shape, save_checkpoint
-from benchmarks.texts import make_texts
 from benchmarks.timing import timed
-from benchmarks.train_step import Step as StepFromTexts
+from benchmarks.train_step import Step
 from raydr.component import build
 from raydr.losses.base import Loss
-from raydr.losses.nce import NCE
 from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.tokens import Tokens
-from raydr.training.batches import GROUP_OVERHEAD
 from raydr.training.config import TrainConfig
 
 #: Losses and score functions whose steps are compared.
@@ -50,7 +47,6 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
     for score in SCORES[: record.size(4, 1)]:
         step = partial(_rate, record, checkpoint, dtype, first, LOSSES["nce"], score=score)
         record.row("training", f"nce, {score}, batch {first}", step, wanted_s=20)
-    record.row("training", f"detection of {first} pairs", partial(_detection, record, checkpoint, dtype, first))
     for batch in BATCHES[1:] if not record.dry else ():
         step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"])
         record.row("training", f"nce, batch {batch}", step, wanted_s=20)
@@ -98,10 +94,11 @@ def _config(checkpoint: str, score: str = "dual") -> ModelConfig:
 def _step(
     record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
     **settings: Any,
-) -> Step:  # fmt: skip
+) -> Callable[[], float]:  # fmt: skip
     tokens: dict[Side, Tokens] = {"query": make_tokens(batch, *QUERY), "passage": make_tokens(batch, *PASSAGE)}
     train = TrainConfig.model_validate({"batch_size": batch, "loss": build(Loss, loss), **settings})
-    return Step(_config(checkpoint, score), tokens, 0, dtype, record.device, train)
+    step = Step(_config(checkpoint, score), train, dtype, record.device)
+    return partial(step, step.pad(tokens))
 
 
 def _rate(
@@ -116,15 +113,3 @@ def _rate(
     seconds = statistics.median([timed(step) for _ in range(again)] or [first])
     tokens = sum(make_tokens(batch, *lengths).num_tokens for lengths in (QUERY, PASSAGE))
     return {"pairs/s": batch / seconds, "ms a step": seconds * 1000, "tokens/s": tokens / seconds}
-
-
-def _detection(record: Record, checkpoint: str, dtype: str, num_pairs: int) -> dict[str, Any]:
-    """Perplexities of pairs against random passages, texts to figures, as before an epoch."""
-    passages = make_texts(num_pairs, PASSAGE[0])
-    queries = [" ".join(text.split()[: QUERY[0]]) for text in passages]
-    overhead = GROUP_OVERHEAD[record.device]
-    step = StepFromTexts(_config(checkpoint), NCE(), dtype, queries, passages, record.device, overhead)
-    detect = partial(step.detect, step.detector())
-    detect()
-    seconds = min(timed(detect) for _ in range(3))
-    return {"pairs/s": num_pairs / seconds, "ms a step": seconds * 1000}

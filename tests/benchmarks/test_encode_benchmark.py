@@ -37,7 +37,7 @@ def test_the_benchmark_runs_where_only_torch_and_transformers_are(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A dry run of what measures GPUs; without sentence-transformers everything is compared with the plain loop."""
+    """A dry run; without sentence-transformers everything is compared with raydr in float32."""
     monkeypatch.setitem(shapes.SHAPES, "minilm", SMALL)
     if not theirs:
         monkeypatch.setattr(encode, "find_spec", lambda name: None)

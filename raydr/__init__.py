@@ -9,7 +9,6 @@ from raydr.version import __version__
 
 if TYPE_CHECKING:
     from raydr.config.run import RunConfig
-    from raydr.models.mteb_encoder import as_mteb
     from raydr.verbs.audit import audit
     from raydr.verbs.benchmark import benchmark
     from raydr.verbs.diagnose import diagnose
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RunConfig",
     "__version__",
-    "as_mteb",
     "audit",
     "benchmark",
     "diagnose",
@@ -87,7 +85,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'raydr' has no attribute {name!r}")
     modules = {
         "RunConfig": "raydr.config.run",
-        "as_mteb": "raydr.models.mteb_encoder",
         "search_text": "raydr.verbs.search",
     }
     found = getattr(importlib.import_module(modules.get(name, f"raydr.verbs.{name}")), name)

@@ -13,8 +13,7 @@ from raydr.graph.nodes import cross_fitting, data, language_model, noise, traini
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
-from raydr.noise.judges.base import Judge
-from raydr.noise.judges.second import SecondJudge
+from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.training.training import Extras
 
 #: What judges speak of.
@@ -122,8 +121,7 @@ class Judging:
             case Retriever():
                 return {MODEL: self.retriever()}
             case CrossFitted():
-                measured = {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
-                return measured | (cross_fitting.searches(run, split, asked.depth) if asked.depth else {})
+                return {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
             case Embedder():
                 return {MODEL: training.untrained(run, asked.model, asked.name)}
             case CrossEncoder():

@@ -9,11 +9,10 @@ from typing import Any
 from raydr.data.dataset import Dataset
 from raydr.evaluation.config import EvaluateConfig
 from raydr.graph.declaring import Declaring, asking, encoders
-from raydr.graph.node import Node, Work, stage
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.graph.nodes.cross_fitting import FOLDS, MARGINS, MODEL
 from raydr.models.encode_config import EncodeConfig
-from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
 from raydr.noise.judges.people import DecisionsReader
@@ -100,8 +99,6 @@ def verdicts(
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
             earlier=work.get("earlier"),
-            runs=list(work.group("run").values()),
-            scale=_scale(work) if measured else 1.0,
             settled=settled or {},
         ),
         {
@@ -142,12 +139,6 @@ def scoring(
     return CrossFittedScoring(
         **vars(by_first), others=tuple(others), folds=folds, data=Dataset(inputs["dataset"]), split=split
     )
-
-
-def _scale(work: Work) -> float:
-    """τ of the models of the folds, which look for other passages; 1 if none does."""
-    searched = work.group(MODEL).values()
-    return next((read_config(one.folder.localize_all()).scale for one in searched), 1.0)
 
 
 def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:

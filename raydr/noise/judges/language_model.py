@@ -14,9 +14,8 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
 from raydr.noise.judge_models import LanguageModelConfig
 from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server
-from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.classifier import Classifier
-from raydr.noise.judges.second import SecondJudge
 from raydr.noise.questions import question
 
 #: Settings that do not change what is answered: who serves the model and how it is asked, where its weights lie.

@@ -16,25 +16,20 @@ from raydr.data.embeddings import Embeddings
 from raydr.data.guide_vectors import GuideVectors
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
-from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.runtime.console import counted
 from raydr.runtime.tracking import NullTracker, Tracker, TrackerHandle
-from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.measure_folds import load_margins
 from raydr.stages.member import Member
 from raydr.stages.ranker_scores import read_ranker_scores
-from raydr.stages.scoring import Scoring
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from raydr.models.config import Side
-    from raydr.models.pair_scoring import PairScorer
     from raydr.models.tokens import TextTokenizer
     from raydr.stages.train_progress import Watcher
     from raydr.training.checkpoint import Progress, Save
@@ -124,7 +119,6 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
         margins=load_margins(extras.margins) if extras.margins is not None else None,
         ranker_scores=_ranker_scores(job),
-        ranker=_live_ranker(job, member.device),
         guide=_guide_vectors(extras),
         scope=training.scope,
         trusted=data.trusted(training.train_split),
@@ -147,15 +141,6 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 def _ranker_scores(job: TrainingJob) -> pa.Table | None:
     scores = job.extras.ranker_scores
     return None if scores is None else read_ranker_scores(scores, job.training.train_split)
-
-
-def _live_ranker(job: TrainingJob, device: torch.device) -> tuple[PairScorer, float] | None:
-    """The ranker that is asked while training, on this worker's device and in the arithmetic of training."""
-    if job.extras.ranker is None:
-        return None
-    arithmetic = Arithmetic(job.training.train.dtype, str(device), TOKEN_BUDGET[device.type])
-    scoring = Scoring(job.extras.ranker, arithmetic, num_threads=None)
-    return scoring.open(probabilities=False), scoring.scale
 
 
 def _guide_vectors(extras: Extras[Artifact]) -> GuideVectors | None:

@@ -133,12 +133,6 @@ class TrainConfig(Config):
     """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
     one's name (``ranker-...``), or a retriever's."""
 
-    ranker_scores: Literal["kept", "live"] = "kept"
-    """``kept``: each positive and candidate is scored once, before training, by the workers of ``encode``, and other
-    trainings read the same scores. ``live``: each worker holds the ranker and asks it about what a step has drawn, in
-    the arithmetic of training. That reads less where long lists are drawn from for few epochs: a query and epoch costs
-    ``1 + num_hard_negatives`` pairs, kept scores ``1 + negatives.depth`` in all."""
-
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | None = None
     """Flag mismatched pairs while training; off if null."""

@@ -38,7 +38,6 @@ from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
 from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
-from raydr.training.ranker_detection import RankerPairDetector
 from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_setup
 from raydr.training.trainer import Trainer
@@ -157,11 +156,9 @@ def make_ranker_trainer(
     model, tokenizer = CrossEncoder.from_config(config.model, seed=1), PairTokenizer(config.model)
     tables = dataset.queries("dev"), dataset.qrels("dev")
     dev = None if config.dev is None else RankerDev(some_run(dataset), *tables, corpus, tokenizer, config.dev)
-    found = config.pair_detection
-    detector = None if found is None else RankerPairDetector(examples, corpus, tokenizer, found, 0)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     return CrossEncoderTrainer(
-        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, detector=detector, dev=dev
+        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, dev=dev
     )
 
 

@@ -9,7 +9,7 @@ from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
-from raydr.graph.nodes import cross_fitting, data, language_model, noise, training
+from raydr.graph.nodes import cross_fitting, data, noise, training
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
@@ -106,7 +106,7 @@ class Judging:
             earlier = self.verdicts_of(settings.judge(judge.after), self.split)
         if isinstance(judge.asks(settings), Server):
             assert earlier is not None
-            return language_model.verdicts(self.run, judge, self.split, earlier)
+            return noise.asked_verdicts(self.run, judge, self.split, earlier)
         negatives = self.negatives if judge.subject == "negatives" else None
         return noise.verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
 

@@ -121,7 +121,7 @@ def judge(
         info |= {"after": judge.after, "before": earlier.rows(f"{VERDICTS}/{split}")}
     elif negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
-    _report(judge, info)
+    report_verdicts(judge, info)
     return info
 
 
@@ -190,7 +190,13 @@ def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]
     return summarize_verdicts(judge, tables, probabilities)
 
 
-def _report(judge: Judge, info: dict[str, Any]) -> None:
+def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
+    """Show what a judge has said, and what is to be thought of.
+
+    Args:
+        judge: who.
+        info: of the artefact ``verdicts``.
+    """
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
     facts = {f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries"}
@@ -216,7 +222,7 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
         line = "log-odds = {shift:.2f} + {slope:.2f} x {after}'s".format(**rests_on, after=info["after"])
         show_summary("corrected by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
     reason = rests_on.get("reason")
-    if "after" in info and (reason or not info["verdicts"]):
+    if "after" in info and (reason or not info.get("asked", info["verdicts"])):
         why = reason or "it is sure of everything"
         warn(f"{judge.name} goes by what {info['after']} says alone: {why}")
     elif reason:

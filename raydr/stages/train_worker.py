@@ -81,7 +81,7 @@ def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[s
     if member.rank == 0:
         publish_files(job.output, lambda path: setup.model.save(path, tokenizers))
         if job.training.keep_optimizer:
-            publish_files(job.output, trainer.learners[progress.better_network].optimization.save_moments)
+            publish_files(job.output, trainer.chosen.optimization.save_moments)
     return {
         "history": [row.model_dump() for row in progress.history],
         "detections": progress.detections,
@@ -100,8 +100,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.models.precision import torch_dtype
     from raydr.training.coteaching import require_dropout
     from raydr.training.exchange import send_gradients
-    from raydr.training.run import TrainingInputs, build_setup
-    from raydr.training.trainer import Trainer
+    from raydr.training.run import TrainingInputs, build_setup, build_trainer
 
     training, train = job.training, job.training.train
     extras, data = job.extras, job.data
@@ -130,9 +129,9 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 
     setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap)
     listener.query_ids = setup.batches.examples.query_ids
-    trainer = Trainer(setup)
+    trainer = build_trainer(setup)
     if training.with_optimizer:
-        trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
+        trainer.learner.optimization.take_moments(Path(origin.checkpoint))
     listener.warmup = SharedWarmup(job.warmup, train)
     _go_on(trainer, member, listener, listener.warmup)
     return trainer, tokenizers

@@ -25,10 +25,11 @@ from raydr.noise.margins import Margins
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
+from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
-from raydr.training.trainer import Listener, Setup
+from raydr.training.trainer import Listener, Setup, Trainer
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,12 @@ def build_setup(
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
     trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
     return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
+
+
+def build_trainer(setup: Setup) -> Trainer:
+    """Of one network, or of two where ``train.coteaching`` is set."""
+    coteaching = setup.config.coteaching
+    return Trainer(setup) if coteaching is None else CoTeachingTrainer(setup, coteaching)
 
 
 def _alone(model: nn.Module) -> nn.Module:

@@ -124,17 +124,21 @@ def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, 
     assert not [text for text in told for one in secret if one in text]
 
 
-def endless(piece: bytes, pause: threading.Event | None = None) -> Iterator[bytes]:
+def endless(piece: bytes, sent: list[bytes], pause: threading.Event | None = None) -> Iterator[bytes]:
     """A body without an end; with an event, a piece each tenth of a second until it is set."""
     while not (pause is not None and pause.wait(0.1)):
+        sent.append(piece)
         yield piece
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_a_body_without_an_end_is_cut(stub: ChatStub, status: int) -> None:
-    stub.script.append((status, {}, endless(b" " * (1 << 16))))
+    sent: list[bytes] = []
+    stub.script.append((status, {}, endless(b" " * (1 << 16), sent)))
     with pytest.raises(EndpointError, match="HTTP 502: an answer of more than 32 MiB"):
         ask(stub)
+    # What lies in buffers on the way comes on top.
+    assert sum(map(len, sent)) < 64 << 20
     assert not stub.bodies
 
 
@@ -149,7 +153,7 @@ def test_what_is_compressed_is_not_unpacked(stub: ChatStub, coding: str) -> None
 
 def test_an_answer_that_trickles_in_ends_in_time(stub: ChatStub) -> None:
     ended = threading.Event()
-    stub.script.extend([(200, {}, endless(b" ", ended))] * 2)
+    stub.script.extend([(200, {}, endless(b" ", [], ended))] * 2)
     started = time.monotonic()
     try:
         with pytest.raises(EndpointError, match=r"no whole answer within 0\.5 s"):

@@ -34,12 +34,13 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import Gradients, TrainConfig
+from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
 from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
-from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.run import TrainingInputs, build_setup, build_trainer
 from raydr.training.trainer import Trainer
 
 
@@ -131,11 +132,11 @@ def make_trainer(
     setup = build_setup(
         config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap
     )
-    trainer = Trainer(setup)
+    trainer = build_trainer(setup)
     with torch.no_grad():
         # Without dropout the two networks of co-teaching would be one.
-        for learner in trainer.learners[1:]:
-            for at, parameter in enumerate(learner.model.parameters()):
+        if isinstance(trainer, CoTeachingTrainer):
+            for at, parameter in enumerate(trainer.peer.model.parameters()):
                 parameter.mul_(1.2 if at % 2 else 0.8)
     return trainer
 

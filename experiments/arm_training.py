@@ -32,7 +32,7 @@ from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
-from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.run import TrainingInputs, build_setup, build_trainer
 from raydr.training.trainer import Trainer
 from raydr.training.training import Training
 
@@ -167,7 +167,7 @@ def prepare_arm(
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     dtype = torch_dtype(training.train.dtype)
     setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
-    return PreparedArm(Trainer(setup), data, tokenizers)
+    return PreparedArm(build_trainer(setup), data, tokenizers)
 
 
 def run_arm(
@@ -204,7 +204,7 @@ def run_arm(
         if options.examined:
             examine(progress.epoch)
         if progress.finished:
-            state = arm.trainer.learners[progress.better_network].model.state_dict()
+            state = arm.trainer.chosen.model.state_dict()
             last.update({key: value.detach().cpu().clone() for key, value in state.items()})
 
     arm = prepare_arm(training, data, after_epoch, options)
@@ -234,7 +234,7 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
     everything = DevConfig(max_queries=10**9, random_passages=len(arm.data.corpus))
     tables = arm.data.dataset.training_tables(test["split"])
     retrieval = DevRetrieval(tables, arm.data.corpus, arm.tokenizers, everything, setup.seed)
-    arm.trainer.learners[0].optimization.put_back(state)
+    arm.trainer.learner.optimization.put_back(state)
     ranking = retrieval.rank_passages(model, setup.dtype, test["top_k"])
     assert ranking is not None
     return score_queries(parse_measures(test["measures"]), retrieval.dev.qrels, ranking)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: Status, headers and body of an answer that is given whatever was asked.
-Scripted = tuple[int, dict[str, str], str]
+#: Status, headers and body of an answer that is given whatever was asked; an iterator of pieces ends where it ends.
+Scripted = tuple[int, dict[str, str], str | bytes | Iterator[bytes]]
 MODEL = "tiny-judge"
 
 
@@ -97,13 +97,17 @@ def serving(stub: ChatStub) -> Iterator[ChatStub]:
             finally:
                 with stub._lock:
                     stub._now -= 1
-            content = text.encode()
+            pieces = iter([text.encode() if isinstance(text, str) else text]) if isinstance(text, str | bytes) else text
             try:
                 self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                if isinstance(text, str | bytes):
+                    headers = {**headers, "Content-Length": str(len(text.encode() if isinstance(text, str) else text))}
+                for name, value in {**headers, "Connection": "close"}.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(content)
+                for piece in pieces:
+                    self.wfile.write(piece)
+                self.close_connection = True
             except (BrokenPipeError, ConnectionResetError):
                 # Who has asked is gone: some tests kill it.
                 self.close_connection = True

@@ -11,9 +11,8 @@ from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
 from raydr.noise.judges.asked import CrossEncoder
-from raydr.noise.judges.base import Judge
+from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.noise.judges.people import PEOPLE
-from raydr.noise.judges.second import SecondJudge
 
 
 class JudgeConfig(Config):

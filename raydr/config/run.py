@@ -34,8 +34,8 @@ from raydr.indexing.factory import check_factory
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
-from raydr.noise.cross_fit_config import CrossFitConfig
 from raydr.noise.judges.people import DecisionsReader
+from raydr.noise.margins import CrossFitConfig
 from raydr.runtime.cluster import RayConfig
 from raydr.runtime.secrets import refuse_credentials
 from raydr.runtime.tracking_config import TrackingConfig

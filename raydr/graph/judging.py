@@ -9,12 +9,11 @@ from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node
-from raydr.graph.nodes import cross_fitting, data, language_model, noise, training
+from raydr.graph.nodes import cross_fitting, data, noise, training
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
-from raydr.noise.judges.base import Judge
-from raydr.noise.judges.second import SecondJudge
+from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.training.training import Extras
 
 #: What judges speak of.
@@ -107,7 +106,7 @@ class Judging:
             earlier = self.verdicts_of(settings.judge(judge.after), self.split)
         if isinstance(judge.asks(settings), Server):
             assert earlier is not None
-            return language_model.verdicts(self.run, judge, self.split, earlier)
+            return noise.asked_verdicts(self.run, judge, self.split, earlier)
         negatives = self.negatives if judge.subject == "negatives" else None
         return noise.verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
 
@@ -122,8 +121,7 @@ class Judging:
             case Retriever():
                 return {MODEL: self.retriever()}
             case CrossFitted():
-                measured = {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
-                return measured | (cross_fitting.searches(run, split, asked.depth) if asked.depth else {})
+                return {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
             case Embedder():
                 return {MODEL: training.untrained(run, asked.model, asked.name)}
             case CrossEncoder():

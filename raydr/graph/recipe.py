@@ -207,7 +207,7 @@ class Recipe:
         self.learning.append(name)
         ranker = self.scorer(run.config.train.ranker)
         self.learning.pop()
-        return training.taught_by(run, ranker, pairs, negatives)
+        return {"ranker_scores": training.ranker_scores(run, ranker, pairs, negatives)}
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
         """The config's cross-encoder.

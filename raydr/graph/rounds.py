@@ -198,7 +198,7 @@ class _Arm:
         pairs, taught = judged.pairs or data.dataset(run), {}
         if run.config.train.loss.reads_ranker_scores:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
-            taught = training.taught_by(run, teacher, pairs, judged.negatives)
+            taught = {"ranker_scores": training.ranker_scores(run, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
         extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
         return training.trained(run, "", own, pairs, extras)

@@ -19,7 +19,6 @@ from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.graph.places import Places
 from raydr.noise.judges.base import judge_class
-from raydr.noise.judges.relabel import RELABELLED
 from raydr.pages.query_story import ExplainedPassage, QueryStory
 from raydr.store.artifact import Artifact
 
@@ -45,18 +44,13 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryS
         found[row["passage_id"]].append({**row, "artifact": name})
     verdicts = _verdicts(artifacts, split, query_id)
     positive_ids = [row["passage_id"] for row in judged]
-    # What a judge of pairs has put in the place of a dropped one.
-    relabelled = {one for one, given in verdicts.items() if any(row["action"] == "relabel" for row in given)}
-    new_ids = sorted(relabelled - {*positive_ids, *found})
     negative_ids = sorted(found, key=lambda one: (min(place["rank"] for place in found[one]), one))
-    shown_ids = [*positive_ids, *new_ids, *negative_ids]
+    shown_ids = [*positive_ids, *negative_ids]
     texts = passages.texts(passages.rows_of(shown_ids))
     shown = zip(shown_ids, texts.titles, texts.texts, strict=True)
     explained = [ExplainedPassage(one, title, text, verdicts.get(one, ())) for one, title, text in shown]
-    num = len(judged) + len(new_ids)
     positives = [replace(one, judgment=row) for one, row in zip(explained, judged, strict=False)]
-    positives += explained[len(judged) : num]
-    negatives = [replace(one, provenance=found[one.passage_id]) for one in explained[num:]]
+    negatives = [replace(one, provenance=found[one.passage_id]) for one in explained[len(judged) :]]
     answers = tuple(query["answers"] or ())
     return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
@@ -127,9 +121,8 @@ def _verdicts(
     given: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, artifact in artifacts["verdicts"]:
         score_name = judge_class(artifact.manifest.identity.config["judge"]).score_name
-        for part in [*artifact.parts(f"verdicts/{split}"), *artifact.parts(f"{RELABELLED}/{split}")]:
+        for part in artifact.parts(f"verdicts/{split}"):
             table = pq.read_table(artifact.local(part), filters=[("query_id", "==", query_id)], partitioning=None)
-            said = "probability of being wrong" if part.startswith(RELABELLED) else score_name
             for row in table.to_pylist():
-                given[row["passage_id"]].append({**row, "artifact": name, "score_name": said})
+                given[row["passage_id"]].append({**row, "artifact": name, "score_name": score_name})
     return given

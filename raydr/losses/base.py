@@ -115,11 +115,6 @@ class Loss(Component):
             epoch: epochs finished before this step, for schedules.
         """
 
-    def guess_QC(self, candidates: Candidates) -> Tensor:
-        """Scores of a model that cannot tell a query's candidates apart, where it loses least: here any, if all are
-        equal. ``compute`` gives the loss of guessing from them."""
-        return candidates.scores_QC.new_zeros(candidates.scores_QC.shape)
-
     def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
         """Advice on settings that are allowed but unwise with this similarity; the caller shows it as warnings."""
         return []

@@ -40,11 +40,6 @@ class BinaryCrossEntropy(Loss):
         weight_QC = _weight_QC(candidates)
         return LossOutput((weight_QC * losses_QC).sum(dim=1) / weight_QC.sum(dim=1))
 
-    def guess_QC(self, candidates: Candidates) -> Tensor:
-        """The log-odds of a positive among a query's candidates, by weight: 0 where it is as heavy as all others."""
-        num_negatives_Q = _weight_QC(candidates).sum(dim=1, keepdim=True) - 1.0
-        return (-num_negatives_Q.clamp(min=1e-6).log()).expand_as(candidates.scores_QC)
-
 
 def _weight_QC(candidates: Candidates) -> Tensor:
     """w_c, 0 where the candidate is excluded."""

@@ -23,9 +23,6 @@ class CrossEncoderTraining(Config):
     predicts: ClassVar[Literal["probability", "log_odds"]]
     """What ``sentence_transformers.CrossEncoder.predict`` gives of the saved model: what raydr reads of it."""
 
-    gates_pairs: ClassVar[bool] = False
-    """Whether mismatched pairs can be detected while it is trained."""
-
     model: CrossEncoderConfig = CrossEncoderConfig()
     loss: Annotated[Loss, Pluggable()] = BinaryCrossEntropy()
     """What is minimised over a query's list; ``bce``: each passage by itself, which gives probabilities."""
@@ -67,7 +64,6 @@ class CrossEncoderTraining(Config):
         if loss.needs_teacher:
             raise ValueError(
                 f"a cross-encoder has no EMA teacher, which the loss {loss.name!r} needs: take nce, rcl or bce"
-                + (", or npc with use_consistency: false" if self.gates_pairs else "")
             )
         if loss.reads_ranker_scores:
             raise ValueError(
@@ -81,6 +77,9 @@ class CrossEncoderTraining(Config):
                 f"the negatives of a cross-encoder are drawn evenly, the loss {loss.name!r} has nothing to correct: "
                 "take nce, rcl or bce"
             )
-        if loss.reads_pair_flags and not self.gates_pairs:
-            raise ValueError(f"the loss {loss.name!r} reads flags of pairs, and none are made here: take nce or rcl")
+        if loss.reads_pair_flags:
+            raise ValueError(
+                f"the loss {loss.name!r} reads flags of mismatched pairs, and a cross-encoder's training makes none: "
+                "take nce, rcl or bce, and have a judge of pairs leave them out (judge.judges)"
+            )
         return self

@@ -1,15 +1,54 @@
-"""Cross-fitted margins: what models that have not seen them make of pairs, and of random ones in their place."""
+"""Cross-fitting: pairs, and random ones in their place, are measured by models that have not seen them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import Field
 
-from raydr.noise.detectors.base import Detection, Detector
-from raydr.noise.detectors.draws import detect_over_draws
+from raydr.component import Config
+from raydr.models.config import ModelConfig
+from raydr.models.optimizer_config import OptimizerConfig
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
+
+
+class CrossFitConfig(Config):
+    """Short trainings on all folds of the pairs but one each, which measure the pairs of the fold that was left out.
+
+    They learn by plain NCE with in-batch negatives; what is not said here is as the sections ``model`` and ``train``
+    have it. Made once, and shared by all trainings, judges, audits and trials for which these settings, the model and
+    the pairs are the same.
+    """
+
+    model: ModelConfig | None = None
+    """What is trained: as the section ``model`` if null. A stronger one finds more, whatever is trained on what it
+    finds."""
+
+    num_folds: int = Field(default=2, ge=2)
+    """Into how many folds the pairs are cut; queries and passages that hang together stay together. Each costs a
+    training on the others."""
+
+    num_epochs: int = Field(default=2, ge=0)
+    """Of each training; with 0 the checkpoint as it is, which has seen none of the pairs either, measures all folds:
+    for the price of encoding them."""
+
+    num_random: int = Field(default=255, ge=1)
+    """Random passages of the same fold that each pair is measured against."""
+
+    num_draws: int = Field(default=8, ge=1)
+    """How often they are drawn for each pair; detectors take the mean of the probabilities that these lead to."""
+
+    batch_size: int | None = Field(default=None, ge=2)
+    """``train.batch_size`` if null; less where a fold leaves fewer queries."""
+
+    optimizer: OptimizerConfig | None = None
+    """``train.optimizer`` if null; set, it lets trainings with other optimisers share the same folds."""
+
+    seed: int | None = Field(default=None, ge=0)
+    """Draws folds, batches and random passages: the run's ``seed`` if null; set, it lets other seeds share them."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +101,38 @@ def _numbers(lists: pa.ChunkedArray) -> NDArray[np.float64]:
     """A column of lists of equal length as a matrix."""
     width = lists.type.list_size
     return np.asarray(lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)).reshape(-1, width)
+
+
+def detect_over_draws(
+    detector: Detector, perplexities_ND: FloatArray, random_ND: FloatArray, fold_N: IntArray | None = None
+) -> Detection:
+    """What a detector finds of N pairs that were measured D times: p(clean) is its mean over the draws.
+
+    A pair near the boundary is no longer flagged or not by the luck of one draw, and the share that is flagged varies
+    less (docs/experiments/detectors.md).
+
+    Args:
+        detector: asked for each draw.
+        perplexities_ND: of the pairs.
+        random_ND: of the random pair in the place of each, NaN where there is none.
+        fold_N: which model measured each, as :meth:`raydr.noise.detectors.base.Detector.detect` takes it.
+
+    Returns:
+        The detection; with several draws without a fit, and with a reason only if no draw could be judged.
+    """
+    found = [
+        detector.detect(perplexities_ND[:, at], random_ND[:, at], fold_N) for at in range(perplexities_ND.shape[1])
+    ]
+    shares = [one.share_mismatched for one in found if one.share_mismatched is not None]
+    if len(found) == 1 or not shares:
+        return found[0]
+    log_posterior_N = np.logaddexp.reduce([one.log_posterior for one in found]) - np.log(len(found))
+    log_posterior_N = np.minimum(log_posterior_N, 0.0)
+    return replace(
+        found[0],
+        clean=detector.is_clean(log_posterior_N),
+        log_posterior=log_posterior_N,
+        fit=None,
+        reason="",
+        share_mismatched=float(np.mean(shares)),
+    )

@@ -10,11 +10,8 @@ from raydr.pages.evaluation import EvaluationResult, comparison_rows
 from raydr.pages.html import ABSENT, Page, number
 from raydr.pages.plots import curves
 
-_COLUMNS = ["ranker", "epoch", "mean loss", "guessing", "dev", "loss", "mined by", "list", "queries"]
-_LEGEND = (
-    "Epoch: the chosen one. Mean loss: over its steps; guessing's is that of a model which cannot tell the passages of "
-    "a list apart. Dev: the run as it is, and in the ranker's order."
-)
+_COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
+_LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,8 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
     trained = [one for one in rankers if one.chosen is not None]
     if any(len(one.info["history"]) > 1 for one in trained):
         losses = {one.name: one.points("loss") for one in trained}
-        losses |= {f"{one.name}, guessing": one.points("guessing") for one in trained}
         picture = curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps", with_zero=True)
-        page.picture(picture, "loss by epoch, beside guessing's on the same lists")
+        page.picture(picture, "loss by epoch")
     for measure in dict.fromkeys(name for one in trained for name in one.info["dev"]):
         points = {one.name: one.points(measure) for one in trained if measure in one.info["dev"]}
         title = f"{measure}, reranked"
@@ -96,7 +92,7 @@ def _row(ranker: RankerStory) -> list[str]:
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
     # Together in a line: a figure that stands alone may be broken.
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
-    row += [f"{metrics['loss']:.4f}", number(metrics.get("guessing"), ".4f")]
+    row.append(f"{metrics['loss']:.4f}")
     row.append(
         ", ".join(f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items())
         or ABSENT

@@ -9,10 +9,8 @@ import pyarrow as pa
 
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet, to_table
-from raydr.data.tables import relevant
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
-from raydr.noise.judges.relabel import RELABELLED
 from raydr.runtime.console import show_summary, warn
 from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
@@ -68,7 +66,6 @@ def filter_pairs(
 
     What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
     What people have called right is kept and stands in ``trusted`` too: a detection while training does not flag it.
-    What a judge has relabelled comes in as a further judgment.
     Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
 
     Args:
@@ -107,12 +104,9 @@ def _filter(
     _copy_parts(making, pool, dataset, [name for name in dataset.parts() if not name.startswith(changed)])
     before = dataset.rows(f"qrels/{split}")
     after = sum(making.done[name].rows for name in calls)
-    new = total_counts(making, calls)["relabelled"]
     if not after:
         warn(f"not one judgment of split {split!r} is left")
-    facts = {"judgments before": f"{before:,}", "dropped": f"{before + new - after:,}"}
-    facts |= {"relabelled": f"{new:,}"} if new else {}
-    facts["left"] = f"{after:,}"
+    facts = {"judgments before": f"{before:,}", "dropped": f"{before - after:,}", "left": f"{after:,}"}
     show_summary(f"{split}: {title}", facts)
     return {**dataset.info, "judgments_before": before, "judgments_after": after}
 
@@ -157,19 +151,11 @@ def _filter_part(
         folder: [read_arrow(dataset.local(part))] if part in dataset.manifest.parts else []
         for folder, part in names.items()
     }
-    counts: dict[str, int] = {}
     if verdicts is None:
         left = qrels.filter(qrels["noise"].is_null())
     else:
         left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix), _in_place_of(verdicts))
         beside["trusted"].append(trusted)
-        new = _verdict_tables(verdicts, prefix.replace(VERDICTS, RELABELLED, 1))
-        if new:
-            # Where people keep what a judge has dropped, nothing takes its place.
-            paired = set(relevant(left)["query_id"].to_pylist())
-            rows = [row for table in new for row in table.select(_PAIR).to_pylist() if row["query_id"] not in paired]
-            relabelled = to_table("qrels", rows)
-            left, counts = pa.concat_tables([left, relabelled]), {"relabelled": len(relabelled)}
         gone = to_table("dropped", ({**row, "miner": "pair"} for row in pairs.select(_PAIR).to_pylist()))
         beside["dropped"].append(gone)
     made = {
@@ -178,7 +164,7 @@ def _filter_part(
         if sum(map(len, tables))
     }
     # The judgments last: a resume makes both again unless they are there.
-    return made | {name: write_table(output, name, left, counts)}
+    return made | {name: write_table(output, name, left)}
 
 
 def _copy_parts(making: Building, pool: Pool, source: Artifact, names: Sequence[str]) -> None:

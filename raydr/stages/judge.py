@@ -8,7 +8,6 @@ Artefact ``verdicts``::
     detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc``
                                     the same, the log posterior, and the probability of being mismatched (left out
                                     where no mixture was found); its fit and threshold are in the manifest
-    relabelled/SPLIT/part-*.parquet  of the judge ``relabel``, see :mod:`raydr.stages.relabel`
 
 ``truth`` says whether a candidate is a known false negative: planted, or the positive that a mismatched one has
 replaced (for pairs: whether it was mismatched on purpose). It is null where no noise was injected into the split.
@@ -16,7 +15,7 @@ replaced (for pairs: whether it was mismatched on purpose). It is null where no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from raydr.data.corpus import Corpus
@@ -26,10 +25,8 @@ from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
-from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
-from raydr.noise.judges.relabel import Relabel
-from raydr.noise.judges.second import SecondJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
 from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, open_earlier
@@ -44,9 +41,7 @@ from raydr.stages.judge_workers import (
 from raydr.stages.parts import feed_parts
 from raydr.stages.people import DecideNegatives, DecidePairs, correct
 from raydr.stages.pool import Feed, Pool
-from raydr.stages.relabel import relabel_pairs
 from raydr.stages.row_ranges import range_items
-from raydr.stages.runs import Run
 from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, Scoring
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -70,8 +65,6 @@ def judge(
     scoring: Scoring | None,
     negatives: Artifact | None,
     margins: Artifact | None = None,
-    runs: Sequence[Artifact] = (),
-    scale: float = 1.0,
     settled: Mapping[Label, bool] | None = None,
     earlier: Artifact | None = None,
 ) -> dict[str, Any]:
@@ -90,8 +83,6 @@ def judge(
             candidates were mined with.
         negatives: the ``negatives`` artefact that is judged, whole; None for judges of pairs.
         margins: a ``margins`` artefact in whose place no model scores the pairs.
-        runs: what the model of each fold finds, for judges that look for other passages.
-        scale: τ of these models.
         settled: whether each label that people have decided is wrong, for judges that tell it.
         earlier: ``verdicts`` of the judge that this one comes after; what that one is sure of is not read.
 
@@ -122,10 +113,6 @@ def judge(
             settings,
         )
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
-    if isinstance(judge, Relabel):
-        found = (judge, making.folder, names, data, Corpus(corpus), [Run(one) for one in runs], split, scale)
-        parts, facts["relabelling"] = pool.run(relabel_pairs, *found)
-        making.done.update(parts)
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
     if isinstance(judge, PeopleJudge):
         info["decided"] = len(settled or {})
@@ -134,7 +121,7 @@ def judge(
         info |= {"after": judge.after, "before": earlier.rows(f"{VERDICTS}/{split}")}
     elif negatives is not None:
         info["unjudged"] = negatives.rows(f"negatives/{split}") - info["verdicts"]
-    _report(judge, info)
+    report_verdicts(judge, info)
     return info
 
 
@@ -203,7 +190,13 @@ def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]
     return summarize_verdicts(judge, tables, probabilities)
 
 
-def _report(judge: Judge, info: dict[str, Any]) -> None:
+def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
+    """Show what a judge has said, and what is to be thought of.
+
+    Args:
+        judge: who.
+        info: of the artefact ``verdicts``.
+    """
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
     facts = {f"{what} judged": f"{info['verdicts']:,} of {info['queries']:,} queries"}
@@ -219,7 +212,6 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
     }
     facts |= {words: f"{info[name]:,}" for words, name in counts.items() if name in info}
     facts[share] = f"{info['flagged_share']:.1%}"
-    facts |= {name.replace("_", " "): f"{count:,}" for name, count in info.get("relabelling", {}).items()}
     for name in ("precision", "recall", "f1", "auroc", "calibration_error"):
         value = info.get("detection", {}).get(name)
         if value is not None:
@@ -230,7 +222,7 @@ def _report(judge: Judge, info: dict[str, Any]) -> None:
         line = "log-odds = {shift:.2f} + {slope:.2f} x {after}'s".format(**rests_on, after=info["after"])
         show_summary("corrected by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
     reason = rests_on.get("reason")
-    if "after" in info and (reason or not info["verdicts"]):
+    if "after" in info and (reason or not info.get("asked", info["verdicts"])):
         why = reason or "it is sure of everything"
         warn(f"{judge.name} goes by what {info['after']} says alone: {why}")
     elif reason:

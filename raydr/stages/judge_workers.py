@@ -20,8 +20,7 @@ from raydr.data.schema import read_arrow, read_parquet
 from raydr.data.tables import pairs_of
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores
 from raydr.noise.decisions import Label
-from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
-from raydr.noise.judges.second import SecondJudge
+from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SecondJudge, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
 from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, Earlier
@@ -200,19 +199,14 @@ class ReadPairs(PairsWorker):
     """Judges pairs by a model that reads query and passage together, or by what the judge before has said."""
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        pairs, suspected_M = zip(query_ids, passage_ids, strict=True), None
-        if self.suspected is not None:
-            suspected_M = self.suspicion(pairs)
         if self.scorer is None:
-            assert suspected_M is not None
-            scores_M = suspected_M
+            scores_M = self.suspicion(zip(query_ids, passage_ids, strict=True))
         else:
             queries = query_texts(self.data, self.job.split, query_ids)
             passages = self.corpus.texts(self.corpus.rows_of(passage_ids))
             each = np.arange(len(query_ids))
             scores_M = self.scorer.score(queries, passages, each, each)
-        block = ScoredCandidates(scores_M, np.arange(len(query_ids) + 1), suspected_M=suspected_M)
-        return self.verdicts(query_ids, passage_ids, truth, [block])
+        return self.verdicts(query_ids, passage_ids, truth, [ScoredCandidates(scores_M, np.arange(len(query_ids) + 1))])
 
 
 class JudgePairs(PairsWorker):

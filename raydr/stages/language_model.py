@@ -8,18 +8,17 @@ Artefact ``verdicts``::
                                     model's ``answer`` in its own words, null if the server has refused the question,
                                     and its probability ``relevant``, null if that cannot be read
 
-The questions are written by workers, asked by the process that runs the command (the key and the address are those of
-its machine), and the answers are kept in the working folder, from where workers make verdicts of them.
+A worker chooses the rows. The process that runs the command asks (the key and the address are those of
+its machine), keeps the answers in the working folder, and makes verdicts of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,49 +27,51 @@ import pyarrow.compute as pc
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, EndpointError
-from raydr.noise.answers import Answers
-from raydr.noise.chat import ChatServer, RefusedError
+from raydr.noise.answers import RefusedError, Reply, open_answers
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
-from raydr.noise.questions import Reply, read_reply
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
 from raydr.runtime.cluster import STEP_THREAD
-from raydr.runtime.console import progress_bar, show_summary, warn
+from raydr.runtime.console import progress_bar, say, warn
 from raydr.stages.given_verdicts import VERDICTS, open_earlier
-from raydr.stages.parts import make_parts, scratch_parts, write_table
+from raydr.stages.judge import report_verdicts
+from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
+
+if TYPE_CHECKING:
+    from raydr.noise.chat import ChatServer
 
 #: Raised when the same settings lead to other parts.
 VERSION = 1
 #: Folder of the parts with what was answered.
 ANSWERS = "answers"
-T = TypeVar("T")
-R = TypeVar("R")
+_PAIR = ["query_id", "passage_id", "truth"]
+#: The body of a request; what came of each question, by its hash.
+Question = dict[str, Any]
+Replies = dict[str, Reply | RefusedError]
 
 
 def check_server(judge: LanguageModelJudge) -> None:
     """Ask one easy question, so that what is wrong is known before hours of other work.
 
     Raises:
-        ConfigError: the variable that should hold the key is not set.
+        ConfigError: the variable that should hold the key is not set, or the package openai is not installed.
         EndpointError: nobody answers, the key or the model is wrong, or the answer cannot be read.
     """
     question = judge.question("capital of France", "", "The capital of France is Paris.")
     try:
-        with _server(judge) as server:
-            reply = read_reply(server.ask(question, patient=False))
-    except RefusedError as error:
-        raise EndpointError(
-            f"judge {judge.name}: {error}. If it gives no probabilities of tokens, or calls max_tokens otherwise, the "
-            "judge's request says so, for example {logprobs: null, top_logprobs: null}"
-        ) from None
+        reply = _ask(judge, {"": question}, max_retries=0)[""]
     except EndpointError as error:
         raise EndpointError(f"judge {judge.name}: {error}") from None
+    if isinstance(reply, RefusedError):
+        raise EndpointError(
+            f"judge {judge.name}: {reply}. If it gives no probabilities of tokens, or calls max_tokens otherwise, the "
+            "judge's request says so, for example {logprobs: null, top_logprobs: null}"
+        )
     if reply.relevant is None:
         raise EndpointError(
             f"judge {judge.name}: {judge.model} answers a test question by {reply.content!r}, expected yes or no. A "
@@ -95,7 +96,7 @@ def ask_language_model(
 
     Args:
         making: the ``verdicts`` artefact.
-        pool: where questions and verdicts are written.
+        pool: where the rows are chosen.
         dataset, corpus: what was judged.
         earlier: the ``verdicts`` of the judge before.
         judge: whom to ask what.
@@ -105,186 +106,146 @@ def ask_language_model(
     Raises:
         EndpointError: the server is gone, or does not let this key in any more; answers until then are kept.
     """
-    questions, kept = scratch_parts(making, "questions"), Answers(answers)
-    names = earlier.parts(f"{VERDICTS}/{split}")
-    if questions.done.keys() != set(names):
-        found = (judge, split, earlier, Dataset(dataset), Corpus(corpus))
-        questions.done.update(pool.run(_write_questions, questions.folder, *found))
-    said = _ask(judge, questions, names, kept)
-    make_parts(making, pool, _decide, dict.fromkeys(names, (questions.folder, judge, kept)), f"judge: {judge.name}")
+    doubtful = pool.run(_rows_in_doubt, judge, split, earlier, Dataset(dataset), Corpus(corpus))
+    questions = {fingerprint_of(body): body for _, bodies in doubtful.values() for body in bodies}
+    with open_answers(answers) as kept:
+        replies: Replies = {digest: reply for digest in questions if (reply := kept.find(digest)) is not None}
+        todo = {digest: body for digest, body in questions.items() if digest not in replies}
+        with progress_bar(f"judge: {judge.name}", len(todo), "questions") as bar:
+
+            def keep(digest: str, reply: Reply) -> None:
+                kept.keep(digest, reply)
+                bar.advance()
+
+            replies |= _ask(judge, todo, judge.max_retries, keep)
+    decided = [_decide(making, name, judge, rows, bodies, replies) for name, (rows, bodies) in doubtful.items()]
+    answered = [reply for reply in replies.values() if isinstance(reply, Reply)]
     info: dict[str, Any] = {
         "judge": judge.name,
         "settings": judge.model_dump(mode="json"),
         "subject": judge.subject,
         "split": split,
         "after": judge.after,
-        "asked": sum(part.rows for part in questions.done.values()),
-        **{name: said.counts[name] for name in ("requests", "prompt_tokens", "completion_tokens")},
-        **pool.run(_summarize, judge, making.folder, names),
+        "before": earlier.rows(f"{VERDICTS}/{split}"),
+        "asked": sum(len(rows) for rows, _ in doubtful.values()),
+        "requests": len(todo),
+        "prompt_tokens": sum(reply.prompt_tokens for reply in answered),
+        "completion_tokens": sum(reply.completion_tokens for reply in answered),
+        **summarize_verdicts(judge, decided),
     }
-    _report(judge, info, said, earlier.rows(f"{VERDICTS}/{split}"))
+    _report(judge, info, replies)
     return info
 
 
-def _write_questions(
-    output: Folder, judge: LanguageModelJudge, split: str, earlier: Artifact, data: Dataset, corpus: Corpus
-) -> dict[str, Part]:
-    """Choose the rows and write them with their texts, a part for each part of the earlier verdicts."""
+def _rows_in_doubt(
+    judge: LanguageModelJudge, split: str, earlier: Artifact, data: Dataset, corpus: Corpus
+) -> dict[str, tuple[pa.Table, list[Question]]]:
+    """The rows that are asked about and what is asked, by the name of the part of the earlier verdicts."""
     tables, evidence_N = open_earlier(earlier, split).read()
     chosen, wrong_N = judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N))
-    together = pa.concat_tables(tables.values())
+    together = pa.concat_tables(tables.values()).append_column("wrong", pa.array(wrong_N))
     parts, start = {}, 0
     for name, table in tables.items():
         rows = chosen[(chosen >= start) & (chosen < start + len(table))]
         start += len(table)
-        asked = together.take(pa.array(rows)).select(["query_id", "passage_id", "truth", "action", "score"])
-        query_ids = asked["query_id"].to_pylist()
-        passages = corpus.texts(corpus.rows_of(asked["passage_id"].to_pylist()))
-        columns = {
-            "wrong": pa.array(wrong_N[rows]),
-            "query": pa.array(query_texts(data, split, query_ids), pa.string()),
-            "title": pa.array(passages.titles, pa.string()),
-            "text": pa.array(passages.texts, pa.string()),
-        }
-        for column, values in columns.items():
-            asked = asked.append_column(column, values)
-        parts[name] = write_table(output, name, asked)
+        doubtful = together.take(pa.array(rows)).select([*_PAIR, "action", "score", "wrong"])
+        passages = corpus.texts(corpus.rows_of(doubtful["passage_id"].to_pylist()))
+        queries = query_texts(data, split, doubtful["query_id"].to_pylist())
+        asked = zip(queries, passages.titles, passages.texts, strict=True)
+        parts[name] = doubtful, [judge.question(*texts) for texts in asked]
     return parts
 
 
-@dataclass
-class _Said:
-    """What came of the questions, each different one counted once.
+def _ask(
+    judge: LanguageModelJudge,
+    questions: Mapping[str, Question],
+    max_retries: int,
+    keep: Callable[[str, Reply], None] = lambda digest, reply: None,
+) -> Replies:
+    """Ask ``at_once`` questions at a time.
 
     Args:
-        counts: questions that were sent now (``requests``), whose answer cannot be read (``unreadable``), that were
-            refused (``refused``), and tokens, those of answers that were there already included.
-        examples: the first answer that cannot be read, the first refusal.
+        judge: says whom and how.
+        questions: by their hashes.
+        max_retries: of each.
+        keep: called with each answer, in another thread.
     """
+    todo, replies = iter(questions.items()), Replies()
 
-    counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    async def ask_on(server: ChatServer) -> None:
+        for digest, question in todo:
+            try:
+                replies[digest] = reply = await server.ask(question)
+                keep(digest, reply)
+            except RefusedError as error:
+                replies[digest] = error
 
-    def add(self, answer: Reply | RefusedError, is_new: bool) -> None:
-        trouble = ""
-        if isinstance(answer, RefusedError):
-            kind, trouble = "refused", str(answer)
-        else:
-            self.counts.update(prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
-            if answer.relevant is None:
-                kind, trouble = "unreadable", repr(answer.content[:200])
-        self.counts["requests"] += is_new
-        if trouble:
-            self.counts[kind] += 1
-            self.examples.setdefault(kind, trouble)
+    async def ask_all() -> None:
+        async with _server(judge, max_retries) as server:
+            await asyncio.gather(*(ask_on(server) for _ in range(judge.at_once)))
 
-
-def _ask(judge: LanguageModelJudge, questions: Building, names: Iterable[str], kept: Answers) -> _Said:
-    """Ask what has no answer yet, some questions at a time; all answers are on disk when this returns."""
-    said = _Said()
-    total = sum(part.rows for part in questions.done.values())
-
-    def answer(question: Mapping[str, Any]) -> tuple[Reply | RefusedError, bool]:
-        there = kept.find(question)
-        if there is not None:
-            return there, False
-        try:
-            reply = read_reply(server.ask(question))
-        except RefusedError as error:
-            return error, True
-        kept.keep(question, reply)
-        return reply, True
-
-    with _server(judge) as server, progress_bar(f"judge: {judge.name}", total, "questions") as bar:
-        for found in _side_by_side(answer, _different(judge, questions.folder, names), judge.at_once):
-            said.add(*found)
-            bar.advance()
-    return said
+    # In a thread of its own: that of a notebook has a loop already. After Ctrl-C nobody waits for it.
+    thread = ThreadPoolExecutor(1, thread_name_prefix=STEP_THREAD)
+    try:
+        thread.submit(asyncio.run, ask_all()).result()
+    finally:
+        thread.shutdown(wait=False)
+    return replies
 
 
-def _server(judge: LanguageModelJudge) -> ChatServer:
+def _server(judge: LanguageModelJudge, max_retries: int) -> ChatServer:
     key = os.environ.get(judge.key_variable, "") if judge.key_variable else ""
     if judge.key_variable and not key:
         raise ConfigError(
             f"judge {judge.name}: the environment variable {judge.key_variable} is not set here, and key_variable says "
             f"that it holds the key of {judge.endpoint}: set it, or leave key_variable out if the server wants none"
         )
-    return ChatServer(judge.endpoint, key, judge.timeout_s, judge.max_retries, judge.at_once, warn)
-
-
-def _different(judge: LanguageModelJudge, folder: Folder, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The questions of all parts, each once."""
-    seen: set[str] = set()
-    for name in names:
-        for question in _questions(judge, read_parquet(folder.localize(name))):
-            digest = fingerprint_of(question)
-            if digest not in seen:
-                seen.add(digest)
-                yield question
-
-
-def _questions(judge: LanguageModelJudge, asked: pa.Table) -> Iterator[dict[str, Any]]:
-    columns = (asked[name].to_pylist() for name in ("query", "title", "text"))
-    return (judge.question(*texts) for texts in zip(*columns, strict=True))
-
-
-def _side_by_side(do: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R]:
-    """Results as they come; of the items only a few are taken at a time."""
-    # Named so that Ctrl-C does not wait for answers that are under way.
-    threads = ThreadPoolExecutor(at_once, thread_name_prefix=STEP_THREAD)
-    pending: set[Future[R]] = set()
     try:
-        for item in items:
-            pending.add(threads.submit(do, item))
-            if len(pending) >= 2 * at_once:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (one.result() for one in done)
-        yield from (one.result() for one in pending)
-    except BaseException:
-        threads.shutdown(wait=False, cancel_futures=True)
-        raise
-    threads.shutdown()
+        from raydr.noise.chat import ChatServer
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"judge {judge.name} asks a server and needs the package {error.name}, which is not installed: pip install "
+            "openai, or raydr with the extra openai; or let workers load the model (checkpoint)"
+        ) from None
+    return ChatServer(judge.endpoint, key, judge.timeout_s, max_retries, warn)
 
 
 def _decide(
-    output: Folder, name: str, questions: Folder, judge: LanguageModelJudge, kept: Answers
-) -> Mapping[str, Part]:
-    """Verdicts on one part of what was asked about, from the answers that were kept."""
-    asked = read_parquet(questions.localize(name))
-    replies = [kept.find(question) for question in _questions(judge, asked)]
-    relevant = pa.array([None if one is None else one.relevant for one in replies], pa.float64())
-    said = asked.drop_columns(["query", "title", "text"])
-    said = said.append_column("answer", pa.array([one.content if one else None for one in replies], pa.string()))
-    said = said.append_column("relevant", relevant)
-    beside = name.replace(f"{VERDICTS}/", f"{ANSWERS}/", 1)
-    parts = {beside: write_table(output, beside, said)}
-    read = asked.filter(pc.is_valid(relevant))
-    query_ids, passage_ids, truth = (read[column].to_pylist() for column in ("query_id", "passage_id", "truth"))
+    making: Building,
+    name: str,
+    judge: LanguageModelJudge,
+    doubtful: pa.Table,
+    questions: list[Question],
+    replies: Replies,
+) -> pa.Table:
+    """Write what was answered on one part of the rows, and the verdicts that follow."""
+    found = [replies[fingerprint_of(question)] for question in questions]
+    answers = [reply if isinstance(reply, Reply) else None for reply in found]
+    relevant = pa.array([reply and reply.relevant for reply in answers], pa.float64())
+    content = pa.array([reply and reply.content for reply in answers], pa.string())
+    read = doubtful.filter(pc.is_valid(relevant))
     verdicts = judge.judge(ScoredCandidates(relevant.drop_null().to_numpy(), np.arange(len(read) + 1)))
-    # The verdicts last: a resume makes both again unless they are there.
-    return parts | {name: write_table(output, name, verdict_table(judge, query_ids, passage_ids, verdicts, truth))}
-
-
-def _summarize(judge: LanguageModelJudge, folder: Folder, names: Iterable[str]) -> dict[str, Any]:
-    return summarize_verdicts(judge, (read_parquet(folder.localize(name)) for name in names))
-
-
-def _report(judge: LanguageModelJudge, info: Mapping[str, Any], said: _Said, num_earlier: int) -> None:
-    of_tokens = f"{info['prompt_tokens']:,} read, {info['completion_tokens']:,} written"
-    facts = {
-        "asked about": f"{info['asked']:,} of the {num_earlier:,} that {judge.after} has judged",
-        "answered": f"{info['verdicts']:,}",
-        "requests sent now": f"{info['requests']:,}",
-        "tokens of all answers": of_tokens,
-        **{action: f"{info[action]:,}" for action in ("keep", "drop", "relabel")},
+    query_ids, passage_ids, truth = (read[column].to_pylist() for column in _PAIR)
+    tables = {
+        name.replace(f"{VERDICTS}/", f"{ANSWERS}/", 1): doubtful.append_column("answer", content).append_column(
+            "relevant", relevant
+        ),
+        name: verdict_table(judge, query_ids, passage_ids, verdicts, truth),
     }
-    known = info.get("detection", {})
-    facts |= {name: f"{known[name]:.3f}" for name in ("precision", "recall") if known.get(name) is not None}
-    show_summary(f"verdicts of {judge.name} ({judge.model}) on {info['split']}", facts)
-    if not info["asked"]:
-        low, high = judge.unsure
-        warn(f"{judge.after} is sure of everything: no label is wrong with a probability of {low:g} to {high:g}")
-    for kind, words in (("unreadable", "answers are neither yes nor no"), ("refused", "questions were refused")):
-        if said.counts[kind]:
-            example = f"the first: {said.examples[kind]}"
-            warn(f"judge {judge.name}: {said.counts[kind]:,} {words}, {example}. {judge.after}'s verdict stays there")
+    making.done.update({part: write_table(making.folder, part, table) for part, table in tables.items()})
+    return tables[name]
+
+
+def _report(judge: LanguageModelJudge, info: Mapping[str, Any], replies: Replies) -> None:
+    report_verdicts(judge, info)
+    say(
+        f"{info['asked']:,} rows in doubt; {info['requests']:,} requests sent to {judge.model} now; tokens of all "
+        f"answers: {info['prompt_tokens']:,} read, {info['completion_tokens']:,} written"
+    )
+    answered = (reply for reply in replies.values() if isinstance(reply, Reply))
+    unread = [repr(reply.content[:200]) for reply in answered if reply.relevant is None]
+    refused = [str(reply) for reply in replies.values() if isinstance(reply, RefusedError)]
+    for trouble, words in ((unread, "answers are neither yes nor no"), (refused, "questions were refused")):
+        if trouble:
+            example = f"{len(trouble):,} {words}, the first: {trouble[0]}"
+            warn(f"judge {judge.name}: {example}. {judge.after}'s verdict stays there")

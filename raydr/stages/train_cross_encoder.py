@@ -7,7 +7,7 @@ how title and text become one input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ from raydr.stages.worker_group import run_workers
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
 from raydr.training.config import TrainConfig
-from raydr.training.guessing import not_learnt
 from raydr.training.ranker_config import RankerConfig
 
 if TYPE_CHECKING:
@@ -123,12 +122,24 @@ def train_cross_encoder(
     if outcome["dev"]:
         title += f"; the run that it orders: {', '.join(f'{key} {value:.4f}' for key, value in outcome['dev'].items())}"
     show_history(title, outcome["history"])
-    remarks = not_learnt(settings.section, outcome["history"], outcome["best_epoch"], outcome["dev"])
+    remarks = _no_better(outcome)
     for remark in remarks:
         warn(remark)
     making.record_files()
     facts = {"trained": True, "dtype": settings.dtype, "mined_by": _mined_by(settings, negatives), "remarks": remarks}
     return facts | outcome
+
+
+def _no_better(outcome: Mapping[str, Any]) -> list[str]:
+    """A line for each dev measure in which the chosen epoch is not ahead of the run that it orders."""
+    before: Mapping[str, float] = outcome["dev"]
+    after = outcome["history"][outcome["best_epoch"]]["metrics"] if before else {}
+    return [
+        f"the ranker orders dev queries no better than the run that it is given: {name} {after[name]:.4f}, the run "
+        f"{value:.4f}"
+        for name, value in before.items()
+        if after[name] <= value
+    ]
 
 
 def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str:
@@ -187,7 +198,6 @@ def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
         publish_files(job.output, lambda path: trainer.model.save(path, tokenizer, job.settings.predicts))
     return {
         "history": [row.model_dump() for row in progress.history],
-        "detections": progress.detections,
         "num_examples": len(trainer.examples),
         "num_steps": trainer.num_steps,
         "best_epoch": progress.best_epoch,
@@ -222,8 +232,6 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
     from raydr.training.cross_encoder import CrossEncoderTrainer
-    from raydr.training.detection import trusted_rows
-    from raydr.training.ranker_detection import RankerPairDetector
 
     def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
@@ -238,9 +246,6 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
     examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus, job.scope)
-    detector = None
-    if isinstance(settings, RankerConfig) and settings.pair_detection is not None:
-        detector = RankerPairDetector(examples, job.corpus, tokenizer, settings.pair_detection, job.seed)
     trainer = CrossEncoderTrainer(
         settings,
         job.seed,
@@ -251,9 +256,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
         torch_dtype(settings.dtype),
         report,
         wrap=member.wrap,
-        detector=detector,
         dev=_dev(job, tokenizer),
-        trusted=trusted_rows(job.data.trusted(job.split), job.corpus),
     )
     with member.last_state() as folder:
         if folder is not None:

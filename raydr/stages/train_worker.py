@@ -16,25 +16,20 @@ from raydr.data.embeddings import Embeddings
 from raydr.data.guide_vectors import GuideVectors
 from raydr.data.schema import write_parquet
 from raydr.models.config import ModelConfig
-from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.runtime.console import counted
 from raydr.runtime.tracking import NullTracker, Tracker, TrackerHandle
-from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.measure_folds import load_margins
 from raydr.stages.member import Member
 from raydr.stages.ranker_scores import read_ranker_scores
-from raydr.stages.scoring import Scoring
 from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from raydr.models.config import Side
-    from raydr.models.pair_scoring import PairScorer
     from raydr.models.tokens import TextTokenizer
     from raydr.stages.train_progress import Watcher
     from raydr.training.checkpoint import Progress, Save
@@ -86,7 +81,7 @@ def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[s
     if member.rank == 0:
         publish_files(job.output, lambda path: setup.model.save(path, tokenizers))
         if job.training.keep_optimizer:
-            publish_files(job.output, trainer.learners[progress.better_network].optimization.save_moments)
+            publish_files(job.output, trainer.chosen.optimization.save_moments)
     return {
         "history": [row.model_dump() for row in progress.history],
         "detections": progress.detections,
@@ -105,8 +100,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.models.precision import torch_dtype
     from raydr.training.coteaching import require_dropout
     from raydr.training.exchange import send_gradients
-    from raydr.training.run import TrainingInputs, build_setup
-    from raydr.training.trainer import Trainer
+    from raydr.training.run import TrainingInputs, build_setup, build_trainer
 
     training, train = job.training, job.training.train
     extras, data = job.extras, job.data
@@ -124,7 +118,6 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
         margins=load_margins(extras.margins) if extras.margins is not None else None,
         ranker_scores=_ranker_scores(job),
-        ranker=_live_ranker(job, member.device),
         guide=_guide_vectors(extras),
         scope=training.scope,
         trusted=data.trusted(training.train_split),
@@ -136,9 +129,9 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 
     setup = build_setup(train, training.seed, model, tokenizers, inputs, dtype, listener, wrap)
     listener.query_ids = setup.batches.examples.query_ids
-    trainer = Trainer(setup)
+    trainer = build_trainer(setup)
     if training.with_optimizer:
-        trainer.learners[0].optimization.take_moments(Path(origin.checkpoint))
+        trainer.learner.optimization.take_moments(Path(origin.checkpoint))
     listener.warmup = SharedWarmup(job.warmup, train)
     _go_on(trainer, member, listener, listener.warmup)
     return trainer, tokenizers
@@ -147,15 +140,6 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 def _ranker_scores(job: TrainingJob) -> pa.Table | None:
     scores = job.extras.ranker_scores
     return None if scores is None else read_ranker_scores(scores, job.training.train_split)
-
-
-def _live_ranker(job: TrainingJob, device: torch.device) -> tuple[PairScorer, float] | None:
-    """The ranker that is asked while training, on this worker's device and in the arithmetic of training."""
-    if job.extras.ranker is None:
-        return None
-    arithmetic = Arithmetic(job.training.train.dtype, str(device), TOKEN_BUDGET[device.type])
-    scoring = Scoring(job.extras.ranker, arithmetic, num_threads=None)
-    return scoring.open(probabilities=False), scoring.scale
 
 
 def _guide_vectors(extras: Extras[Artifact]) -> GuideVectors | None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
 TEACHER = "teacher.safetensors"
-#: Folder of the second network's state in co-teaching.
-PEER = "peer"
 OPTIMIZER = "optimizer.pt"
 PROGRESS = "progress.json"
 

@@ -15,7 +15,6 @@ from raydr.models.config import Dtype
 from raydr.models.optimizer_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
-from raydr.noise.coteaching import KeepSchedule
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.judges.margin import MarginLimit
@@ -118,9 +117,19 @@ class CoTeachingConfig(Config):
     """T_k, the epochs over which the share that is left out grows to ε."""
 
     def keep_share(self, epoch: int, share_flagged: float | None) -> float:
-        """R(T) of the epoch; before the first detection everything is kept."""
+        """R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
+
+        R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can tell noise, and before a first
+        detection; then less and less, until the share 1 − ε is left.
+
+        Source: Han et al., Co-teaching (NeurIPS 2018).
+
+        >>> schedule = CoTeachingConfig(noise_rate=0.4, ramp_epochs=2)
+        >>> [round(schedule.keep_share(epoch, None), 2) for epoch in range(4)]
+        [1.0, 0.8, 0.6, 0.6]
+        """
         rate = share_flagged if self.noise_rate is None else self.noise_rate
-        return KeepSchedule(noise_rate=min(rate or 0.0, 0.99), ramp_epochs=self.ramp_epochs).keep_share(epoch)
+        return 1.0 - min(epoch / self.ramp_epochs, 1.0) * min(rate or 0.0, 0.99)
 
 
 class TrainConfig(Config):
@@ -132,12 +141,6 @@ class TrainConfig(Config):
     ranker: str = "ranker"
     """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
     one's name (``ranker-...``), or a retriever's."""
-
-    ranker_scores: Literal["kept", "live"] = "kept"
-    """``kept``: each positive and candidate is scored once, before training, by the workers of ``encode``, and other
-    trainings read the same scores. ``live``: each worker holds the ranker and asks it about what a step has drawn, in
-    the arithmetic of training. That reads less where long lists are drawn from for few epochs: a query and epoch costs
-    ``1 + num_hard_negatives`` pairs, kept scores ``1 + negatives.depth`` in all."""
 
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | None = None

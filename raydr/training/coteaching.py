@@ -2,12 +2,100 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError
-from raydr.noise.coteaching import select_small_loss
+from raydr.training.batches import Batch
+from raydr.training.checkpoint import Save
 from raydr.training.collectives import gather, num_ranks, rank
+from raydr.training.config import CoTeachingConfig
+from raydr.training.dev import DevRetrieval
+from raydr.training.figures import Figures
+from raydr.training.learner import Learner
+from raydr.training.trainer import Setup, Trainer
+
+#: Folder of the second network's state.
+_PEER = "peer"
+#: Shares of a batch: of the pairs that are kept, and of noisy ones among all.
+_KEPT, _KEPT_NOISE = "kept", "kept_noise"
+
+
+class CoTeachingTrainer(Trainer):
+    """Trains two networks that choose each other's pairs; in the end ``model`` is the one that is better on dev.
+
+    Source: Han et al., Co-teaching (NeurIPS 2018).
+    """
+
+    def __init__(self, setup: Setup, coteaching: CoTeachingConfig) -> None:
+        super().__init__(setup)
+        self.coteaching = coteaching
+        self.peer = self.learner_of(copy.deepcopy(setup.model))
+
+    @property
+    def chosen(self) -> Learner:
+        return self.peer if self.progress.better_network else self.learner
+
+    def resume(self, folder: Path) -> None:
+        super().resume(folder)
+        self.peer.load(folder / _PEER)
+
+    def start_epoch(self) -> None:
+        super().start_epoch()
+        self.peer.model.train()
+
+    def learn(self, batch: Batch, step: int, quiet: bool) -> tuple[Tensor, Figures]:
+        both, keep_share = (
+            (self.learner, self.peer),
+            self.coteaching.keep_share(self.progress.epoch, self.share_flagged()),
+        )
+        with self.learner.without_sync(quiet), self.peer.without_sync(quiet):
+            first, second = (self.forward(learner, batch, step, number) for number, learner in enumerate(both))
+            losses, masks = exchange((first.per_query_Q, second.per_query_Q), keep_share)
+            with self.clock.part("backward"):
+                for learner, loss in zip(both, losses, strict=True):
+                    learner.backward(loss / self.config.accumulation_steps, quiet)
+        figures: Figures = {**first.metrics, "keep_share": torch.tensor(keep_share)}
+        if self.setup.batches.examples.is_noise.any():
+            kept = masks[0].cpu().numpy()
+            is_noise = self.setup.batches.examples.is_noise[batch.query_rows[kept]]
+            figures |= {_KEPT: torch.tensor(kept.mean()), _KEPT_NOISE: torch.tensor(is_noise.sum() / len(kept))}
+        return losses[0], figures
+
+    def clip(self) -> tuple[Tensor, bool]:
+        (norm, usable), (other, other_usable) = super().clip(), self.peer.optimization.clip()
+        return torch.where(torch.isfinite(other), norm, other), usable and other_usable
+
+    def take_step(self) -> None:
+        super().take_step()
+        self.peer.step()
+
+    def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
+        """Means; shares of the batch, which can be averaged, as the share of noise among the pairs that were kept."""
+        means = super().over_ranks(figures)
+        if _KEPT in means:
+            kept, noise = means.pop(_KEPT), means.pop(_KEPT_NOISE)
+            means["noise_among_kept"] = noise / kept if kept else 0.0
+        return means
+
+    def measure(self, dev: DevRetrieval) -> tuple[float, dict[str, float]]:
+        values = [dev.measure(learner.model, self.setup.dtype) for learner in (self.learner, self.peer)]
+        self.progress = self.progress.changed(better_network=int(values[1] > values[0]))
+        name = f"dev {self.config.dev.measure}"
+        return max(values), {name: max(values), f"{name}, the other network": min(values)}
+
+    def copy(self) -> Save:
+        own, others = super().copy(), self.peer.copy()
+
+        def save(folder: Path) -> None:
+            own(folder)
+            others(folder / _PEER)
+
+        return save
 
 
 def require_dropout(network: nn.Module) -> None:
@@ -58,3 +146,19 @@ def _easiest(loss_Q: Tensor, keep_share: float) -> Tensor:
     chosen = torch.zeros(len(all_Q), dtype=torch.bool, device=mine.device)
     chosen[select_small_loss(all_Q, keep_share)] = True
     return chosen[rank() * len(mine) : (rank() + 1) * len(mine)]
+
+
+def select_small_loss(loss_Q: Tensor, keep_share: float) -> Tensor:
+    """Indices of the share of the batch with the smallest loss under the *other* network, ascending.
+
+    ⌊keep_share · Q⌋ of them, at least one; among equal losses the earlier query wins. ``loss_Q`` is the global batch's.
+
+    Shapes: (Q,) → (num_kept,), int64.
+
+    >>> select_small_loss(torch.tensor([3.0, 1.0, 2.0, 4.0]), keep_share=0.5).tolist()
+    [1, 2]
+    """
+    # 1e-6: 0.6 · 5 is 2.999… in floating point, and 3 is meant.
+    num_kept = max(math.floor(keep_share * len(loss_Q) + 1e-6), 1)
+    kept = loss_Q.detach().argsort(stable=True)[:num_kept]
+    return kept.sort().values

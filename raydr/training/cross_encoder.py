@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +25,8 @@ from raydr.models.precision import autocast
 from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
-from raydr.training.detection import describe_detection, keep_trusted
-from raydr.training.guessing import GUESSING
 from raydr.training.lists import draw_lists
 from raydr.training.optimization import Optimization, seed_step
-from raydr.training.ranker_detection import RankerPairDetector
 from raydr.training.ranker_dev import RankerDev
 
 
@@ -48,9 +44,7 @@ class CrossEncoderTrainer:
         dtype: arithmetic of the forward pass.
         on_epoch: called on every rank after each epoch; ``copy`` takes the state and is for rank 0 only.
         wrap: makes the model data-parallel; None for a single process.
-        detector: flags mismatched pairs before each epoch after the loss's warm-up; None if nobody does.
         dev: measures each epoch, of which the best becomes the model; None if the last one does.
-        trusted: query id and corpus row of pairs that people have called right: they are not flagged.
     """
 
     config: CrossEncoderTraining
@@ -62,9 +56,7 @@ class CrossEncoderTrainer:
     dtype: torch.dtype
     on_epoch: Callable[[Progress, Callable[[], Save]], None]
     wrap: Callable[[nn.Module], nn.Module] | None = None
-    detector: RankerPairDetector | None = None
     dev: RankerDev | None = None
-    trusted: frozenset[tuple[str, int]] = frozenset()
 
     def __post_init__(self) -> None:
         config, model = self.config, self.model
@@ -75,7 +67,6 @@ class CrossEncoderTrainer:
         self.num_steps = steps_per_epoch(len(self.examples), config.batch_size, config.section)
         self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, self.dtype)
         self.progress = Progress()
-        self._clean: NDArray[np.bool_] | None = None
         #: What learns, as it was after the epoch that is best on dev.
         self.best: dict[str, Tensor] | None = None
 
@@ -95,7 +86,6 @@ class CrossEncoderTrainer:
         self.model.train()
         while self.progress.epoch < self.config.num_epochs:
             epoch = self.progress.epoch
-            self._detect(epoch)
             order = epoch_order(len(self.examples), self.seed, epoch)
             steps: list[dict[str, Tensor]] = []
             for step in range(self.num_steps):
@@ -118,16 +108,6 @@ class CrossEncoderTrainer:
         if self.config.optimizer.lora is not None:
             merge_adapters(self.model)
         return self.progress
-
-    def _detect(self, epoch: int) -> None:
-        """Flags of mismatched pairs for the epoch."""
-        if self.detector is None or epoch < self.config.loss.num_warmup_epochs:
-            return
-        flags = self.detector.detect(self.model, epoch, self.dtype)
-        flags = keep_trusted(flags, self.trusted, self.examples, epoch, self.seed, "drawn")
-        found: dict[str, Any] = describe_detection(flags, epoch, self.examples.is_noise)
-        self._clean = flags.clean
-        self.progress = self.progress.changed(detections=[*self.progress.detections, found])
 
     def _validate(self, dev: RankerDev) -> None:
         """Measure the epoch on dev, and keep its weights if it is the best so far."""
@@ -167,11 +147,7 @@ class CrossEncoderTrainer:
         batch = pad(tokens, np.arange(tokens.num_rows), self.tokenizer.pad_id)
         with autocast(self.device, self.dtype):
             scores_P = self.wrapped(**{key: value.to(self.device) for key, value in batch.items()})
-        clean_Q = None if self._clean is None else self._clean[query_rows]
-        loss, candidates = self.config.loss, lists.candidates(scores_P.float().view(num_queries, width), clean_Q)
-        output = loss.compute(candidates, epoch)
-        guessed = loss.compute(replace(candidates, scores_QC=loss.guess_QC(candidates)), epoch)
-        return LossOutput(output.per_query_Q, output.metrics | {GUESSING: guessed.per_query_Q.mean()})
+        return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width)), epoch)
 
     def _copy(self) -> Save:
         own, progress, best = self.optimization.copy(), self.progress, self.best

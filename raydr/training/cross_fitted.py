@@ -24,7 +24,7 @@ class CrossFittedDetector:
     """Flags of the pairs from margins by models that have not seen them; the model in training is not asked.
 
     The detector is fitted once, to all pairs that were measured. An epoch's flags are those of the positives that it
-    uses; a positive that was not measured, such as one that a judge has relabelled, counts as clean.
+    uses; a positive that was not measured counts as clean.
 
     Args:
         examples, corpus: what is trained on.

@@ -32,12 +32,11 @@ class Lists:
     passage_rows: NDArray[np.int64]
     weights: NDArray[np.float32]
 
-    def candidates(self, scores_QC: Tensor, clean_Q: NDArray[np.bool_] | None) -> Candidates:
+    def candidates(self, scores_QC: Tensor) -> Candidates:
         """What a loss works on, given the scores; a query's candidates are those of its list alone.
 
         Args:
             scores_QC: log-odds of relevance.
-            clean_Q: False where the pair was flagged; None if pairs are not looked at.
         """
         device = scores_QC.device
         is_hard_QC = torch.ones_like(scores_QC, dtype=torch.bool)
@@ -48,7 +47,6 @@ class Lists:
             excluded_QC=torch.zeros_like(is_hard_QC),
             hard_QC=is_hard_QC,
             log_weight_QC=torch.from_numpy(np.log(self.weights)).to(device) if (self.weights != 1).any() else None,
-            clean_Q=None if clean_Q is None else torch.from_numpy(clean_Q).to(device),
         )
 
 

@@ -11,18 +11,6 @@ from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.noise.detectors.base import Detector
-from raydr.noise.detectors.gaussian import GaussianDetector
-
-
-class RankerDetectionConfig(Config):
-    """Detection of mismatched pairs with the ranker, before each epoch after the loss's warm-up."""
-
-    detector: Annotated[Detector, Pluggable()] = GaussianDetector()
-    """How perplexities become flags, as ``train.pair_detection.detector``."""
-
-    num_random: int = Field(default=15, ge=1)
-    """Random passages (positives of other pairs) that each pair is measured against; each is read with the query."""
 
 
 class RankerDevConfig(Config):
@@ -44,11 +32,10 @@ class RankerConfig(CrossEncoderTraining):
 
     section: ClassVar[str] = "ranker"
     predicts: ClassVar[Literal["log_odds"]] = "log_odds"
-    gates_pairs: ClassVar[bool] = True
 
     loss: Annotated[Loss, Pluggable()] = NCE()
     """What is minimised over a query's list: ``nce``, a softmax over the positive and its negatives; ``bce``, each
-    passage by itself; ``rcl``; ``npc`` with ``use_consistency: false``."""
+    passage by itself; ``rcl``."""
 
     num_hard_negatives: int = Field(default=15, ge=0)
     """Candidates of a query drawn as negatives in each epoch: all of them where ``negatives.depth`` is no larger."""
@@ -59,22 +46,10 @@ class RankerConfig(CrossEncoderTraining):
     dev: RankerDevConfig | None = RankerDevConfig()
     """The epoch that orders dev queries best becomes the model; if null nothing is measured, and the last one does."""
 
-    pair_detection: RankerDetectionConfig | None = None
-    """Flag mismatched pairs while training, for the loss ``npc``; off if null."""
-
     @property
     def chooses_epoch(self) -> bool:
         """Whether dev queries say which epoch becomes the model."""
         return self.num_epochs > 0 and self.dev is not None
-
-    @model_validator(mode="after")
-    def _flags_are_read(self) -> RankerConfig:
-        if (self.pair_detection is not None) != self.loss.reads_pair_flags:
-            raise ValueError(
-                f"loss {self.loss.name!r} and pair_detection do not fit: npc reads the flags that it makes, and no "
-                "other loss does"
-            )
-        return self
 
     @model_validator(mode="after")
     def _loss_begins(self) -> RankerConfig:

@@ -13,24 +13,23 @@ from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
 from raydr.data.guide_vectors import GuideVectors
 from raydr.data.partitions import Scope
-from raydr.data.ranker_scores import PairScores, join_ranker_scores
+from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, recompute_activations
 from raydr.models.config import Side
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import choose_what_learns
-from raydr.models.pair_scoring import PairScorer
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.margins import Margins
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
+from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
-from raydr.training.live_ranker import LiveRanker
-from raydr.training.trainer import Listener, Setup
+from raydr.training.trainer import Listener, Setup, Trainer
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class TrainingInputs:
         corpus: the passages.
         train: what is learnt.
         dev: what is measured on; None if nothing is.
-        ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches, or one is asked.
-        ranker: that is asked about what is drawn, with what its scores are multiplied by; None if none is.
+        ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches.
         scope: the partitions that a query's random negatives are drawn from.
         margins: cross-fitted ones of the pairs, where the detection reads them.
         guide: the vectors of a guide, where ``train.guide`` asks it.
@@ -53,7 +51,6 @@ class TrainingInputs:
     train: SplitTables
     dev: SplitTables | None
     ranker_scores: pa.Table | None = None
-    ranker: tuple[PairScorer, float] | None = None
     scope: Scope = "own"
     margins: Margins | None = None
     guide: GuideVectors | None = None
@@ -89,10 +86,8 @@ def build_setup(
         recompute_activations(model)
     examples = load_examples(*inputs.train, corpus, inputs.scope)
     overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
-    ranker: PairScores | None = None
-    if inputs.ranker is not None:
-        ranker = LiveRanker(*inputs.ranker, examples, corpus)
-    elif inputs.ranker_scores is not None:
+    ranker = None
+    if inputs.ranker_scores is not None:
         ranker = join_ranker_scores(examples, inputs.ranker_scores, corpus)
     if config.guide is not None and inputs.guide is None:
         raise ConfigError("train.guide is set, and no vectors of a guide were given")
@@ -110,6 +105,12 @@ def build_setup(
         detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
     trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
     return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
+
+
+def build_trainer(setup: Setup) -> Trainer:
+    """Of one network, or of two where ``train.coteaching`` is set."""
+    coteaching = setup.config.coteaching
+    return Trainer(setup) if coteaching is None else CoTeachingTrainer(setup, coteaching)
 
 
 def _alone(model: nn.Module) -> nn.Module:

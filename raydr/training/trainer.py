@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -22,10 +20,9 @@ from raydr.losses.base import LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import BEST, PEER, EpochRow, Progress, Save, load_progress, save_progress
+from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
-from raydr.training.coteaching import exchange
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, PairFlags, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
@@ -36,8 +33,6 @@ from raydr.training.scoring import BatchView
 from raydr.training.step_clock import StepClock
 from raydr.training.tiles import loss_in_tiles
 
-#: Shares of a batch that co-teaching keeps: of all its pairs, and of noisy ones.
-_KEPT, _KEPT_NOISE = "kept", "kept_noise"
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"
 
@@ -78,11 +73,7 @@ class Setup:
 
 
 class Trainer:
-    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it.
-
-    There is one learner, or two that teach each other: ``model`` is the first one's network, and in the end the one
-    that was chosen.
-    """
+    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -90,14 +81,8 @@ class Trainer:
         self.model = setup.model
         self.device = next(setup.model.parameters()).device
         self.num_steps = setup.batches.num_steps
-        networks = [setup.model]
-        if self.config.coteaching is not None:
-            networks.append(copy.deepcopy(setup.model))
-        total = self.num_steps * self.config.num_epochs
         self.clock = StepClock(self.device)
-        self.learners = [
-            Learner(network, setup.wrap(network), self.config, setup.dtype, total, self.clock) for network in networks
-        ]
+        self.learner = self.learner_of(setup.model)
         self.progress = Progress()
         #: The flags of ``progress`` as they were last used, and as an array.
         self._clean: tuple[list[float], NDArray[np.float32]] | None = None
@@ -106,11 +91,15 @@ class Trainer:
         self._sums: Figures = {}
         self._kept_at = time.monotonic()
 
+    def learner_of(self, network: DualEncoder) -> Learner:
+        """A network with an optimiser for the whole training."""
+        total = self.num_steps * self.config.num_epochs
+        return Learner(network, self.setup.wrap(network), self.config, self.setup.dtype, total, self.clock)
+
     def resume(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         self.progress = load_progress(folder)
-        for learner, place in zip(self.learners, _places(folder), strict=False):
-            learner.load(place)
+        self.learner.load(folder)
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
 
@@ -123,18 +112,22 @@ class Trainer:
         while not self.progress.finished:
             self._epoch()
         if self.config.keep == "best" and self.best is not None:
-            self.learners[0].optimization.put_back(self.best)
-        elif self.progress.better_network:
-            self.model.load_state_dict(self.learners[self.progress.better_network].model.state_dict())
+            self.learner.optimization.put_back(self.best)
+        elif self.chosen is not self.learner:
+            self.model.load_state_dict(self.chosen.model.state_dict())
         if self.config.optimizer.lora is not None:
             merge_adapters(self.model)
         return self.progress
 
+    @property
+    def chosen(self) -> Learner:
+        """Whose network is the result of training so far."""
+        return self.learner
+
     def _epoch(self) -> None:
         self._prepare_epoch()
         epoch, first_step = self.progress.epoch, self.progress.step
-        for learner in self.learners:
-            learner.model.train()
+        self.start_epoch()
         coming = self.setup.batches.epoch(epoch, first_step)
         for step in range(first_step, self.num_steps):
             self.clock.start(self._is_logged(step + 1))
@@ -146,6 +139,9 @@ class Trainer:
             self._after_step(step + 1, metrics)
         self._finish_epoch()
 
+    def start_epoch(self) -> None:
+        self.model.train()
+
     def _is_logged(self, step: int) -> bool:
         """Whether the metrics of the epoch's ``step``-th step are told; from 1, and asked before it is counted."""
         return (self.progress.global_step + 1) % self.config.log_steps == 0 or step == self.num_steps
@@ -154,8 +150,8 @@ class Trainer:
         """Teacher and noise flags for the epoch, unless a checkpoint has brought them."""
         loss, epoch = self.config.loss, self.progress.epoch
         warm = epoch >= loss.num_warmup_epochs
-        if loss.needs_teacher and warm and self.learners[0].teacher is None:
-            self.learners[0].start_teacher()
+        if loss.needs_teacher and warm and self.learner.teacher is None:
+            self.learner.start_teacher()
         detector = self.setup.detector
         if detector is None or not warm or self.progress.step:
             return
@@ -172,36 +168,52 @@ class Trainer:
     def _step(self, batches: list[Batch]) -> Figures:
         sums: Figures = {}
         for at, batch in enumerate(batches):
-            with ExitStack() as quietly:
-                for learner in self.learners:
-                    quietly.enter_context(learner.without_sync(at < len(batches) - 1))
-                outputs = [
-                    self._forward(learner, number, batch, self.progress.global_step * len(batches) + at)
-                    for number, learner in enumerate(self.learners)
-                ]
-                losses, metrics = self._losses(outputs, batch)
-                with self.clock.part("backward"):
-                    for learner, loss in zip(self.learners, losses, strict=True):
-                        learner.backward(loss / len(batches), quiet=at < len(batches) - 1)
+            step = self.progress.global_step * len(batches) + at
+            loss, metrics = self.learn(batch, step, quiet=at < len(batches) - 1)
             # Nothing waits for the device here: figures stay on it until somebody is told.
-            values: Figures = {"loss": losses[0], "filled": float(batch.num_filled), **metrics}
+            values: Figures = {"loss": loss, "filled": float(batch.num_filled), **metrics}
             sums = add_figures(sums, values, 1 / len(batches))
         # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
         with self.clock.part("optimizer"):
-            clipped = [learner.optimization.clip() for learner in self.learners]
-            finite = all(bool(torch.isfinite(norm)) for norm, _ in clipped)
+            norm, usable = self.clip()
+            finite = bool(torch.isfinite(norm))
             if not finite:
                 mean_loss = float(mean_over_ranks(torch.as_tensor(sums["loss"])))
-                if not math.isfinite(mean_loss) or not all(usable for _, usable in clipped):
+                if not math.isfinite(mean_loss) or not usable:
                     raise self._not_finite(batches, mean_loss)
-            for learner in self.learners:
-                learner.step()
-        sums["grad_norm"] = clipped[0][0].double() if finite else 0.0
+            self.take_step()
+        sums["grad_norm"] = norm.double() if finite else 0.0
         if self.setup.dtype == torch.float16:
             sums["skipped_steps"] = float(not finite)
         return sums
 
-    def _forward(self, learner: Learner, number: int, batch: Batch, step: int) -> LossOutput:
+    def learn(self, batch: Batch, step: int, quiet: bool) -> tuple[Tensor, Figures]:
+        """Add the gradients of a micro-batch.
+
+        Args:
+            batch: this rank's share.
+            step: number of the micro-batch since the start.
+            quiet: gradients are exchanged between ranks later.
+
+        Returns:
+            Its loss, and the loss's figures.
+        """
+        with self.learner.without_sync(quiet):
+            output = self.forward(self.learner, batch, step)
+            loss = output.per_query_Q.mean() * batch.weight
+            with self.clock.part("backward"):
+                self.learner.backward(loss / self.config.accumulation_steps, quiet)
+        return loss, {name: value * batch.weight for name, value in output.metrics.items()}
+
+    def clip(self) -> tuple[Tensor, bool]:
+        """The norm of the gradients, which are cut to it; and whether a step can be taken."""
+        return self.learner.optimization.clip()
+
+    def take_step(self) -> None:
+        self.learner.step()
+
+    def forward(self, learner: Learner, batch: Batch, step: int, number: int = 0) -> LossOutput:
+        """What the loss says of a batch; ``number`` tells networks apart that draw dropout of their own."""
         seed_step(self.setup.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
@@ -217,21 +229,8 @@ class Trainer:
         clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
         return replace(view, clean_Q=clean_Q)
 
-    def _losses(self, outputs: list[LossOutput], batch: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The scalar that each learner descends, and the metrics of the first."""
-        if self.config.coteaching is None:
-            metrics = {name: value * batch.weight for name, value in outputs[0].metrics.items()}
-            return [outputs[0].per_query_Q.mean() * batch.weight], metrics
-        keep_share = self.config.coteaching.keep_share(self.progress.epoch, self._share_flagged())
-        losses, masks = exchange((outputs[0].per_query_Q, outputs[1].per_query_Q), keep_share)
-        metrics = outputs[0].metrics | {"keep_share": torch.tensor(keep_share)}
-        if self.setup.batches.examples.is_noise.any():
-            kept = masks[0].cpu().numpy()
-            is_noise = self.setup.batches.examples.is_noise[batch.query_rows[kept]]
-            metrics |= {_KEPT: torch.tensor(kept.mean()), _KEPT_NOISE: torch.tensor(is_noise.sum() / len(kept))}
-        return list(losses), metrics
-
-    def _share_flagged(self) -> float | None:
+    def share_flagged(self) -> float | None:
+        """What the last detection has flagged; None before the first one."""
         return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
     def _not_finite(self, batches: list[Batch], loss: float) -> TrainingError:
@@ -249,16 +248,16 @@ class Trainer:
         logged, due = {}, False
         if self.clock.timed:
             told = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
-            logged = _with_noise_share(numbers_over_ranks(told, self.device))
+            logged = self.over_ranks(told)
             due = logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
-            logged["learning_rate"] = self.learners[0].optimization.learning_rate
+            logged["learning_rate"] = self.learner.optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.setup.listener.on_step(self.progress, self.num_steps, logged)
         every = self.config.checkpoint_steps
         if (due or (every and step % every == 0)) and step < self.num_steps:
             self._kept_at = time.monotonic()
             self.progress = self.progress.changed(sums=numbers_over_ranks(self._take_sums(), self.device))
-            self.setup.listener.on_checkpoint(self.progress, self._copy)
+            self.setup.listener.on_checkpoint(self.progress, self.copy)
 
     def _take_sums(self) -> dict[str, float]:
         """The sums of the epoch's steps so far, those of a checkpoint that was gone on from among them."""
@@ -267,10 +266,7 @@ class Trainer:
         return {key: before.get(key, 0.0) + fresh.get(key, 0.0) for key in before | fresh}
 
     def _finish_epoch(self) -> None:
-        metrics = numbers_over_ranks(
-            {key: value / self.num_steps for key, value in self._take_sums().items()}, self.device
-        )
-        metrics = _with_noise_share(metrics)
+        metrics = self.over_ranks({key: value / self.num_steps for key, value in self._take_sums().items()})
         # Sums, where the others are means over micro-batches, steps and ranks.
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps * self.config.accumulation_steps * num_ranks()
         if "skipped_steps" in metrics:
@@ -287,48 +283,36 @@ class Trainer:
         if self.setup.dev is not None:
             self._validate(self.setup.dev)
         self._kept_at = time.monotonic()
-        self.setup.listener.on_checkpoint(self.progress, self._copy)
+        self.setup.listener.on_checkpoint(self.progress, self.copy)
 
     def _validate(self, dev: DevRetrieval) -> None:
-        """Measure the networks on dev after an epoch, and see whether training has come to its end."""
-        name, progress = f"dev {self.config.dev.measure}", self.progress
-        values = [dev.measure(learner.model, self.setup.dtype) for learner in self.learners]
-        better = int(np.argmax(values))
-        found = {name: values[better]}
-        if len(values) > 1:
-            found[f"{name}, the other network"] = values[1 - better]
-        progress = progress.measured(values[better], found)
+        """Measure the network on dev after an epoch, and see whether training has come to its end."""
+        value, figures = self.measure(dev)
+        progress = self.progress.measured(value, figures)
         epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
         if best_epoch == epoch and self.config.keep == "best":
-            self.best = self.learners[better].optimization.learnt()
+            self.best = self.chosen.optimization.learnt()
         patience = self.config.dev.patience
         waited = patience is not None and best_epoch is not None and epoch - best_epoch >= patience
-        self.progress = progress.changed(better_network=better, finished=progress.finished or waited)
+        self.progress = progress.changed(finished=progress.finished or waited)
 
-    def _copy(self) -> Save:
-        learners = [learner.copy() for learner in self.learners]
-        progress, best = self.progress, self.best
+    def measure(self, dev: DevRetrieval) -> tuple[float, dict[str, float]]:
+        """The dev measure that chooses the epoch, and what goes into the history."""
+        value = dev.measure(self.model, self.setup.dtype)
+        return value, {f"dev {self.config.dev.measure}": value}
+
+    def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
+        """Means over the ranks."""
+        return numbers_over_ranks(figures, self.device)
+
+    def copy(self) -> Save:
+        """Copy everything that the next step depends on."""
+        own, progress, best = self.learner.copy(), self.progress, self.best
 
         def save(folder: Path) -> None:
-            for learner, place in zip(learners, _places(folder), strict=False):
-                learner(place)
+            own(folder)
             save_progress(folder, progress)
             if best is not None:
                 save_file(best, folder / BEST)
 
         return save
-
-
-def _places(folder: Path) -> tuple[Path, Path]:
-    """Where the first and the second learner's state lie."""
-    return folder, folder / PEER
-
-
-def _with_noise_share(metrics: dict[str, float]) -> dict[str, float]:
-    """Shares of the batch, which can be averaged, as the share of noise among the pairs that were kept."""
-    if _KEPT not in metrics:
-        return metrics
-    share = metrics[_KEPT_NOISE] / metrics[_KEPT] if metrics[_KEPT] else 0.0
-    return {key: value for key, value in metrics.items() if key not in (_KEPT, _KEPT_NOISE)} | {
-        "noise_among_kept": share
-    }

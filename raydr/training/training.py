@@ -25,7 +25,6 @@ class Extras(Generic[T]):
         negatives: mined candidates; those that came with the data if None.
         start: the model that is gone on from; ``model.checkpoint`` if None.
         ranker_scores: what a ranker says of pairs and candidates, for a loss that learns from it.
-        ranker: the ranker itself, in their place, where it is asked while the model learns.
         margins: cross-fitted margins of the pairs, for a detection that reads them.
         guide_queries: the guide's vectors of the training queries, where ``train.guide`` is set.
         guide_passages: the guide's vectors of the corpus, likewise.
@@ -34,7 +33,6 @@ class Extras(Generic[T]):
     negatives: T | None = None
     start: T | None = None
     ranker_scores: T | None = None
-    ranker: T | None = None
     margins: T | None = None
     guide_queries: T | None = None
     guide_passages: T | None = None

@@ -26,7 +26,7 @@ def judge(
     """Judge negatives and pairs, and write copies without what was found to be wrong.
 
     Args:
-        judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc, relabel,
+        judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc,
             pair_classifier, language_model, language_model_negatives, calibrated, calibrated_negatives, people; truth
             keeps only pairs known to be clean) instead of those in the config; repeatable.
         miner: whose candidates are judged, instead of negatives.miner.

@@ -77,13 +77,6 @@ def test_rankers_and_retrievers_go_on_from_each_other(configure: Any) -> None:
     assert len(teachers) == 1
 
 
-@pytest.mark.usefixtures("here")
-def test_a_live_ranker_is_read_in_place_of_its_scores(configure: Any) -> None:
-    [first, second] = rounds_of(configure(num_rounds=2, rounds={2: {"train": {"ranker_scores": "live"}}}))
-    assert second.model.inputs["ranker"] is second.ranker
-    assert first.model.inputs.keys() & second.model.inputs.keys() == first.model.inputs.keys() - {"ranker_scores"}
-
-
 def test_two_rounds_from_data_to_their_table(configure: Any, capsys: Any) -> None:
     config = configure(num_rounds=2)
     raydr.refresh(config)
@@ -100,7 +93,7 @@ def test_two_rounds_from_data_to_their_table(configure: Any, capsys: Any) -> Non
     assert told == [None, ranker.info]
     assert ranker.info["mined_by"] == "round-1, judged by sieve"
     page = (Path(config.workdir) / "refresh" / "report.html").read_text()
-    assert f"{ranker.info['history'][ranker.info['best_epoch']]['metrics']['guessing']:.4f}" in page
+    assert f"{ranker.info['history'][ranker.info['best_epoch']]['metrics']['loss']:.4f}" in page
     capsys.readouterr()
     raydr.refresh(config)
     assert "nothing to make" in capsys.readouterr().err

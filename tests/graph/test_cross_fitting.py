@@ -19,7 +19,6 @@ from raydr.data.schema import read_parquet
 from raydr.errors import DataError
 from raydr.graph.node import Node
 from raydr.graph.places import Places
-from raydr.graph.why import explain_query
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.stages import measure_folds
@@ -241,48 +240,6 @@ def test_margins_are_shared_by_what_trains_on_the_same_pairs(configure: Any) -> 
     shared = margins_node(configure(cross_fit=own)).key
     assert margins_node(configure(train=faster | {"batch_size": 4}, cross_fit=own)).key == shared
     assert margins_node(configure(train={"num_workers": 2})).key == base
-
-
-def test_a_query_without_a_right_pair_gets_the_passage_that_stands_out(configure: Any) -> None:
-    judge = {"judges": [{"name": "relabel", "sure": 0.5, "depth": 12}]}
-    config = configure(judge=judge, cross_fit={"num_epochs": 6, "num_random": 15}, inject_noise={"share": 0.5})
-    [filtered] = raydr.judge(config)
-    places = Places.of(config.workdir)
-    verdicts = places.open("verdicts/relabel-train", "verdicts")
-    relabelled = rows_of(verdicts, "relabelled/train")
-    decided = rows_of(verdicts, "verdicts/train")
-    assert {row["action"] for row in relabelled} == {"relabel"}  # and there are some
-    assert len(relabelled) == verdicts.info["relabelling"]["relabelled"]
-    assert verdicts.info["relabelling"]["relabelled_right"] == sum(not row["truth"] for row in relabelled)
-    data = Dataset(places.open("dataset-noisy", "dataset"))
-    known = {row["query_id"]: row for row in data.qrels("train").to_pylist()}
-    dropped = {row["query_id"] for row in decided if row["action"] == "drop"}
-    for row in relabelled:
-        pair = known[row["query_id"]]
-        assert row["query_id"] in dropped
-        assert row["passage_id"] != pair["passage_id"]
-        assert row["score"] < 0.5
-        assert row["truth"] == (row["passage_id"] != (pair["original_passage_id"] or pair["passage_id"]))
-    after = Dataset(filtered).qrels("train").to_pylist()
-    new = {(row["query_id"], row["passage_id"]) for row in relabelled}
-    assert {(row["query_id"], row["passage_id"]) for row in after} - new == {
-        (row["query_id"], row["passage_id"]) for row in decided if row["action"] == "keep"
-    }
-    assert new <= {(row["query_id"], row["passage_id"]) for row in after}
-    story = explain_query(places, relabelled[0]["query_id"])
-    assert [one.passage_id for one in story.positives] == [
-        known[relabelled[0]["query_id"]]["passage_id"],
-        relabelled[0]["passage_id"],
-    ]
-    assert [said["action"] for said in story.positives[1].verdicts] == ["relabel"]
-    # The searches are those of the models that measured the pairs, and npc says the same of the pairs.
-    node = recipe_of(config).verdicts(config.judge.judges[0], "train")
-    for fold in range(2):
-        searched = node.inputs[f"run/{fold}"].inputs["index"].inputs["model"]
-        assert searched.key == node.inputs["margins"].inputs[f"model/{fold}"].key
-    raydr.judge(config, ["npc"])
-    plain = rows_of(places.open("verdicts/npc-train", "verdicts"), "verdicts/train")
-    assert [row["action"] for row in plain] == [row["action"] for row in decided]
 
 
 def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: Any) -> None:

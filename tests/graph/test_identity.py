@@ -35,7 +35,6 @@ CONTENT = {
     "variants": "model",
     "train.ranker": "ranker_scores",
     # Scores that were kept are no input then.
-    "train.ranker_scores": "model ranker_scores",
     "data.reader": "corpus dataset",
     "data.reader.splits": "dataset",
     "data.reader.answers": "dataset",
@@ -161,10 +160,7 @@ CHANGES = {
     "judge.classifier.model.prompt.template": ["judge.classifier.model.prompt.template={style: short}"],
     "ranker.model.checkpoint": ["ranker.model.checkpoint=OTHER"],
     "ranker.accumulation_steps": ["ranker.accumulation_steps=2"],
-    "ranker.loss": ["ranker.loss=bce", "ranker.pair_detection=null"],
-    "ranker.loss.use_consistency": ["ranker.loss={name: npc, use_consistency: true, consistency_weight: 0}"],
-    "ranker.pair_detection": ["ranker.loss=bce", "ranker.pair_detection=null"],
-    "ranker.pair_detection.detector": ["ranker.pair_detection.detector=anchored"],
+    "ranker.loss": ["ranker.loss=bce"],
     "judge.judges": [
         "judge.judges=[sieve, {name: margin, margin: 0.2}, guide, pair_classifier, consistency, "
         "{name: npc, margins: cross_fitted}]"
@@ -299,9 +295,7 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
         variants={"long": {"num_epochs": 9, "loss": "ranker_kl"}},
         ranker={
             "model": {"checkpoint": start, "prompt": {}},
-            "loss": {"name": "npc", "use_consistency": False},
             "num_epochs": 3,
-            "pair_detection": {"detector": "gaussian"},
             "optimizer": {"lora": {}},
         },
         refresh={"num_rounds": 2, "judges": ["margin", "pair_classifier"], "evaluate_splits": ["dev"]},

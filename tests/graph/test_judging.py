@@ -223,8 +223,6 @@ def test_a_cascade_reads_what_is_in_doubt_and_learns_from_what_is_kept(configure
     [audit] = raydr.audit(config, model="untrained")
     page = Path(audit.local("report.html")).read_text()
     assert "pairs that a cross-encoder takes for irrelevant" in page
-    # It keeps the first judge's word where it has none of its own, which is no failure of a detector.
-    assert read.info["detector"]["reason"] == "fewer than 50 labels are in doubt"
     assert "inconclusive" not in page
 
 

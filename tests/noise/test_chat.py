@@ -1,94 +1,171 @@
-"""Requests to a server: what is tried again, what is not, and what is said of it."""
+"""Requests to a server: what is tried again, what is not, what is said of it, and what a server cannot do to us."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import gzip
+import json
 import socket
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from chat_stub import MODEL, ChatStub, serving
+from chat_stub import MODEL, ChatStub, Scripted, serving
 from patience import PATIENCE_S
 
 from raydr.errors import EndpointError
-from raydr.models.prompt import PromptConfig
-from raydr.noise.chat import ChatServer, RefusedError
-from raydr.noise.questions import question, read_reply
+from raydr.noise.answers import RefusedError, Reply
+from raydr.noise.chat import ChatServer
+from raydr.noise.judges.language_model import LanguageModel
 
-BODY = question(MODEL, PromptConfig(task="it fits"), "a", "", "a b", 100, {})
-#: How a test waits for nothing.
-NOW = {"Retry-After": "0"}
-
-
-def server_of(stub: ChatStub, key: str = "", said: list[str] | None = None, **changes: Any) -> ChatServer:
-    given = {"timeout_s": PATIENCE_S, "max_retries": 3, "at_once": 2} | changes
-    return ChatServer(stub.address, key, tell=[].append if said is None else said.append, **given)
+BODY = LanguageModel(model=MODEL).question("a", "", "a b")
+KEY = "sk-very/secret+1"
+#: How a test waits for next to nothing.
+NOW = {"Retry-After-Ms": "1"}
 
 
-def test_too_many_requests_and_faults_of_the_server_pass() -> None:
-    said: list[str] = []
-    script = [(429, NOW, "slow down"), (503, NOW, "loading"), (500, NOW, "")]
-    with serving(ChatStub()) as stub, server_of(stub, said=said) as server:
-        stub.script.extend(script)
-        assert read_reply(server.ask(BODY)).relevant == pytest.approx(1.0)
-        stub.script.extend([*script, (502, NOW, "still loading")])
-        with pytest.raises(EndpointError, match=r"HTTP 502: still loading; 4 tries\. .* run the same command again"):
-            server.ask(BODY)
+def ask(stub: ChatStub, key: str = "", told: list[str] | None = None, **changes: Any) -> Reply:
+    given = {"timeout_s": PATIENCE_S, "max_retries": 3} | changes
+
+    async def ask_once() -> Reply:
+        async with ChatServer(stub.address, key, tell=[].append if told is None else told.append, **given) as server:
+            return await server.ask(BODY)
+
+    return asyncio.run(ask_once())
+
+
+@pytest.fixture
+def stub() -> Iterator[ChatStub]:
+    with serving(ChatStub()) as found:
+        yield found
+
+
+def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None:
+    told: list[str] = []
+    script: list[Scripted] = [(429, NOW, "slow down"), (503, NOW, "loading"), (500, NOW, "")]
+    stub.script.extend(script)
+    assert ask(stub, told=told).relevant == pytest.approx(1.0)
     # One word, not one a request.
-    [word] = said
+    [word] = told
     assert "answers HTTP 429: slow down: asked again, at most 3 times a question" in word
+    stub.script.extend([*script, (502, NOW, "still loading")])
+    with pytest.raises(EndpointError, match=r"HTTP 502: still loading\. .* run the same command again"):
+        ask(stub)
 
 
 @pytest.mark.parametrize(
     ("answer", "match", "refused"),
     [
         ((400, {}, "too many tokens"), "HTTP 400: too many tokens", True),
-        (
-            (401, {}, "Bearer sk-secret is unknown"),
-            r"HTTP 401, the key is missing or wrong: Bearer \*\*\* is unknown",
-            False,
-        ),
+        ((401, {}, f"{KEY} is unknown"), r"HTTP 401, the key is missing or wrong: \*\*\* is unknown", False),
         ((404, {}, "what?"), "HTTP 404, there is no such model, or the address is not the one that ends in /v1", False),
         ((307, {"Location": "http://x.invalid/"}, ""), "HTTP 307", False),
-        ((200, {}, "<html>"), "with what is no chat completion: '<html>'", False),
-        ((200, {}, "[1]"), "with what is no chat completion", False),
+        ((200, {}, "<html>"), "is no chat completion .*: '<html>'", False),
+        ((200, {}, "[1]"), "is no chat completion", False),
+        ((200, {}, "[" * 100_000), "is no chat completion", False),
+        ((400, {"Content-Type": "text/plain; charset=hex"}, "[" * 100_000), "HTTP 400", True),
+        ((200, {}, b"\xff\xfe\x00"), "is no chat completion", False),
     ],
 )
-def test_what_does_not_pass_is_said_at_once(answer: Any, match: str, refused: bool) -> None:
-    with serving(ChatStub()) as stub, server_of(stub, "sk-secret") as server:
-        stub.script.append(answer)
-        with pytest.raises(EndpointError, match=match) as raised:
-            server.ask(BODY)
-        assert isinstance(raised.value, RefusedError) is refused
-        assert "sk-secret" not in str(raised.value)
-        # That was one request: the next one is answered.
-        assert server.ask(BODY)["choices"]
-        assert len(stub.bodies) == 1
+def test_what_does_not_pass_is_said_at_once(stub: ChatStub, answer: Scripted, match: str, refused: bool) -> None:
+    stub.script.append(answer)
+    with pytest.raises(EndpointError, match=match) as raised:
+        ask(stub, KEY)
+    assert isinstance(raised.value, RefusedError) is refused
+    assert len(str(raised.value)) < 700
+    # That was one request: the next one is answered.
+    assert ask(stub, KEY).relevant == pytest.approx(1.0)
+    assert len(stub.bodies) == 1
 
 
-def test_the_key_is_sent_and_nothing_without_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    # A password of another program for the same host.
+def test_the_key_is_sent_and_nothing_without_one(
+    stub: ChatStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    # A password of another program for the same host, and a key for another server.
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password hush\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    with serving(ChatStub(key="sk-1")) as stub:
-        with server_of(stub, "sk-1") as server:
-            assert server.ask(BODY)["choices"]
-        with server_of(stub) as server, pytest.raises(EndpointError, match="not your key:$"):
-            server.ask(BODY)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-theirs")
+    stub.key = "sk-1"
+    assert ask(stub, "sk-1").relevant is not None
+    with pytest.raises(EndpointError, match="not your key:$"):
+        ask(stub)
+
+
+def written(key: str) -> dict[str, str]:
+    """How a server may repeat a key."""
+    encoded = base64.b64encode(key.encode()).decode()
+    return {"plain": key, "quoted": quote(key, safe=""), "encoded": encoded, "json": json.dumps(key)[1:-1]}
+
+
+@pytest.mark.parametrize("how", ["plain", "quoted", "encoded", "json"])
+@pytest.mark.parametrize("key", [KEY, 'sk-"quoted"\\'])
+def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, key: str, how: str) -> None:
+    told: list[str] = []
+    echo, secret = written(key)[how], written(key).values()
+    reply = json.dumps({"choices": [{"message": {"content": f"yes, {echo}"}}]})
+    stub.script.extend([(429, NOW, f"for {echo}"), (200, {}, reply)])
+    found = ask(stub, key, told)
+    assert (found.relevant, found.content) == (1.0, "yes, ***")
+    answers: list[Scripted] = [
+        (200, {}, f"<{echo}>"),
+        (400, {}, f"{' ' * 280}{echo}"),
+        (200, {}, f'{{"choices": "{echo}"}}'),
+    ]
+    for answer in answers:
+        stub.script.append(answer)
+        with pytest.raises(EndpointError) as raised:
+            ask(stub, key)
+        told.append(str(raised.value))
+    assert all("***" in text for text in told)
+    assert not [text for text in told for one in secret if one in text]
+
+
+def endless(piece: bytes, sent: list[bytes], pause: threading.Event | None = None) -> Iterator[bytes]:
+    """A body without an end; with an event, a piece each tenth of a second until it is set."""
+    while not (pause is not None and pause.wait(0.1)):
+        sent.append(piece)
+        yield piece
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+def test_a_body_without_an_end_is_cut(stub: ChatStub, status: int) -> None:
+    sent: list[bytes] = []
+    stub.script.append((status, {}, endless(b" " * (1 << 16), sent)))
+    with pytest.raises(EndpointError, match="HTTP 502: an answer of more than 32 MiB"):
+        ask(stub)
+    # What lies in buffers on the way comes on top.
+    assert sum(map(len, sent)) < 64 << 20
+    assert not stub.bodies
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
+def test_what_is_compressed_is_not_unpacked(stub: ChatStub, coding: str) -> None:
+    bomb = gzip.compress(b"\0" * (1 << 20)) * 64
+    stub.script.append((200, {"Content-Encoding": coding}, bomb))
+    with pytest.raises(EndpointError, match="HTTP 502: a compressed answer, which was not asked for"):
+        ask(stub)
+    assert not stub.bodies
+
+
+def test_an_answer_that_trickles_in_ends_in_time(stub: ChatStub) -> None:
+    ended = threading.Event()
+    stub.script.extend([(200, {}, endless(b" ", [], ended))] * 2)
+    started = time.monotonic()
+    try:
+        with pytest.raises(EndpointError, match=r"no whole answer within 0\.5 s"):
+            ask(stub, timeout_s=0.5, max_retries=1)
+    finally:
+        ended.set()
+    assert time.monotonic() - started < PATIENCE_S
 
 
 def test_an_endpoint_where_nobody_is_is_said_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        said = pytest.raises(EndpointError, match=rf"nobody answers at {address}/chat.* is the server running")
-        with server_of(ChatStub(address=address)) as server, said:
-            server.ask(BODY, patient=False)
-
-
-def test_who_waits_gives_up_when_the_server_is_left() -> None:
-    with serving(ChatStub()) as stub:
-        server = server_of(stub)
-        stub.script.append((429, {"Retry-After": "60"}, ""))
-        server.__exit__()
-        with pytest.raises(EndpointError, match="no more questions are asked"):
-            server.ask(BODY)
+        with pytest.raises(EndpointError, match=rf"nobody answers at {address}/chat.* is the server running"):
+            ask(ChatStub(address=address), max_retries=0)

@@ -53,7 +53,7 @@ def sieve_losses(scores, positive):
 
 def test_all_are_found_by_name():
     shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
-    of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "relabel", "sieve"]
+    of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "sieve"]
     models = ["language_model", "language_model_negatives", "pair_classifier"]
     of_people = ["calibrated", "calibrated_negatives", "people", "people_negatives"]
     assert shipped == sorted([*of_scores, *models, *of_people])
@@ -191,23 +191,6 @@ def test_pair_classifier_drops_what_is_below_its_threshold():
     assert PairClassifier(negative_below=0.0).judge(pairs).action.tolist() == ["keep"] * 4
     with pytest.raises(DataError, match=r"judge pair_classifier reads probabilities; score 0 is -1\.0"):
         PairClassifier().judge(ScoredCandidates(np.array([-1.0]), np.arange(2)))
-
-
-def test_after_another_judge_pair_classifier_goes_by_what_both_say():
-    suspected_M = np.repeat([0.2, 0.8], 100)
-    relevance_M = np.tile([0.9, 0.9, 0.9, 0.9, 0.3], 40)
-    relevance_M[100:] = np.tile([0.3, 0.3, 0.3, 0.3, 0.9], 20)
-    pairs = ScoredCandidates(relevance_M, np.arange(201), suspected_M=suspected_M)
-    both = PairClassifier(after="npc")
-    decision = both.decide(both.measure(pairs))
-    agreed_M = (relevance_M > 0.5) == (suspected_M < 0.5)
-    assert (decision.probability[agreed_M & (suspected_M < 0.5)] < 0.2).all()
-    assert (decision.probability[agreed_M & (suspected_M > 0.5)] > 0.8).all()
-    assert decision.verdicts.score.tolist() == decision.probability.tolist()
-    assert ((decision.verdicts.action == "drop") == (decision.probability > 0.5)).all()
-    alone = PairClassifier()
-    assert alone.decide(alone.measure(pairs)).probability is None
-    assert (alone.judge(pairs).action == "drop").tolist() == (relevance_M < 0.5).tolist()
 
 
 def test_consistency_ranks():

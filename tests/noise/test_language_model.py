@@ -10,6 +10,7 @@ import pytest
 from made_language_model import make_language_model
 from pydantic import ValidationError
 
+from raydr.component import findings
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder import PairTokenizer
@@ -69,6 +70,26 @@ def test_probabilities_become_verdicts() -> None:
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(ValidationError, match=match):
         LanguageModel(**changes)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://tok-1@host/v1", "https://u:tok-1@h/v1", "http://h/v1?key=tok-1", "http://h/#tok-1"]
+)
+def test_an_endpoint_that_holds_a_secret_is_refused_without_showing_it(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="holds more than an address") as raised:
+        LanguageModel(model="m", endpoint=endpoint)
+    assert not [line for line in findings(raised.value) if "tok-1" in line]
+
+
+def test_a_question_holds_the_texts_as_they_are_and_no_more_than_asked_for() -> None:
+    request = {"max_tokens": None, "top_p": 0.5}
+    judge = LanguageModel(model="m", prompt=PromptConfig(task="it fits {so}"), passage_chars=20, request=request)
+    body = judge.question("q {task}", "title", "x" * 50)
+    assert (body["model"], body["top_p"], body["temperature"], "max_tokens" in body) == ("m", 0.5, 0, False)
+    system, user = (one["content"] for one in body["messages"])
+    assert "whether it fits {so}." in system
+    assert "q {task}" in user
+    assert f"title\n{'x' * 14}\n</passage>" in user
 
 
 def test_a_model_must_be_named() -> None:

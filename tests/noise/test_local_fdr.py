@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from raydr.errors import DataError
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.base import Detector
-from raydr.noise.detectors.draws import detect_over_draws
 from raydr.noise.detectors.local_fdr import LocalFdrDetector, grenander_density, p_values, storey_share
+from raydr.noise.margins import detect_over_draws
 
 
 def drawn(share, num=4000, seed=0, folds=1):

@@ -1,4 +1,4 @@
-"""What pages say of rankers: their trainings beside guessing, reranked runs beside those that they order."""
+"""What pages say of rankers: their trainings, reranked runs beside those that they order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ SETTINGS = {"loss": {"name": "nce"}, "num_hard_negatives": 8, "num_random_negati
 
 def story(*measures: float, **info: Any) -> RankerStory:
     """A ranker with an epoch for each value of its dev measure; the second was chosen if there is one."""
-    history = [
-        {"epoch": at, "metrics": {"loss": 2.0 - at, "guessing": 2.1972, "dev RR@10": value}}
-        for at, value in enumerate(measures)
-    ]
+    history = [{"epoch": at, "metrics": {"loss": 2.0 - at, "dev RR@10": value}} for at, value in enumerate(measures)]
     facts = {"history": history, "best_epoch": len(measures) // 2, "dev": {"dev RR@10": 0.25}, "num_examples": 1234}
     return RankerStory("ranker", SETTINGS, facts | {"mined_by": "bm25, judged by sieve", "remarks": []} | info)
 
@@ -33,20 +30,20 @@ def cells(html: str) -> list[str]:
     return re.findall(r"<td[^>]*>([^<]*)</td>", html)
 
 
-def test_a_training_stands_beside_guessing_and_dev_before_it() -> None:
+def test_a_training_stands_beside_dev_before_it() -> None:
     html = shown(story(0.3, 0.4))
-    expected = ["ranker", "2\xa0of\xa02", "1.0000", "2.1972", "RR@10 0.250 → 0.400"]
+    expected = ["ranker", "2\xa0of\xa02", "1.0000", "RR@10 0.250 → 0.400"]
     assert cells(html) == [*expected, "nce", "bm25, judged by sieve", "positive + 8 mined", "1,234"]
     # Loss, and dev.
     assert html.count("data:image/png") == 2
     assert story(0.3, 0.4).points("dev RR@10") == [(0, 0.25), (1, 0.3), (2, 0.4)]
-    assert story(0.3, 0.4).points("guessing") == [(1, 2.1972), (2, 2.1972)]
+    assert story(0.3, 0.4).points("loss") == [(1, 2.0), (2, 1.0)]
 
 
 def test_one_epoch_has_no_curve_of_its_loss_and_without_dev_the_last_one_counts() -> None:
     assert shown(story(0.3)).count("data:image/png") == 1
     html = shown(story(0.3, 0.2, 0.1, best_epoch=None, dev={}))
-    assert cells(html)[1:5] == ["3\xa0of\xa03", "0.0000", "2.1972", "–"]
+    assert cells(html)[1:4] == ["3\xa0of\xa03", "0.0000", "–"]
     assert html.count("data:image/png") == 1
 
 

@@ -28,12 +28,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 
 def make_verdicts(
-    path: Path,
-    subject: str,
-    of: Artifact,
-    judge: str,
-    parts: dict[str, list[tuple[str, str, str]]],
-    relabelled: dict[str, list[tuple[str, str, str]]] | None = None,
+    path: Path, subject: str, of: Artifact, judge: str, parts: dict[str, list[tuple[str, str, str]]]
 ) -> Artifact:
     """A ``verdicts`` artefact; parts are by number, rows (query, passage, action)."""
     role = "negatives" if subject == "negatives" else "dataset"
@@ -41,7 +36,6 @@ def make_verdicts(
     with begin(str(path), identity) as making:
         assert isinstance(making, Building)
         named = {f"verdicts/train/part-{number}.parquet": rows for number, rows in parts.items()}
-        named |= {f"relabelled/train/part-{number}.parquet": rows for number, rows in (relabelled or {}).items()}
         for name, rows in named.items():
             weight = {"keep": 1.0, "down_weight": 0.5}
             values = [(*row[:2], judge, 0.0, row[2], weight.get(row[2], 0.0), None) for row in rows]
@@ -124,23 +118,6 @@ def test_pairs_that_a_judge_drops_leave_the_training_split(inputs: JudgeInputs, 
     assert clean.qrels("train")["query_id"].to_pylist() == [f"q{at:02d}" for at in range(NUM_QUERIES) if at % 5]
     with pytest.raises(DataError, match=r"no pair of split 'train' .* was made noisy on purpose"):
         make(tmp_path / "cleaner", "dataset", clean_only, clean.artifact, split="train")
-
-
-def test_what_was_relabelled_comes_in_and_what_it_replaces_stays_forbidden(inputs: JudgeInputs, tmp_path: Path) -> None:
-    data, corpus = Dataset(inputs.dataset), Corpus(inputs.corpus)
-    decided = {"00000-00000": [("q01", "p01", "drop"), ("q02", "p02", "keep")]}
-    made = make_verdicts(
-        tmp_path / "v", "pairs", data.artifact, "relabel", decided, {"00000-00000": [("q01", "p07", "relabel")]}
-    )
-    filtered = Dataset(make(tmp_path / "d", "dataset", filter_pairs, inputs.dataset, {"relabel": made}, split="train"))
-    before, after = data.qrels("train").to_pylist(), filtered.qrels("train").to_pylist()
-    pairs = {(row["query_id"], row["passage_id"]) for row in after}
-    assert pairs == {(row["query_id"], row["passage_id"]) for row in before} - {("q01", "p01")} | {("q01", "p07")}
-    assert len(after) == len(before)
-    examples = load_examples(*filtered.training_tables("train"), corpus)
-    q01 = examples.query_ids.index("q01")
-    assert corpus.ids(examples.positives[q01]) == ["p07"]
-    assert corpus.content_hashes(corpus.rows_of(["p01"])).view("int64")[0] in examples.forbidden[q01]
 
 
 def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tmp_path: Path) -> None:

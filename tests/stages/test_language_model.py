@@ -28,7 +28,7 @@ from raydr.store.folder import Folder
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 from stages.test_judge import run, verdicts_of
 
-NOW = {"Retry-After": "0"}
+NOW = {"Retry-After-Ms": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,9 @@ def test_all_pairs_are_read_and_what_is_irrelevant_is_dropped(
             ("Yes", pytest.approx(0.9)) if row["relevant"] > 0.5 else ("No", pytest.approx(0.2))
         )
     assert made.parts() == sorted(["answers/train/part-00000-00000.parquet", "verdicts/train/part-00000-00000.parquet"])
-    assert "tokens of all answers  1,500 read, 30 written" in capsys.readouterr().err
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "30 rows in doubt; 30 requests sent to tiny-judge now" in shown
+    assert "tokens of all answers: 1,500 read, 30 written" in shown
 
 
 def test_only_what_the_judge_before_is_unsure_of_is_asked_and_its_drops_are_undone(
@@ -199,7 +201,7 @@ def test_a_judge_that_is_sure_of_everything_costs_nothing(
 ) -> None:
     made = ask(inputs, ranks, stub, tmp_path / "v", unsure=(0.0, 0.0))
     assert (made.info["asked"], made.info["verdicts"], stub.bodies) == (0, 0, [])
-    assert "consistency is sure of everything" in capsys.readouterr().err
+    assert "goes by what consistency says alone: it is sure of everything" in capsys.readouterr().err
 
 
 def test_the_server_is_looked_at_before_anything(
@@ -239,8 +241,10 @@ def test_the_key_is_in_no_file(
 ) -> None:
     stub.key = "sk-very-secret"
     monkeypatch.setenv("JUDGE_KEY", stub.key)
+    # A model that repeats what it should not know.
+    stub.says = lambda query, passage: f"{'yes' if query in passage else 'no'}, {stub.key}"
     made = ask(inputs, ranks, stub, tmp_path / "v", key_variable="JUDGE_KEY")
     assert made.info["verdicts"] == NUM_QUERIES
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > NUM_QUERIES
+    assert "answers.sqlite" in {path.name for path in files}
     assert not [path for path in files if b"very-secret" in path.read_bytes()]

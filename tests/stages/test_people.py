@@ -59,16 +59,16 @@ def test_pairs_that_people_decided_have_verdicts_and_no_others(
         tmp_path / "npc",
         "pairs",
         inputs.dataset,
-        "relabel",
+        "npc",
         {"00000-00000": [("q00", "p17", "keep"), ("q01", "p01", "drop"), ("q02", "p02", "drop")]},
-        {"00000-00000": [("q01", "p09", "relabel"), ("q02", "p08", "relabel")]},
     )
-    verdicts = {"relabel": npc, "people": made}
+    verdicts = {"npc": npc, "people": made}
     left = Dataset(make(tmp_path / "d", "dataset", filter_pairs, inputs.dataset, verdicts, pool=pool, split="train"))
     pairs = {row["query_id"]: row["passage_id"] for row in left.qrels("train").to_pylist()}
-    # What people keep stays, and what would have taken its place does not come in.
+    # What people keep stays, and what they drop goes, whatever the judge says.
     assert "q00" not in pairs
-    assert (pairs["q01"], pairs["q02"]) == ("p01", "p08")
+    assert pairs["q01"] == "p01"
+    assert "q02" not in pairs
     assert left.trusted("train")["passage_id"].to_pylist() == ["p01"]
     dropped = [(row["query_id"], row["passage_id"]) for row in left.dropped("train").to_pylist()]
     assert dropped == [("q00", "p17"), ("q02", "p02")]

@@ -22,15 +22,12 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import write_arrow
 from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.encode_config import EncodeConfig
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.arithmetic import Arithmetic, resolve_training_dtype
+from raydr.stages.arithmetic import resolve_training_dtype
 from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ranker_scores import KIND, score_candidates
 from raydr.stages.ray_pool import RayPool
-from raydr.stages.scoring import Scoring
 from raydr.stages.train import save_untrained, train, warmup_folder
 from raydr.stages.train_cross_encoder import train_cross_encoder
 from raydr.stages.worker_group import CHECKPOINT_LIST
@@ -102,35 +99,6 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
     assert "dev RR@10" in artifact.info["history"][0]["metrics"]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
-
-
-@pytest.mark.invariant
-def test_a_ranker_that_is_asked_while_training_teaches_what_its_kept_scores_do(
-    ray_local, tiny_data, tiny_checkpoint, tmp_path
-):
-    loss = {"loss": {"name": "ranker_kl", "nce_weight": 0.0}, "num_hard_negatives": 4}
-    here, training = ThisProcess(), training_of(tiny_checkpoint, **loss)
-    dataset, corpus = Artifact.open(tiny_data[1], "dataset"), Artifact.open(tiny_data[0], "corpus")
-    settings = ClassifierConfig.model_validate(
-        {"model": {"checkpoint": tiny_checkpoint, "max_length": 48, "dropout": 0}, "batch_size": 8, "dtype": "float32"}
-    )
-    ranker = make(
-        tmp_path / "ranker", "cross_encoder", train_cross_encoder, dataset, corpus, None, None, pool=here,
-        settings=settings, workers=training.train, split="train", seed=0,
-    )  # fmt: skip
-    scoring = Scoring(ranker, Arithmetic("float32", "cpu", 4096), None)
-    scores = make(
-        tmp_path / "scores", KIND, score_candidates, dataset, corpus, None, pool=here,
-        split="train", settings=EncodeConfig(), scoring=scoring,
-    )  # fmt: skip
-    fit(training, tiny_data, tmp_path / "kept", here, ranker_scores=scores)
-    fit(training, tiny_data, tmp_path / "live", here, ranker=ranker)
-    two = training_of(tiny_checkpoint, **loss, num_workers=2)
-    fit(two, tiny_data, tmp_path / "two", ranker=ranker)
-    kept = DualEncoder.load(tmp_path / "kept").state_dict()
-    for name in ("live", "two"):
-        for key, tensor in DualEncoder.load(tmp_path / name).state_dict().items():
-            torch.testing.assert_close(tensor, kept[key], rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.invariant

@@ -34,13 +34,13 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import Gradients, TrainConfig
+from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
 from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
-from raydr.training.ranker_detection import RankerPairDetector
 from raydr.training.ranker_dev import RankerDev
-from raydr.training.run import TrainingInputs, build_setup
+from raydr.training.run import TrainingInputs, build_setup, build_trainer
 from raydr.training.trainer import Trainer
 
 
@@ -132,11 +132,11 @@ def make_trainer(
     setup = build_setup(
         config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap
     )
-    trainer = Trainer(setup)
+    trainer = build_trainer(setup)
     with torch.no_grad():
         # Without dropout the two networks of co-teaching would be one.
-        for learner in trainer.learners[1:]:
-            for at, parameter in enumerate(learner.model.parameters()):
+        if isinstance(trainer, CoTeachingTrainer):
+            for at, parameter in enumerate(trainer.peer.model.parameters()):
                 parameter.mul_(1.2 if at % 2 else 0.8)
     return trainer
 
@@ -157,11 +157,9 @@ def make_ranker_trainer(
     model, tokenizer = CrossEncoder.from_config(config.model, seed=1), PairTokenizer(config.model)
     tables = dataset.queries("dev"), dataset.qrels("dev")
     dev = None if config.dev is None else RankerDev(some_run(dataset), *tables, corpus, tokenizer, config.dev)
-    found = config.pair_detection
-    detector = None if found is None else RankerPairDetector(examples, corpus, tokenizer, found, 0)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     return CrossEncoderTrainer(
-        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, detector=detector, dev=dev
+        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, dev=dev
     )
 
 

@@ -13,8 +13,8 @@ from training.harness import make_trainer, model_config, run_alone
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.training.config import TrainConfig
-from raydr.training.coteaching import exchange, require_dropout
+from raydr.training.config import CoTeachingConfig, TrainConfig
+from raydr.training.coteaching import exchange, require_dropout, select_small_loss
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,
@@ -56,10 +56,10 @@ def test_the_network_that_is_better_on_dev_is_the_result(tiny_data, tiny_checkpo
     last = progress.history[-1].metrics
     assert last["dev RR@10"] >= last["dev RR@10, the other network"]
     assert last["keep_share"] == pytest.approx(1 - 0.5 / 10)
-    chosen = trainer.learners[progress.better_network].model.state_dict()
+    chosen = trainer.chosen.model.state_dict()
     assert all(torch.equal(tensor, chosen[name]) for name, tensor in trainer.model.state_dict().items())
-    other = trainer.learners[1].model.state_dict()
-    first = trainer.learners[0].model.state_dict()
+    other = trainer.peer.model.state_dict()
+    first = trainer.learner.model.state_dict()
     assert progress.better_network or any(not torch.equal(first[name], other[name]) for name in first)
 
 
@@ -104,3 +104,33 @@ def test_two_networks_that_would_stay_alike_are_refused():
     }
     with pytest.raises(ConfigError, match=r"would stay so with model\.dropout 0"):
         RunConfig.parse(raw)
+
+
+@pytest.mark.parametrize("noise_rate", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize("ramp_epochs", [1, 5])
+def test_schedule_is_the_papers_formula(noise_rate, ramp_epochs):
+    schedule = CoTeachingConfig(noise_rate=noise_rate, ramp_epochs=ramp_epochs)
+    for epoch in range(12):
+        expected = 1 - min(epoch / ramp_epochs * noise_rate, noise_rate)
+        assert schedule.keep_share(epoch, 0.9) == pytest.approx(expected)
+
+
+def test_the_share_of_the_last_detection_stands_in_for_the_noise_rate():
+    schedule = CoTeachingConfig(ramp_epochs=2)
+    found = [schedule.keep_share(epoch, share) for epoch, share in ((5, None), (1, 0.4), (5, 0.4), (5, 1.0))]
+    assert found == pytest.approx([1.0, 0.8, 0.6, 0.01])
+
+
+@pytest.mark.parametrize(("share", "num_kept"), [(1.0, 10), (0.6, 6), (0.55, 5), (0.01, 1)])
+def test_keeps_the_smallest_losses(share, num_kept):
+    loss_Q = torch.rand(10, generator=torch.Generator().manual_seed(0), requires_grad=False)
+    kept = select_small_loss(loss_Q, share)
+    assert kept.tolist() == sorted(sorted(range(10), key=lambda query: loss_Q[query].item())[:num_kept])
+
+
+def test_ties_go_to_the_earlier_query():
+    assert select_small_loss(torch.ones(6), 0.5).tolist() == [0, 1, 2]
+
+
+def test_floating_point_does_not_cost_a_query():
+    assert len(select_small_loss(torch.arange(100.0), 1.0 - 0.43)) == 57

@@ -109,7 +109,7 @@ def test_a_language_model_learns_to_answer(tiny_data: tuple[str, str], tmp_path:
     config = RankerConfig.model_validate(settings | {"optimizer": {"learning_rate": 3e-3}, "dev": None})
     trainer = make_ranker_trainer(tiny_data, config)
     metrics = [row.metrics for row in trainer.run().history]
-    assert metrics[-1]["loss"] < 0.8 * metrics[-1]["guessing"], metrics
+    assert metrics[-1]["loss"] < 0.8 * metrics[0]["loss"], metrics
     trainer.model.eval().save(tmp_path / "saved", trainer.tokenizer, "log_odds")
     examples, corpus = load(tiny_data)
     texts, each = corpus.texts(np.arange(6)), np.arange(6)
@@ -130,7 +130,7 @@ def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(
     assert (line, lists.weights[line, column]) == (0, 0.25)
     assert lists.passage_rows[line, column] == examples.negatives[3][2]
     scores_QC = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
-    found = lists.candidates(scores_QC, np.array([True, False]))
+    found = lists.candidates(scores_QC)
     assert found.log_weight_QC is not None
     # The softmax over the list, in which that candidate counts a quarter.
     exp_C = scores_QC[0].exp() * torch.from_numpy(lists.weights[0])
@@ -146,8 +146,6 @@ def test_a_ranker_learns_over_the_list_and_opens_with_equal_scores(
     history = trainer.run().history
     losses = [row.metrics["nce" if loss["name"] == "rcl" else "loss"] for row in history]
     assert losses[-1] < 0.8 * losses[0]
-    assert history[0].metrics["guessing"] == pytest.approx(np.log(5))
-    assert history[-1].metrics["guessing"] == pytest.approx(np.log(5) * (0.9 if loss["name"] == "rcl" else 1))
     trainer.model.save(tmp_path, trainer.tokenizer, trainer.config.predicts)
     examples, corpus = load(tiny_data)
     texts, query_P, passage_P = corpus.texts(np.arange(20)), np.repeat(np.arange(4), 5), np.arange(20)
@@ -163,25 +161,9 @@ def test_a_ranker_learns_over_the_list_and_opens_with_equal_scores(
     assert ((scores_P < 0) | (scores_P > 1)).any()
 
 
-NPC = {"loss": {"name": "npc", "use_consistency": False}, "pair_detection": {"detector": "above_median"}}
-
-
-def test_flagged_pairs_take_no_part(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
-    trainer = make_ranker_trainer(tiny_data, ranker_for(tiny_checkpoint, **NPC))
-    progress = trainer.run()
-    [found] = progress.detections
-    assert (found["epoch"], found["share_flagged"]) == (1, 0.5)
-    first, second = (row.metrics for row in progress.history)
-    assert first["loss"] == first["nce"]
-    assert second["loss"] < 0.9 * second["nce"]
-
-
 @pytest.mark.invariant
-@pytest.mark.parametrize("changes", [NPC, {"accumulation_steps": 2, "num_random_negatives": 1}])
-def test_ranks_share_a_batch(
-    tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path, changes: dict[str, object]
-) -> None:
-    config = ranker_for(tiny_checkpoint, **changes)
+def test_ranks_share_a_batch(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> None:
+    config = ranker_for(tiny_checkpoint, accumulation_steps=2, num_random_negatives=1)
     alone = make_ranker_trainer(tiny_data, config)
     progress = alone.run()
     shared, weights = run_in_ranks(2, tmp_path, make_ranker_trainer, tiny_data, config)
@@ -200,8 +182,7 @@ def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> N
     for changes, message in (
         ({"loss": "npc"}, "has no EMA teacher, which the loss 'npc' needs"),
         ({"loss": "ranker_kl"}, "the loss 'ranker_kl' from another ranker's scores"),
-        ({"loss": {"name": "npc", "use_consistency": False}}, "pair_detection do not fit"),
-        ({"loss": "nce", "pair_detection": {}}, "pair_detection do not fit"),
+        ({"loss": {"name": "npc", "use_consistency": False}}, "reads flags of mismatched pairs, and a cross-enc"),
         ({"loss": "corrected_nce"}, "drawn evenly"),
         ({"loss": "multi_positive_nce"}, "one positive"),
         ({"loss": {"name": "rcl"}, "num_epochs": 1}, "it would never begin"),

@@ -59,7 +59,7 @@ def test_two_ranks_equal_one(tiny_data: tuple[str, str], tiny_checkpoint: str, t
 
 def test_the_embeddings_alone_can_stay(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"optimizer": {"frozen_layers": 0}})
-    learning = {name: one.requires_grad for name, one in trainer.learners[0].model.named_parameters()}
+    learning = {name: one.requires_grad for name, one in trainer.learner.model.named_parameters()}
     assert {name for name, learns in learning.items() if not learns} == {
         name for name in learning if "embeddings" in name
     }

@@ -42,7 +42,7 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
     gradients = []
     for cache_tokens in (64, None):
         trainer = make_trainer(tiny_data, config, TRAIN | {"cache_tokens": cache_tokens})
-        learner = trainer.learners[0]
+        learner = trainer.learner
         learner.model.train()
         seed_step(0, 0, 0)
         if cache_tokens is None and dropout:
@@ -101,7 +101,7 @@ def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
     gradients = []
     for cache_tokens in (64, None):
         trainer = make_trainer(ragged_data, config, TRAIN | {"cache_tokens": cache_tokens})
-        learner = trainer.learners[0]
+        learner = trainer.learner
         [batch] = next(trainer.setup.batches.epoch(0))
         assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1 or cache_tokens is None
         learner.backward(

@@ -20,7 +20,7 @@ def test_scores_stand_at_the_querys_own_candidates(tiny_data: tuple[str, str], t
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"loss": "ranker_kl"})
     maker = trainer.setup.batches
     batch = maker.make(np.array([3, 7]), epoch=0)
-    candidates = trainer.view(trainer.learners[0], batch).candidates()
+    candidates = trainer.view(trainer.learner, batch).candidates()
     ranker, examples = maker.ranker, maker.examples
     assert ranker is not None
     assert candidates.ranker_scores_QC is not None

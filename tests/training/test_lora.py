@@ -69,7 +69,7 @@ def test_the_optimiser_and_checkpoints_hold_what_learns(
     config = model_config(tiny_checkpoint, projection=8)
     recorder = Recorder(keep_at=3, folder=tmp_path)
     trainer = make_trainer(tiny_data, config, TRAIN | NPC | {"checkpoint_steps": 1}, recorder)
-    learner = trainer.learners[0]
+    learner = trainer.learner
     learning = {name for name, one in learner.model.named_parameters() if one.requires_grad}
     assert all("lora_" in name or "projection" in name for name in learning)
     groups = learner.optimization.optimizer.param_groups

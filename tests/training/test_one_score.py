@@ -124,7 +124,7 @@ def close(value: float) -> Any:
 
 def test_in_training(scored: Scored) -> None:
     [batch] = next(scored.trainer.setup.batches.epoch(0))
-    learner = scored.trainer.learners[0]
+    learner = scored.trainer.learner
     learner.start_teacher()
     with torch.no_grad():
         candidates = learner.encode(batch).candidates()
@@ -286,7 +286,7 @@ def test_scores_are_float32_whatever_encoded_the_texts(
     for dtype in ("float32", "bfloat16"):
         trainer = make_trainer(ragged_data, config, TRAIN | {"dtype": dtype, "loss": "nce"})
         [batch] = next(trainer.setup.batches.epoch(0))
-        learner = trainer.learners[0]
+        learner = trainer.learner
         scores[dtype] = learner.encode(batch).candidates().scores_QC
         learner.backward(
             trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False

@@ -22,7 +22,7 @@ NPC_FROM_THE_START: dict[str, Any] = {
 def test_a_teacher_that_is_the_student_agrees_with_it(tiny_data, tiny_checkpoint, dtype: str, similarity: str) -> None:
     model = model_config(tiny_checkpoint, similarity=similarity)
     trainer = make_trainer(tiny_data, model, NPC_FROM_THE_START | {"dtype": dtype})
-    learner = trainer.learners[0]
+    learner = trainer.learner
     learner.start_teacher()
     learner.model.eval()
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_an_overflow_in_float16_is_left_out_and_counted(tiny_data, tiny_checkpoi
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), plain, recorder)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     # The first step's gradients overflow; the scaler halves its factor until they do not.
-    trainer.learners[0].optimization.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    trainer.learner.optimization.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
     progress = trainer.run()
     first = progress.history[0].metrics
     assert first["skipped_steps"] >= 1

@@ -20,7 +20,7 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
     gradients, kept = [], []
     for changes in ({}, RECOMPUTE):
         trainer = make_trainer(tiny_data, config, TRAIN | changes)
-        learner = trainer.learners[0]
+        learner = trainer.learner
         learner.model.train()
         [batch] = next(trainer.setup.batches.epoch(0))
         seed_step(0, 0, 0)

@@ -32,4 +32,4 @@ def test_a_half_life_is_in_epochs_however_many_there_are(
     train = {"num_epochs": num_epochs, "batch_size": 8, "teacher": {"half_life": 0.5}}
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), train)
     assert trainer.num_steps > 1
-    assert trainer.learners[0].start_teacher().momentum ** (0.5 * trainer.num_steps) == pytest.approx(0.5)
+    assert trainer.learner.start_teacher().momentum ** (0.5 * trainer.num_steps) == pytest.approx(0.5)

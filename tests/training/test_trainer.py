@@ -198,7 +198,7 @@ def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
     batches = next(iter(trainer.setup.batches.epoch(0)))
     losses = []
     for batch in batches:
-        candidates = trainer.view(trainer.learners[0], batch).candidates()
+        candidates = trainer.view(trainer.learner, batch).candidates()
         losses.append(trainer.config.loss.compute(candidates, 0).per_query_Q.mean().item())
     assert trainer._step(batches)["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
 
@@ -222,7 +222,7 @@ def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data
     [batch] = next(iter(trainer.setup.batches.epoch(0)))
     # Make the second query's positive forbidden for the first, as if both were answered by the same passage.
     batch.forbidden_QF[0] = batch.passage_hash_P[3]
-    candidates = trainer.view(trainer.learners[0], batch).candidates()
+    candidates = trainer.view(trainer.learner, batch).candidates()
     assert candidates.excluded_QC[0, 3]
     assert not candidates.excluded_QC[1, 3]
     assert not candidates.excluded_QC.gather(1, candidates.positive_Q.unsqueeze(1)).any()
@@ -244,7 +244,7 @@ def test_a_down_weighted_passage_weighs_less_for_its_query_whoever_brought_it(ti
         negatives=Ragged(rows, examples.negatives.offsets),
         weights=Ragged(weights, examples.weights.offsets),
     )
-    candidates = trainer.view(trainer.learners[0], batches.make(batch.query_rows, 0)).candidates()
+    candidates = trainer.view(trainer.learner, batches.make(batch.query_rows, 0)).candidates()
     column = int(candidates.positive_Q[2])
     assert candidates.log_weight_QC[0, column].item() == pytest.approx(np.log(0.1))
     assert candidates.log_weight_QC[2, column] == 0
@@ -314,7 +314,7 @@ def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_
     guide, batches = SomeGuide(), trainer.setup.batches
     [batch] = next(iter(batches.epoch(0)))
     plain = replace(batch, guide=None)
-    found, before = (trainer.view(trainer.learners[0], one).candidates().excluded_QC for one in (batch, plain))
+    found, before = (trainer.view(trainer.learner, one).candidates().excluded_QC for one in (batch, plain))
     contents = batches.corpus.content_hashes(np.arange(len(batches.corpus))).view(np.int64).tolist()
     rows = np.array([contents.index(one) for one in batch.passage_hash_P.tolist()])
     group, left_out = len(rows) // len(batch.query_rows), 0
@@ -490,7 +490,7 @@ def test_accumulated_gradients_are_those_of_the_mean(tiny_data, tiny_checkpoint)
     trainer, other = (make_trainer(tiny_data, config, train) for _ in range(2))
     batches = next(iter(trainer.setup.batches.epoch(0)))
     losses = [
-        other.config.loss.compute(other.view(other.learners[0], batch).candidates(), 0).per_query_Q.mean()
+        other.config.loss.compute(other.view(other.learner, batch).candidates(), 0).per_query_Q.mean()
         for batch in batches
     ]
     (sum(losses) / 2).backward()

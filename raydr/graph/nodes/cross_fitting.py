@@ -6,7 +6,7 @@ from typing import Any
 
 from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
-from raydr.graph.nodes import data, retrieval
+from raydr.graph.nodes import data
 from raydr.graph.nodes.training import cross_encoder, training_of, training_settings, untrained
 from raydr.graph.places import WARMUPS
 from raydr.losses.nce import NCE
@@ -65,22 +65,6 @@ def margins(run: Declaring, split: str) -> Node:
         asks_model=True,
         demand=encoders(config),
     )
-
-
-def searches(run: Declaring, split: str, depth: int) -> dict[str, Node]:
-    """What the model of each fold finds in the whole corpus for the queries of a split, and these models, by role.
-
-    Args:
-        run: as in :func:`margins`.
-        split: the split.
-        depth: passages a query.
-    """
-    config = run.config
-    cut = _folds(run, split, config.cross_fit.num_folds, _seed(run))
-    own = run.of(config.model_copy(update={"model": config.cross_fit.model or config.model}))
-    models = [_trained(run, cut, split, fold) for fold in range(config.cross_fit.num_folds)]
-    found = [retrieval.search(own, model, f"fold-{at}", split, depth) for at, model in enumerate(models, start=1)]
-    return {f"{role}/{at}": node for role, nodes in ((MODEL, models), ("run", found)) for at, node in enumerate(nodes)}
 
 
 def cross_encoders(

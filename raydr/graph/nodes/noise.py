@@ -9,20 +9,23 @@ from typing import Any
 from raydr.data.dataset import Dataset
 from raydr.evaluation.config import EvaluateConfig
 from raydr.graph.declaring import Declaring, asking, encoders
-from raydr.graph.node import Node, Work, stage
+from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.graph.nodes.cross_fitting import FOLDS, MARGINS, MODEL
 from raydr.models.encode_config import EncodeConfig
-from raydr.models.saved_config import read_config
 from raydr.negatives.config import NegativesConfig
 from raydr.noise.judges.base import Judge, SampleJudge, SplitJudge
+from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.judges.people import DecisionsReader
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
 from raydr.stages.arithmetic import Arithmetic
 from raydr.stages.audit import audit as report
 from raydr.stages.audit_parts import NUM_OFFENDERS
+from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.judge import judge as give_verdicts
+from raydr.stages.language_model import ANSWERS, ask_language_model, check_server
+from raydr.stages.language_model import VERSION as ASKED_VERSION
 from raydr.stages.mine import VERSION, mine
 from raydr.stages.pool import Pool
 from raydr.stages.scoring import CrossFittedScoring, Scoring, scoring_of
@@ -100,8 +103,6 @@ def verdicts(
             negatives=work.get("negatives"),
             margins=work.get(MARGINS),
             earlier=work.get("earlier"),
-            runs=list(work.group("run").values()),
-            scale=_scale(work) if measured else 1.0,
             settled=settled or {},
         ),
         {
@@ -119,6 +120,35 @@ def verdicts(
         ),
         asks_model=asks_model,
         demand=encoders(run.config),
+    )
+
+
+def asked_verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> Node:
+    """What a language model says of what another judge is unsure of.
+
+    Args:
+        run: the config.
+        judge: whom to ask what.
+        split: the split.
+        earlier: the verdicts of that judge.
+
+    Raises:
+        ConfigError: no model is named.
+        TypeError: the judge does not say what is to be asked.
+    """
+    if not isinstance(judge, LanguageModelJudge):
+        raise TypeError(f"judge {judge.name} asks a server: derive it from LanguageModelJudge")
+    judge.require_model()
+    ask = partial(ask_language_model, judge=judge, split=split, answers=run.facts.places.root / ANSWERS)
+    return Node(
+        "verdicts",
+        f"{run.place}judge-{judge.name}-{split}",
+        stage(ask, "dataset", "corpus", "earlier"),
+        {"split": split, "judge": judge.content()},
+        {"dataset": data.dataset(run), "corpus": data.corpus(run), "earlier": earlier},
+        ASKED_VERSION,
+        num_rows=lambda inputs: inputs["earlier"].rows(f"{VERDICTS}/{split}"),
+        check=partial(check_server, judge),
     )
 
 
@@ -142,12 +172,6 @@ def scoring(
     return CrossFittedScoring(
         **vars(by_first), others=tuple(others), folds=folds, data=Dataset(inputs["dataset"]), split=split
     )
-
-
-def _scale(work: Work) -> float:
-    """τ of the models of the folds, which look for other passages; 1 if none does."""
-    searched = work.group(MODEL).values()
-    return next((read_config(one.folder.localize_all()).scale for one in searched), 1.0)
 
 
 def judged(run: Declaring, negatives: Node, given: Mapping[str, Node], split: str) -> Node:

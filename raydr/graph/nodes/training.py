@@ -56,7 +56,7 @@ def trained(
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
-    if training.train.loss.reads_ranker_scores and extras.ranker_scores is None and extras.ranker is None:
+    if training.train.loss.reads_ranker_scores and extras.ranker_scores is None:
         raise ConfigError(
             f"the loss {training.train.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
         )
@@ -207,14 +207,6 @@ def cross_encoder(
         asks_model=True,
         demand=trainers(run.config),
     )
-
-
-def taught_by(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> dict[str, Node]:
-    """What a training reads that learns from a ranker, by its role: the ranker's scores, or the ranker where
-    ``train.ranker_scores`` is live; arguments as of :func:`ranker_scores`."""
-    if run.config.train.ranker_scores == "live":
-        return {"ranker": ranker}
-    return {"ranker_scores": ranker_scores(run, ranker, pairs, negatives)}
 
 
 def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:

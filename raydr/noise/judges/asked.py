@@ -85,13 +85,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """No model of its own: what the section ``cross_fit`` describes, short trainings that have not seen the pairs.
-
-    Args:
-        depth: passages that each of them finds in the corpus for the queries of the split; none are looked for if 0.
-    """
-
-    depth: int = 0
+    """No model of its own: what the section ``cross_fit`` describes, short trainings that have not seen the pairs."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator
 
 from raydr.component import Component
 from raydr.errors import ConfigError, DataError
@@ -44,14 +44,12 @@ class ScoredCandidates:
         offsets: int64, shape (Q + 1,), from 0 to M, never falling; a query may have no candidate.
         positive_scores_Q: float64, of each query's annotated positive under the same model; None if no judge needs it.
         likeness_M: float64, how like the nearest positive of its query a candidate is, 1 for a copy; None likewise.
-        suspected_M: float64, P(the label is wrong) by the judge that this one comes after; None if there is none.
     """
 
     scores_M: FloatArray
     offsets: IntArray
     positive_scores_Q: FloatArray | None = None
     likeness_M: FloatArray | None = None
-    suspected_M: FloatArray | None = None
 
     def __post_init__(self) -> None:
         offsets, num_scores = np.asarray(self.offsets), len(self.scores_M)
@@ -196,6 +194,41 @@ class SuspicionJudge(Judge):
         """The verdicts that follow from who is suspicious."""
         reduced = 0.0 if self.action == "drop" else self.weight
         return Verdicts(suspicion_M, np.where(suspicious_M, self.action, "keep"), np.where(suspicious_M, reduced, 1.0))
+
+
+class SecondJudge(Judge):
+    """Base of the judges that can come after another one.
+
+    With ``after`` only those rows are read on which that judge gave a doubtful verdict, and there this judge's verdict
+    takes the place of that one. How doubtful a verdict is, see :func:`raydr.noise.reviewed.evidence`: the judge's
+    probability that the label is wrong, and for judges without one σ(2 · standard deviations of the score from where
+    flagging begins), ½ on the edge.
+    """
+
+    after: str = ""
+    """The earlier judge of the list whose doubtful verdicts are looked at again; everything is read if empty."""
+
+    unsure: tuple[float, float] = (0.1, 0.9)
+    """Doubtful: that judge's probability that the label is wrong lies between these two, these included. ``[0, 1]``
+    has all looked at, ``[0.5, 1]`` what it is inclined to flag. A judge without probabilities is at ½ where its
+    flagging begins, and at 0.88 a standard deviation of its scores above that."""
+
+    @field_validator("unsure")
+    @classmethod
+    def _in_order(cls, unsure: tuple[float, float]) -> tuple[float, float]:
+        if not 0.0 <= unsure[0] <= unsure[1] <= 1.0:
+            raise ValueError(f"unsure={list(unsure)} is no range of probabilities; expected 0 ≤ low ≤ high ≤ 1")
+        return unsure
+
+    def content(self) -> dict[str, Any]:
+        found = super().content()
+        return found if self.after else {name: found[name] for name in found if name not in ("after", "unsure")}
+
+    def choose(self, evidence_N: FloatArray) -> IntArray:
+        """The rows that are read, in their order, by the log-odds of their labels being wrong."""
+        low, high = self.unsure
+        wrong_N = 1.0 / (1.0 + np.exp(-evidence_N))
+        return np.flatnonzero((wrong_N >= low) & (wrong_N <= high))
 
 
 class SampleJudge(Judge):

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.judges.base import ScoredCandidates, Verdicts
+from raydr.noise.judges.base import ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.people import DecisionsReader
-from raydr.noise.judges.second import SecondJudge
 
 
 class CalibratedJudge(SecondJudge, DecisionsReader):

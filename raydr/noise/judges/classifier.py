@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydr.errors import DataError
-from raydr.noise.judges.base import FloatArray, ScoredCandidates, Verdicts
-from raydr.noise.judges.second import SecondJudge
+from raydr.noise.judges.base import FloatArray, ScoredCandidates, SecondJudge, Verdicts
 
 
 def require_probabilities(scores_M: FloatArray, judge: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -14,11 +16,11 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
 from raydr.noise.judge_models import LanguageModelConfig
 from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server
-from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Verdicts
+from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.classifier import Classifier
-from raydr.noise.judges.second import SecondJudge
-from raydr.noise.questions import question
 
+#: Fields of every request. Of a model that answers in one word 16 tokens are plenty.
+REQUEST: Mapping[str, Any] = {"temperature": 0, "max_tokens": 16, "logprobs": True, "top_logprobs": 10}
 #: Settings that do not change what is answered: who serves the model and how it is asked, where its weights lie.
 _HOW = ("endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "checkpoint")
 #: Settings of one way of asking alone.
@@ -68,11 +70,11 @@ class LanguageModelJudge(SecondJudge):
     """Requests under way at a time."""
 
     timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds to wait for an answer."""
+    """Seconds until an answer must be there, whole."""
 
     max_retries: int = Field(default=6, ge=0)
-    """Further tries of a question after HTTP 408, 429 and 5xx, and after lost connections, with growing pauses or those
-    that the server asks for."""
+    """Further tries of a question after HTTP 408, 409, 429 and 5xx, and after lost connections, with growing pauses or
+    those that the server asks for."""
 
     @model_validator(mode="after")
     def _asks_one(self) -> Self:
@@ -80,6 +82,13 @@ class LanguageModelJudge(SecondJudge):
             raise ValueError(
                 f"judge {self.name} has model {self.model!r}, which a server is asked for, and checkpoint "
                 f"{self.checkpoint!r}, which workers load: set one of them"
+            )
+        address = urlsplit(self.endpoint)
+        if address.query or address.fragment or "@" in address.netloc:
+            # Not shown: it may hold a secret.
+            raise ValueError(
+                f"the endpoint of judge {self.name} holds more than an address, such as a password: put a key into an "
+                "environment variable, and the variable's name into key_variable"
             )
         if self.checkpoint:
             try:
@@ -118,8 +127,10 @@ class LanguageModelJudge(SecondJudge):
             )
 
     def question(self, query: str, title: str, text: str) -> dict[str, Any]:
-        """What is asked about a query and a passage: the body of a request."""
-        return question(self.model, self.prompt, query, title, text, self.passage_chars, self.request)
+        """What is asked about a query and a passage: the body of a request for a chat completion."""
+        passage = (f"{title}\n{text}" if title else text)[: self.passage_chars]
+        fields = {name: value for name, value in {**REQUEST, **self.request}.items() if value is not None}
+        return {**fields, "model": self.model, "messages": self.prompt.messages(query, passage)}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
         """Of the doubtful rows those nearest to ½, ``max_requests`` at most where a server is asked.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.judges.base import Decision, FloatArray, ScoredCandidates, SplitJudge, Verdicts
+from raydr.noise.judges.base import ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.classifier import require_probabilities
-from raydr.noise.judges.second import SecondJudge
-from raydr.noise.second_opinion import second_opinion
 
 
-class PairClassifier(SecondJudge, SplitJudge):
+class PairClassifier(SecondJudge):
     """Drops a training pair that a cross-encoder takes for irrelevant.
 
     To annotated pairs what :class:`~raydr.noise.judges.classifier.Classifier` is to negatives. The cross-encoder is
@@ -22,9 +19,9 @@ class PairClassifier(SecondJudge, SplitJudge):
     pairs have in common before it knows single pairs by heart. Judges pairs: the only candidate of a query is its
     annotated passage, and the verdict's score is 1 − p.
 
-    As the second step of a cascade (``after``) it reads what an earlier judge is unsure of, and P(wrong) is what both
-    say together, see :func:`raydr.noise.second_opinion.second_opinion`. ``judge.classifier`` then best learns from the
-    pairs that this judge keeps (``pairs_kept_by``), by folds (``num_folds``).
+    As the second step of a cascade (``after``) it reads what an earlier judge is unsure of, and its verdict takes the
+    place of that judge's. ``judge.classifier`` then best learns from the pairs that this judge keeps
+    (``pairs_kept_by``), by folds (``num_folds``).
 
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> PairClassifier().judge(pairs).action.tolist()
@@ -36,25 +33,14 @@ class PairClassifier(SecondJudge, SplitJudge):
 
     flags: ClassVar[str] = "pairs that a cross-encoder takes for irrelevant"
     score_name: ClassVar[str] = "1 - probability of relevance"
-    measures: ClassVar[tuple[str, ...]] = ("relevance", "suspected")
 
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
     """Probability of relevance below which a pair is dropped. A cross-encoder that cannot tell gives the share of
     positives among what it was trained on: 1 / (1 + its negatives a query). So 1 − p is a ranking and no probability of
-    a mismatch, which depends on how many of the pairs are mismatched; with ``after`` it is one."""
+    a mismatch, which depends on how many of the pairs are mismatched."""
 
-    def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
+    def judge(self, candidates: ScoredCandidates) -> Verdicts:
         require_probabilities(candidates.scores_M, self.name)
-        suspected_M = candidates.suspected_M
-        nothing_M = np.full(len(candidates.scores_M), np.nan)
-        return {"relevance": candidates.scores_M, "suspected": nothing_M if suspected_M is None else suspected_M}
-
-    def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
-        wrong_Q: FloatArray = 1.0 - measures["relevance"]
-        facts: dict[str, Any] = {}
-        if self.after:
-            wrong_Q, facts = second_opinion(measures["suspected"], measures["relevance"])
-        keep_Q = wrong_Q <= 1.0 - self.negative_below
-        verdicts = Verdicts(wrong_Q, np.where(keep_Q, "keep", "drop"), keep_Q.astype(np.float64))
-        return Decision(verdicts, facts, dict(measures), wrong_Q if self.after else None)
+        keep_Q = candidates.scores_M >= self.negative_below
+        return Verdicts(1.0 - candidates.scores_M, np.where(keep_Q, "keep", "drop"), keep_Q.astype(np.float64))

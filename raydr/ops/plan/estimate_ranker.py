@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from raydr.config.run import RunConfig
@@ -46,27 +45,6 @@ def estimate_ranker_training(
         disk_bytes=20 * reading.num_parameters,
         note=f"{rates.training.step_seconds:.2f} s a step; steps {steps / (steps + read):.0%}, "
         f"dev {read / (steps + read):.0%}",
-    )
-
-
-def with_live_ranker(training: StageEstimate, config: RunConfig, sizes: RunSizes, rates: PairRates) -> StageEstimate:
-    """A training whose workers ask a cross-encoder about each pair that they have drawn.
-
-    Args:
-        training: what it takes without that.
-        config: the run.
-        sizes: the numbers of queries.
-        rates: of the cross-encoder.
-    """
-    train = config.train
-    num_pairs = train.num_epochs * sizes.num_queries[config.data.train_split] * (1 + train.num_hard_negatives)
-    read = num_pairs * rates.padded_tokens / (rates.tokens_per_second * threads_of_trainer(config))
-    memory = training.worker_bytes, rates.peak_bytes
-    return replace(
-        training,
-        seconds=training.seconds + rates.load_seconds + read,
-        worker_bytes=None if memory[0] is None or memory[1] is None else memory[0] + memory[1],
-        note=f"{training.note}; besides {read:.0f} s for {num_pairs:,} pairs that a live ranker reads",
     )
 
 

@@ -26,7 +26,7 @@ from raydr.ops.plan.estimate import (
     estimate_training,
     network_warning,
 )
-from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading, with_live_ranker
+from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
 from raydr.ops.plan.measure import try_model
 from raydr.ops.plan.rates import RankerRates, RunRates
 from raydr.ops.plan.tables import plan_rows
@@ -161,10 +161,7 @@ def _estimate(
     name, encoding, cpus = node.label, rates.encoding, capacity["CPU"]
     split = node.settings.get("split")
     if node.kind == "model" and name.rpartition("/")[2].startswith("train"):
-        training = estimate_training(config, name, sizes, rates)
-        if rates.ranker is None or "ranker" not in node.inputs or not _is_ranker(node.inputs["ranker"]):
-            return training
-        return with_live_ranker(training, config, sizes, rates.ranker.reading)
+        return estimate_training(config, name, sizes, rates)
     if _is_fold(node):
         num_folds = config.cross_fit.num_folds
         left = {one: num * (num_folds - 1) // num_folds for one, num in sizes.num_queries.items()}

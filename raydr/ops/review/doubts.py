@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import read_split
-from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.graph.places import Places
@@ -24,7 +23,6 @@ from raydr.graph.why import artifacts_of, dataset_of
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.people import PEOPLE
-from raydr.noise.judges.relabel import RELABELLED
 from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
 from raydr.stages.given_verdicts import VERDICTS, read_verdicts
 from raydr.store.artifact import Artifact
@@ -181,18 +179,11 @@ def queue(
 
 
 def _others(places: Places, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """Role and id of other passages that may be right, the best first: what a judge puts there, then what was mined."""
+    """Role and id of other passages that may be right: what was mined, the best first."""
     found, _ = artifacts_of(places, dataset_of(places))
-    tables = [
-        ("put in its place by relabel", read_parquet(artifact.local(part)))
-        for _, artifact in found["verdicts"]
-        for part in artifact.parts(f"{RELABELLED}/{split}")
-    ]
+    others: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, artifact in found["negatives"]:
         mined = of_queries(read_split(artifact, "negatives", split), query_ids).sort_by("rank")
-        tables.append((f"best of {name.partition('/')[2]}", mined))
-    others: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for role, table in tables:
-        for query_id, passage_id in pairs_of(of_queries(table, query_ids)):
-            others[query_id].append((role, passage_id))
+        for query_id, passage_id in pairs_of(mined):
+            others[query_id].append((f"best of {name.partition('/')[2]}", passage_id))
     return others

@@ -19,7 +19,7 @@ from raydr.ops.plan.estimate import (
     estimate_training,
     network_warning,
 )
-from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading, with_live_ranker
+from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
 from raydr.ops.plan.rates import EncodingRates, RankerRates, TextSample, TrainingRates
 
 SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
@@ -209,16 +209,6 @@ def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch():
     assert seconds(config(), **dev) == pytest.approx(steps + read)
     # A step was tried with the share of one of these workers.
     assert seconds(config(train={"num_workers": 2, "cpus_per_worker": 2}), **dev) == pytest.approx(steps + read / 4)
-
-
-def test_a_ranker_that_is_asked_reads_what_each_epoch_draws():
-    run = config(train={"num_epochs": 3, "num_hard_negatives": 4, "num_workers": 2})
-    alone = estimate_training(run, "train", SIZES, RATES)
-    asked = with_live_ranker(alone, run, SIZES, READING)
-    read = 3 * SIZES.num_queries["train"] * 5 * 100 / (2 * 15_000)
-    assert asked.seconds - alone.seconds == pytest.approx(READING.load_seconds + read)
-    assert asked.worker_bytes == RATES.training.peak_bytes + READING.peak_bytes
-    assert with_live_ranker(alone, run, SIZES, replace(READING, peak_bytes=None)).worker_bytes is None
 
 
 def test_pairs_are_read_by_as_many_workers_as_fit():

@@ -30,7 +30,7 @@ def test_a_run_is_planned_done_and_compared(
         "train": {"num_epochs": 1},
         "variants": {
             "longer": {"num_epochs": 40},
-            "taught": {"loss": "ranker_kl", "num_hard_negatives": 3, "ranker_scores": "live"},
+            "taught": {"loss": "ranker_kl", "num_hard_negatives": 3},
         },
         "ranker": {"model": {"checkpoint": tiny_checkpoint, "max_length": 48}, "num_hard_negatives": 3},
         "rerank": {"depth": 7},
@@ -47,7 +47,6 @@ def test_a_run_is_planned_done_and_compared(
         "40 queries x 40 epochs",
     ]
     assert planned["ranker"].work == "40 lists of 4 x 1 epochs"
-    assert planned["train-taught"].note.endswith(" s for 160 pairs that a live ranker reads")
     assert planned["rerank-trained+ranker-test"].work.startswith("70 pairs of ")
     assert "bm25" in plan.missing
     [vectors] = raydr.encode(config)

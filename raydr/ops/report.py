@@ -20,9 +20,9 @@ from raydr.ops.plan.tables import compare
 from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
 from raydr.pages.ranker import RankerStory
-from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
+from raydr.pages.run import ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary, warn
-from raydr.stages import audit, audit_report, evaluate
+from raydr.stages import audit, evaluate
 from raydr.store.artifact import MANIFEST, Artifact
 from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder
@@ -52,7 +52,7 @@ def write_report(config: RunConfig, places: Places) -> str:
             (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
             for name, one in named("evaluation", "evaluation")
         ],
-        "audits": [_audit_story(name, one) for name, one in named("audits", "audit")],
+        "audits": [(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in named("audits", "audit")],
         "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
         "rankers": [
             RankerStory(name, one.manifest.identity.config, one.info) for name, one in named("models", "cross_encoder")
@@ -169,10 +169,3 @@ def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
     qrels = data.qrels(split)
     noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
     return noisy if len(noisy) else None
-
-
-def _audit_story(name: str, artifact: Artifact) -> AuditStory:
-    captions = artifact.info["captions"]
-    names = artifact.parts(audit_report.PLOTS)
-    pictures = tuple((Path(artifact.local(part)).read_bytes(), captions[part]) for part in names)
-    return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

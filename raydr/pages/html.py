@@ -28,12 +28,12 @@ caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 td.number, th.number { text-align: right; } td.number { white-space: normal; }
 figure { margin: 1rem 0; overflow-x: auto; }
-img { max-width: 100%; min-width: min(36rem, 200%); background: white; }
-@media (prefers-color-scheme: dark) { img { filter: invert(.88) hue-rotate(180deg); } }
+img { max-width: 100%; min-width: min(36rem, 200%); background: white; border-radius: 4px; }
 button.sort { all: unset; cursor: pointer; } button.sort:focus-visible { outline: 2px solid; }
 th[aria-sort=descending] button::after { content: " ▾"; } th[aria-sort=ascending] button::after { content: " ▴"; }
 .bar { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; }
 details { border-bottom: 1px solid #8884; padding: .25rem 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+.headline { font-size: 1.15rem; margin: .5rem 0; }
 .right { border-left: 3px solid #2a8; padding-left: .4rem; } .beside p + p { margin-top: .6rem; }
 @media print {
   input, select, button.more { display: none; } body { max-width: none; } table, figure { break-inside: avoid; }
@@ -90,6 +90,11 @@ class Page:
 
     def paragraph(self, text: str) -> Page:
         self._parts.append(f"<p>{escape(text)}</p>")
+        return self
+
+    def headline(self, *sentences: str) -> Page:
+        """The answer, before everything else: what, how sure, what next; empty sentences are left out."""
+        self._parts += [f'<p class="headline">{escape(text)}</p>' for text in sentences if text]
         return self
 
     def note(self, text: str) -> Page:

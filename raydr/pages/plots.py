@@ -1,12 +1,11 @@
-"""Pictures of results, as PNG bytes: metric bars with intervals, curves, score distributions."""
+"""Pictures of results, as PNG bytes: metric bars with intervals, curves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.figure import legend, look_of_bar, look_of_line, png
@@ -72,28 +71,6 @@ def curves(
         if with_zero:
             values = [0.0, *(point[1] for points in series.values() for point in points)]
             axes.set_ylim(1.05 * min(values), 1.05 * max(values))
-        legend(axes)
-
-    return png(draw, title)
-
-
-def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_bins: int = 50) -> bytes:
-    """Outlined histograms of several sets of values on one scale, each with area 1.
-
-    For example scores of positives, hard negatives and false negatives.
-    """
-    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    filled = [values for values in arrays.values() if len(values)]
-
-    def draw(axes: Axes) -> None:
-        edges = np.histogram_bin_edges(np.concatenate(filled), bins=num_bins) if filled else np.linspace(0, 1, 2)
-        for at, (name, values) in enumerate(arrays.items()):
-            looks: Any = {"label": f"{name} (n = {len(values):,})", **look_of_line(at)}
-            if len(values):
-                axes.hist(values, bins=list(edges), density=True, histtype="step", linewidth=1.6, **looks)
-            else:
-                axes.plot([], [], **looks)
-        axes.set(xlabel=xlabel, ylabel="density")
         legend(axes)
 
     return png(draw, title)

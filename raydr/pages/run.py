@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
-from raydr.pages.audit import KNOWN_LEGEND, NEGATIVES_LEGEND, PAIRS_CAPTION, PAIRS_LEGEND, negative_rows, pair_rows
+from raydr.pages.audit import KNOWN_LEGEND
 from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
 from raydr.pages.html import Page, number
 from raydr.pages.plots import curves
@@ -49,21 +49,6 @@ class ModelStory:
 
 
 @dataclass(frozen=True)
-class AuditStory:
-    """One audit of a working folder.
-
-    Args:
-        result: its figures.
-        pictures: PNGs with captions.
-        address: of its own page, relative to the run's.
-    """
-
-    result: AuditResult
-    pictures: tuple[tuple[bytes, str], ...]
-    address: str
-
-
-@dataclass(frozen=True)
 class RunStory:
     """What is in a working folder.
 
@@ -71,7 +56,7 @@ class RunStory:
         name: of the run.
         models: in the order of their names.
         evaluations: result, and the address of its own page.
-        audits: in the order of their names.
+        audits: result, and the address of its own page.
         verdicts: artefact name and ``info`` of its manifest.
         rankers: in the order of their names.
         plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
@@ -83,7 +68,7 @@ class RunStory:
     name: str
     models: Sequence[ModelStory]
     evaluations: Sequence[tuple[EvaluationResult, str]]
-    audits: Sequence[AuditStory]
+    audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
     rankers: Sequence[RankerStory] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
@@ -110,8 +95,9 @@ def run_page(story: RunStory) -> str:
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit in story.audits:
-        _audit_section(page, audit)
+    for audit, address in story.audits:
+        page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
+        page.link("the page of this audit, with the worst offenders", address)
     if story.verdicts:
         page.heading("Verdicts")
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
@@ -188,19 +174,6 @@ def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> N
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
     page.link("the page of this evaluation", address)
-
-
-def _audit_section(page: Page, audit: AuditStory) -> None:
-    result = audit.result
-    page.heading(f"Audit of {result.split} with model {result.model}")
-    if result.pairs:
-        page.table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
-    if result.negatives:
-        note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
-        page.table(f"what the judges take for false negatives{note}", *negative_rows(result)).note(NEGATIVES_LEGEND)
-    for png, caption in audit.pictures:
-        page.picture(png, caption)
-    page.link("the page of this audit, with the worst offenders", audit.address)
 
 
 def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from raydr.evaluation.comparison import Comparison, MeasureSummary
 from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, marks, measure_rows
 from raydr.pages.html import Page
-from raydr.pages.plots import curves, distributions, metric_bars
+from raydr.pages.plots import curves, metric_bars
 
 RESULT = EvaluationResult(
     split="dev",
@@ -32,12 +30,9 @@ def size_of(png: bytes) -> tuple[int, int]:
 
 
 def test_pictures_have_a_size_that_fits_a_page() -> None:
-    rng = np.random.default_rng(0)
     pictures = [
         bar_plot(RESULT),
         curves({"loss": [(0, 2.0), (1, 1.0)], "dev": [(0, 0.1), (1, 0.3)]}, "t", "epoch", "y", mark_best=True),
-        distributions({"positives": rng.normal(size=50), "false negatives": []}, "t", "score"),
-        distributions({"none": []}, "t", "score"),
     ]
     for png in pictures:
         width, height = size_of(png)

@@ -20,12 +20,13 @@ _CODE = ' class="code"'
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1rem 0 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; min-width: 30rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; }
 td.number, th.number { text-align: right; } td.number { white-space: normal; }
 figure { margin: 1rem 0; overflow-x: auto; }
 img { max-width: 100%; min-width: min(36rem, 200%); background: white; border-radius: 4px; }
@@ -69,6 +70,15 @@ def number(value: float | None, form: str = ",") -> str:
     ('1,234', '12.5%', '–')
     """
     return ABSENT if value is None else format(value, form)
+
+
+def measure_name(label: str) -> str:
+    """A measure as people call it: judgments are what measures go by, unless they say otherwise.
+
+    >>> measure_name("recall@1 (qrels)"), measure_name("accuracy@1 (answer)")
+    ('recall@1', 'accuracy@1 (answer)')
+    """
+    return label.removesuffix(" (qrels)")
 
 
 class Page:

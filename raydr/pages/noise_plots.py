@@ -120,7 +120,7 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
     return png(draw, title)
 
 
-def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 3) -> bytes:
+def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 2) -> bytes:
     """A histogram of the perplexities for each epoch.
 
     Args:

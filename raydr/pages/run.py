@@ -8,8 +8,8 @@ from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
-from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
-from raydr.pages.html import Page, number
+from raydr.pages.evaluation import EvaluationResult, bar_plot, headline, legend, tables
+from raydr.pages.html import Page, measure_name, number
 from raydr.pages.plots import curves
 from raydr.pages.queries import QueryBrowser
 from raydr.pages.ranker import RankerStory, ranker_section
@@ -83,6 +83,12 @@ def run_page(story: RunStory) -> str:
     trained = [model for model in story.models if model.history]
     if not (story.models or story.rankers or story.evaluations or story.audits or story.verdicts or story.pages):
         page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
+    else:
+        page.headline(
+            *(headline(result) for result, _ in story.evaluations), *(one.headline for one, _ in story.audits)
+        )
+        if not story.evaluations:
+            page.headline("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
     for title, address in story.pages:
         page.link(title, address)
     for result, address in story.evaluations:
@@ -90,7 +96,8 @@ def run_page(story: RunStory) -> str:
         if result.split in story.browsers:
             page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
     if trained:
-        _training_section(page, trained)
+        systems = [system for result, _ in story.evaluations for system in result.systems]
+        _training_section(page, trained, systems)
     ranker_section(page, story.rankers, [result for result, _ in story.evaluations])
     for model in trained:
         if detections := model.info.get("detections"):
@@ -115,15 +122,15 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
         label: [(found["epoch"] + 1, found[key]) for found in detections if found.get(key) is not None]
         for key, label in DETECTION_CURVES.items()
     }
-    return curves({label: points for label, points in series.items() if points}, title, "epoch", "share")
+    return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
 
 
-def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
+def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequence[str]) -> None:
     rows = []
     for model in models:
         best = model.info.get("best_epoch")
         metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
-        dev = ", ".join(f"{name} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
+        dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
         losses = [loss for _, loss in model.points("loss")]
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
         row += [number(None if best is None else best + 1), dev, number(losses[-1] if losses else None, ".4f")]
@@ -139,14 +146,14 @@ def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
         "dtype",
     ]
     page.heading("Training").table("trainings", columns, rows)
-    losses_of = {model.name: model.points("loss") for model in models}
-    page.picture(
-        curves(losses_of, "Training loss", "epoch", "mean loss of the epoch's steps"), "training loss by epoch"
-    )
+    losses = {model.name: model.points("loss") for model in models}
+    picture = curves(losses, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
+    page.picture(picture, "training loss by epoch")
     for measure in sorted({name for model in models for name in model.dev_measures}):
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
-        picture = curves(points, measure, "epoch", measure, mark_best=True)
-        page.picture(picture, f"{measure} by epoch, the best epoch of each training ringed")
+        name = measure_name(measure)
+        picture = curves(points, name, "epoch", name, mark_best=True, top=1.0, systems=systems)
+        page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
 
 
 def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:

@@ -51,8 +51,8 @@ def export(
     show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(sorted(files)), "at": str(making.folder)})
     if not any(making.done[name].bytes for name in files):
         raise DataError(
-            f"not one row could be written to {making.folder} as {writer.name}, see what was left out above: raydr mine "
-            "finds negatives where rows need some (then --negatives NAME), and --shape pairs needs none"
+            f"not one row could be written to {making.folder} as {writer.name}, see what was left out above: raydr "
+            "mine finds negatives where rows need some (then --negatives NAME), and --shape pairs needs none"
         )
     return {"format": writer.name, **totals}
 

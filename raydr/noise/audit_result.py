@@ -76,14 +76,18 @@ class PairFindings(Config):
         return " ".join(found)
 
 
-class CandidateCounts(Config):
-    """Candidates of some queries, and those that are taken for false negatives."""
+class NegativeFindings(Config):
+    """What a judge of candidate negatives flags, in the queries whose annotated pair is not suspected."""
 
+    judge: str
     num_queries: int
     num_queries_flagged: int
     num_candidates: int
     num_flagged: int
     num_flagged_in_top_10: int
+    settings: dict[str, Any]
+    detection: dict[str, Any] | None
+    """As in :class:`PairFindings`; of all queries."""
 
     @property
     def share_flagged(self) -> float | None:
@@ -95,28 +99,14 @@ class CandidateCounts(Config):
         """Queries with a flagged candidate over all; None if there are none."""
         return self.num_queries_flagged / self.num_queries if self.num_queries else None
 
-
-class NegativeFindings(Config):
-    """What a judge of candidate negatives flags."""
-
-    judge: str
-    all_queries: CandidateCounts
-    trusted_queries: CandidateCounts
-    """Without the queries whose annotated pair is suspected."""
-
-    settings: dict[str, Any]
-    detection: dict[str, Any] | None
-    """As in :class:`PairFindings`; of all queries."""
-
     @property
     def sentences(self) -> str:
         """How many candidates are probably relevant."""
-        found = self.trusted_queries
-        if not found.num_candidates:
+        if not self.num_candidates:
             return f"{self.judge} has judged no candidate."
         return (
-            f"{found.num_flagged:,} of {found.num_candidates:,} candidates ({found.share_flagged:.1%}), in "
-            f"{found.num_queries_flagged:,} of {found.num_queries:,} queries, probably answer their query, by "
+            f"{self.num_flagged:,} of {self.num_candidates:,} candidates ({self.share_flagged:.1%}), in "
+            f"{self.num_queries_flagged:,} of {self.num_queries:,} queries, probably answer their query, by "
             f"{self.judge}."
         )
 
@@ -140,9 +130,6 @@ class AuditResult(Config):
     """The first one says which pairs are wrong: of a judge, or of it and those that come after it. Then each judge."""
 
     negatives: list[NegativeFindings]
-    num_known: int
-    num_known_trusted: int
-    """False negatives that are known, in all queries and in the trusted ones."""
 
     @property
     def suspected_by(self) -> str:
@@ -184,8 +171,8 @@ class AuditResult(Config):
             found[f"mismatched_share.{pair.judge}"] = pair.share_flagged
             found[f"mismatched_probability.{pair.judge}"] = pair.mean_probability
         for negative in self.negatives:
-            found[f"false_negative_share.{negative.judge}"] = negative.trusted_queries.share_flagged
-            found[f"queries_with_false_negative.{negative.judge}"] = negative.trusted_queries.share_of_queries
+            found[f"false_negative_share.{negative.judge}"] = negative.share_flagged
+            found[f"queries_with_false_negative.{negative.judge}"] = negative.share_of_queries
         judges: list[PairFindings | NegativeFindings] = [*self.pairs, *self.negatives]
         for judged in judges:
             for name in ("precision", "recall", "auroc"):

@@ -75,15 +75,13 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: where each judge of negatives finds false ones, in the queries that are trusted."""
-    columns = ["judge", "queries", "candidates", "share flagged", "in all queries", "queries with one"]
+    columns = ["judge", "queries", "candidates", "share flagged", "queries with one", "flagged in top 10"]
     rows = []
     for one in result.negatives:
-        found = one.trusted_queries
-        in_top = found.num_flagged_in_top_10 / found.num_flagged if found.num_flagged else None
-        shares = (found.share_flagged, one.all_queries.share_flagged, found.share_of_queries, in_top)
-        counts = [one.judge, number(found.num_queries), number(found.num_candidates)]
-        rows.append([*counts, *(number(share, ".1%") for share in shares)])
-    return [*columns, "flagged in top 10"], rows
+        in_top = one.num_flagged_in_top_10 / one.num_flagged if one.num_flagged else None
+        counts = [one.judge, number(one.num_queries), number(one.num_candidates)]
+        rows.append([*counts, *(number(share, ".1%") for share in (one.share_flagged, one.share_of_queries, in_top))])
+    return columns, rows
 
 
 def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str]]]:
@@ -124,15 +122,12 @@ def audit_page(
         page.heading("False negatives").table(NEGATIVES_CAPTION, *negative_rows(result)).note(NEGATIVES_LEGEND)
         if judge := result.suspected_by:
             page.note(
-                f"Queries whose annotated pair {judge} suspects are left out, except where all queries are named: next "
-                "to a mismatched positive nearly every candidate looks like a positive."
+                f"Queries whose annotated pair {judge} suspects are left out: next to a mismatched positive nearly "
+                "every candidate looks like a positive."
             )
         known = "the false negatives that are known (planted, or replaced by a mismatched passage), over all queries"
         if _quality(page, result.negatives, f"quality against {known}"):
-            page.note(
-                f"{KNOWN_LEGEND} {result.num_known_trusted:,} of the {result.num_known:,} known ones are in trusted "
-                "queries."
-            )
+            page.note(KNOWN_LEGEND)
         for one in result.negatives:
             page.heading(f"Most suspicious candidates, by {one.judge}")
             _verdicts(page, shown[one.judge])

@@ -29,6 +29,7 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
+from raydr.pages.evaluation import transposed
 from raydr.pages.noise_plots import perplexity_histogram
 from raydr.runtime.console import prose, show_summary, show_table, warn
 from raydr.stages.audit_verdicts import (
@@ -114,22 +115,16 @@ def show(artifact: Artifact) -> None:
     for fault in result.faults:
         warn(fault)
     if len(result.pairs) > 1:
-        show_table("mismatched pairs", *_turned(*pair_rows(result)))
+        show_table("mismatched pairs", *transposed(pair_rows(result)))
     if result.negatives:
         note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
-        show_table(f"false negatives{note}", *_turned(*negative_rows(result)))
-    columns, rows = quality_rows([*result.pairs, *result.negatives])
-    if rows:
-        show_table("against the truth", *_turned(columns, rows))
+        show_table(f"false negatives{note}", *transposed(negative_rows(result)))
+    quality = quality_rows([*result.pairs, *result.negatives])
+    if quality[1]:
+        show_table("against the truth", *transposed(quality))
     prose(result.headline, "bold")
     listed = {"all of these": artifact.folder.path(FLAGGED)} if result.pairs else {}
     show_summary("audit", {"report": artifact.folder.path(REPORT), **listed})
-
-
-def _turned(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Rows as columns: the figures of a judge are too many for the width of a terminal."""
-    first, *others = zip(columns, *rows, strict=True)
-    return list(first), [list(row) for row in others]
 
 
 def _write(
@@ -154,8 +149,8 @@ def _write(
         write = partial(_write_flagged, audited, flagged, rows_are_pairs)
         parts[FLAGGED] = write_and_record(output, FLAGGED, len(flagged), write)
         shown["pairs"] = _show_pairs(audited, flagged.drop_duplicates("query_id").head(NUM_SHOWN))
-    negatives = audit_negatives(audited, suspected)
-    shown |= {judge: _show_candidates(audited, judge, frame) for judge, frame in negatives.worst.items()}
+    negatives, best = audit_negatives(audited, suspected)
+    shown |= {judge: _show_candidates(audited, judge, frame) for judge, frame in best.items()}
     inspected = SplitInspection.of(data, audited.corpus, split, seed)
     result = AuditResult(
         **names,
@@ -163,9 +158,7 @@ def _write(
         num_leaked=count_leaks(data, split, names["train_split"]),
         num_left_out=sum(one.info.get("num_bad", 0) for one in (audited.corpus.artifact, data.artifact)),
         pairs=pair_findings(audited, pairs) if pairs else [],
-        negatives=negatives.findings,
-        num_known=negatives.num_known,
-        num_known_trusted=negatives.num_known_trusted,
+        negatives=negatives,
     )
     pictures = {
         f"{PLOTS}/perplexity_{judge}.png": (perplexity_histogram(found, f"Annotated pairs: {judge}"), found.caption)

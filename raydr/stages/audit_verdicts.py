@@ -3,7 +3,8 @@ queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet
-from raydr.noise.audit_result import CandidateCounts, NegativeFindings, PairFindings
+from raydr.noise.audit_result import NegativeFindings, PairFindings
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import judge_class
 from raydr.pages.noise_plots import DetectedPairs, parse_fit
@@ -156,64 +157,42 @@ def rows_in(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples(index=False)
 
 
-@dataclass
-class NegativesAudit:
-    """What judges of candidates flag.
-
-    Args:
-        findings: one a judge.
-        worst: the highest scores of each judge, one a query, see :func:`worst`; in queries that are trusted.
-        num_known, num_known_trusted: false negatives that are known, in all queries and in the trusted ones.
-    """
-
-    findings: list[NegativeFindings]
-    worst: dict[str, pd.DataFrame]
-    num_known: int = 0
-    num_known_trusted: int = 0
-
-
-def audit_negatives(audited: Audited, suspected: set[str]) -> NegativesAudit:
+def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[NegativeFindings], dict[str, pd.DataFrame]]:
     """Count what judges of candidates flag, one part of the candidates in memory at a time.
 
-    Next to a mismatched positive all candidates look like positives: the worst are those of other queries.
+    Next to a mismatched positive all candidates look like positives: such queries are left out.
 
     Args:
         audited: what is audited.
         suspected: ids of the queries whose annotated pair is flagged.
+
+    Returns:
+        The findings, and by judge its highest scores, one a query, see :func:`worst`.
     """
     judges = audited.judges("negatives")
-    counts = {
-        (judge, trusted): dict.fromkeys(CandidateCounts.model_fields, 0) for judge in judges for trusted in (0, 1)
-    }
-    found, shown = NegativesAudit([], {}), {judge: list[pd.DataFrame]() for judge in judges}
-    for frames in _by_part(audited, judges):
+    counts = {judge: Counter[str]() for judge in judges}
+    best: dict[str, pd.DataFrame] = {judge: pd.DataFrame() for judge in judges}
+    for frames in _by_part(audited, judges, suspected):
         for judge, frame in frames.items():
-            trusted_M = ~frame["query_id"].isin(suspected)
-            for trusted, among in ((0, frame), (1, frame[trusted_M])):
-                for name, number in _count(among).items():
-                    counts[judge, trusted][name] += number
-            best = frame[trusted_M].sort_values("score", ascending=False)
-            best = best[best["flagged"]].drop_duplicates("query_id").head(NUM_SHOWN)
-            shown[judge].append(worst(best, {name: other for name, other in frames.items() if name != judge}))
-        known = pd.concat([frame.loc[frame["truth"] == True, PAIR] for frame in frames.values()])  # noqa: E712
-        known = known.drop_duplicates()
-        found.num_known += len(known)
-        found.num_known_trusted += int((~known["query_id"].isin(suspected)).sum())
-    for judge in judges:
-        everywhere, in_trusted = (CandidateCounts(**counts[judge, one]) for one in (0, 1))
-        info = audited.verdicts[judge].info
-        found.findings.append(
-            NegativeFindings(
-                judge=judge,
-                all_queries=everywhere,
-                trusted_queries=in_trusted,
-                settings=info["settings"],
-                detection=info.get("detection"),
+            flagged = frame[frame["flagged"]].sort_values("score", ascending=False)
+            counts[judge].update(
+                num_queries=frame["query_id"].nunique(),
+                num_queries_flagged=flagged["query_id"].nunique(),
+                num_candidates=len(frame),
+                num_flagged=len(flagged),
+                num_flagged_in_top_10=int((flagged["rank"] <= 10).sum()),
             )
-        )
-        listed = pd.concat(shown[judge]) if shown[judge] else pd.DataFrame()
-        found.worst[judge] = listed.sort_values("score", ascending=False).head(NUM_SHOWN) if len(listed) else listed
-    return found
+            mine = flagged.drop_duplicates("query_id").head(NUM_SHOWN)
+            mine = worst(mine, {name: other for name, other in frames.items() if name != judge})
+            best[judge] = pd.concat([best[judge], mine], ignore_index=True)
+    findings = []
+    for judge in judges:
+        if len(best[judge]):
+            best[judge] = best[judge].sort_values("score", ascending=False).head(NUM_SHOWN)
+        info = audited.verdicts[judge].info
+        known = {"settings": info["settings"], "detection": info.get("detection")}
+        findings.append(NegativeFindings(judge=judge, **counts[judge], **known))
+    return findings, best
 
 
 def score_name(audited: Audited, judge: str) -> str:
@@ -221,7 +200,7 @@ def score_name(audited: Audited, judge: str) -> str:
     return judge_class(audited.verdicts[judge].info["settings"]).score_name
 
 
-def _by_part(audited: Audited, judges: Sequence[str]) -> Iterator[dict[str, pd.DataFrame]]:
+def _by_part(audited: Audited, judges: Sequence[str], left_out: Collection[str]) -> Iterator[dict[str, pd.DataFrame]]:
     """The verdicts of all judges on each part of the candidates, with ``rank``, the best one of the candidate.
 
     Judges cut a part into pieces of different sizes. Of a candidate that two miners have found the higher score counts.
@@ -239,16 +218,5 @@ def _by_part(audited: Audited, judges: Sequence[str]) -> Iterator[dict[str, pd.D
             names = [name for name in verdicts.parts() if name.startswith(f"{start}{at:05d}-")]
             frame = _frame([read_parquet(verdicts.local(name), _COLUMNS) for name in names])
             frame = frame.sort_values("score").drop_duplicates(PAIR, keep="last")
-            frames[judge] = frame.merge(ranks, on=PAIR)
+            frames[judge] = frame[~frame["query_id"].isin(left_out)].merge(ranks, on=PAIR)
         yield frames
-
-
-def _count(frame: pd.DataFrame) -> dict[str, int]:
-    flagged = frame[frame["flagged"]]
-    return {
-        "num_queries": frame["query_id"].nunique(),
-        "num_queries_flagged": flagged["query_id"].nunique(),
-        "num_candidates": len(frame),
-        "num_flagged": len(flagged),
-        "num_flagged_in_top_10": int((flagged["rank"] <= 10).sum()),
-    }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raydr.data.inspection_report import SplitReport
-from raydr.noise.audit_result import AuditResult, CandidateCounts, NegativeFindings, PairFindings, inconclusive
+from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings, inconclusive
 from raydr.pages.audit import audit_page, pair_rows
 
 
@@ -28,8 +28,6 @@ def result_of(pairs: list[PairFindings], negatives: list[NegativeFindings] | Non
         num_left_out=0,
         pairs=pairs,
         negatives=negatives or [],
-        num_known=0,
-        num_known_trusted=0,
     )
 
 
@@ -67,12 +65,9 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
 
 
 def test_without_a_judge_of_pairs_the_candidates_are_the_answer() -> None:
-    counts = CandidateCounts(
-        num_queries=4, num_queries_flagged=2, num_candidates=40, num_flagged=3, num_flagged_in_top_10=3
-    )
-    negatives = NegativeFindings(
-        judge="margin", all_queries=counts, trusted_queries=counts, settings={"name": "margin"}, detection=None
-    )
+    counts = {"num_queries": 4, "num_queries_flagged": 2, "num_candidates": 40, "num_flagged": 3}
+    known = {"num_flagged_in_top_10": 3, "settings": {"name": "margin"}, "detection": None}
+    negatives = NegativeFindings(judge="margin", **counts, **known)
     result = result_of([], [negatives])
     assert result.headline == "3 of 40 candidates (7.5%), in 2 of 4 queries, probably answer their query, by margin."
     assert result.suspected_by == ""

@@ -139,7 +139,7 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
     assert 0 < len(flagged) < sum(action == "drop" for action in first.values())
     result = load_result(made)
     assert result.suspected_by == "consistency, then pair_classifier"
-    assert result.negatives[0].trusted_queries.num_queries == NUM_QUERIES - len(flagged)
+    assert result.negatives[0].num_queries == NUM_QUERIES - len(flagged)
 
 
 def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: Artifact) -> None:
@@ -157,17 +157,13 @@ def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: A
     flagged = [row for row in negatives if row["action"] == "drop"]
     trusted = [row for row in flagged if row["query_id"] not in suspected]
     found = result.negatives[0]
-    assert (found.all_queries.num_flagged, found.trusted_queries.num_flagged) == (len(flagged), len(trusted))
-    assert found.all_queries.num_candidates == NUM_QUERIES * DEPTH
-    assert found.trusted_queries.num_queries == NUM_QUERIES - len(suspected)
+    assert (found.num_flagged, found.num_candidates) == (len(trusted), (NUM_QUERIES - len(suspected)) * DEPTH)
+    assert found.num_queries == NUM_QUERIES - len(suspected)
     by_query = [row["query_id"] for row in trusted]
-    assert found.trusted_queries.num_queries_flagged == len(set(by_query))
+    assert found.num_queries_flagged == len(set(by_query))
     # Each planted s.. sits at rank 2.
-    assert found.trusted_queries.num_flagged_in_top_10 == len(trusted)
-    known = [row for row in negatives if row["truth"]]
-    assert result.num_known == len(known)
-    assert result.num_known_trusted == sum(row["query_id"] not in suspected for row in known) > 0
-    assert made.info["false_negative_share.margin"] == found.trusted_queries.share_flagged
+    assert found.num_flagged_in_top_10 == len(trusted)
+    assert made.info["false_negative_share.margin"] == found.share_flagged
 
 
 def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made: Artifact) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from raydr.config.run import RunConfig
@@ -18,7 +17,7 @@ from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
 from raydr.ops.plan.tables import compare
 from raydr.pages.html import number
-from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerStory
 from raydr.pages.run import ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary, warn
@@ -29,8 +28,6 @@ from raydr.store.folder import Folder
 
 #: The page, in the working folder.
 PAGE = "report.html"
-#: Detections drawn of one training; of more, these are spread evenly over the epochs.
-MAX_PANELS = 12
 
 
 def write_report(config: RunConfig, places: Places) -> str:
@@ -133,28 +130,23 @@ def _model_story(name: str, model: Artifact, data: Dataset | None) -> ModelStory
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _panel(name, model, data))
+    return ModelStory(name, settings, model.info, _histogram(name, model, data))
 
 
-def _panel(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
-    """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
+def _histogram(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
+    """The perplexities of the last detection that a training has kept, coloured by the truth if its data set is at
+    hand."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
-    found = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
-    if not found:
+    kept = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
+    if not kept:
         return None
+    table = read_parquet(model.local(_detection_part(kept[-1])), ["query_id", "perplexity", "clean"])
     noisy = _noisy_queries(model, data)
-    chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
-    panels = []
-    for detection in (found[at] for at in chosen):
-        table = read_parquet(model.local(_detection_part(detection)), ["query_id", "perplexity", "clean"])
-        truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
-        pairs = DetectedPairs(
-            table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(detection["fit"]), truth
-        )
-        panels.append((f"epoch {detection['epoch'] + 1}: {detection['share_flagged']:.1%} flagged", pairs))
-    left_out = f" ({len(panels)} of {len(found)} epochs)" if len(panels) < len(found) else ""
-    return detection_panel(panels, f"Perplexities of the training pairs: {name}{left_out}")
+    truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
+    clean, fit = table["clean"].to_numpy(), parse_fit(kept[-1]["fit"])
+    pairs = DetectedPairs(table["perplexity"].to_numpy(), clean, fit, truth)
+    return perplexity_histogram(pairs, f"Training pairs of {name}, for epoch {kept[-1]['epoch'] + 1}")
 
 
 def _detection_part(detection: Mapping[str, Any]) -> str:

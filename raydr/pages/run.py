@@ -9,9 +9,8 @@ from typing import Any
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
 from raydr.pages.evaluation import EvaluationResult, bar_plot, headline, legend, tables
-from raydr.pages.html import Page, measure_name, number
+from raydr.pages.html import Page, QueryBrowser, measure_name, number
 from raydr.pages.plots import curves
-from raydr.pages.queries import QueryBrowser
 from raydr.pages.ranker import RankerStory, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
@@ -26,13 +25,13 @@ class ModelStory:
         name: of the model.
         settings: what it was trained with, short.
         info: of its manifest; a model that was not trained has no ``history``.
-        panel: picture of its detections of mismatched pairs; None if it has none.
+        histogram: picture of its last detection of mismatched pairs; None if it has none.
     """
 
     name: str
     settings: str
     info: dict[str, Any]
-    panel: bytes | None
+    histogram: bytes | None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -169,8 +168,8 @@ def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch that it was made for", columns, rows)
-    if model.panel is not None:
-        page.picture(model.panel, "perplexities of the training pairs, by the epoch that they were flagged for")
+    if model.histogram is not None:
+        page.picture(model.histogram, "perplexities of the training pairs, and where flagging begins")
     if len(detections) > 1:
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 

@@ -11,7 +11,7 @@ from raydr.config.run import RunConfig
 from raydr.data.writers.base import Writer
 from raydr.errors import ConfigError
 from raydr.graph.places import Places
-from raydr.ops.model_export import export_model, push_model
+from raydr.ops.model_export import export_model
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 from raydr.stages.choose_pool import choose_pool
@@ -33,7 +33,6 @@ def export(
     shape: Literal["auto", "pairs", "triplets", "lists", "labelled"] | None = None,
     num_negatives: Annotated[int | None, typer.Option(min=1)] = None,
     model: str = "",
-    push: Annotated[str, typer.Option(metavar="OWNER/NAME")] = "",
     again: bool = False,
 ) -> Artifact:
     """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
@@ -47,19 +46,13 @@ def export(
         shape: what a row of sentence-transformers is; triplets where there are negatives, else pairs, if left out.
         num_negatives: columns of negatives in a row of lists; 1 if left out.
         model: a model of the run in place of the data set, with a model card.
-        push: upload the model to the hub, into a repository that is private where it is new.
         again: replace what was exported with other settings.
     """
     places = Places.of(config.workdir)
     if model:
         if negatives or dataset or shape or num_negatives or fold_whitespace:
             raise ConfigError("export --model writes a model: the options of data sets do not go with it")
-        exported = export_model(places, model, Folder(output).absolute(), again)
-        if push:
-            push_model(exported, push)
-        return exported
-    if push:
-        raise ConfigError("--push uploads a model: name it with --model")
+        return export_model(places, model, Folder(output).absolute(), again)
     noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
     own = "dataset-noisy" if noisy else "dataset"

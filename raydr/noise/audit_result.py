@@ -65,10 +65,10 @@ class PairFindings(Config):
             f"{self.num_flagged:,} of {self.num_judged:,} pairs ({share:.1%}) are probably wrong, by {self.judge}."
         ]
         if self.num_expected is not None and self.num_expected_flagged is not None:
-            missed = f"about {self.num_expected - self.num_expected_flagged:,.0f} wrong ones are among those it keeps"
+            expected = f"about {self.num_expected - self.num_expected_flagged:,.0f} more among the pairs that it keeps"
             if self.num_flagged:
-                missed = f"{self.num_expected_flagged / self.num_flagged:.0%} of these are, and {missed}"
-            found.append(f"By its probabilities {missed}.")
+                expected = f"{self.num_expected_flagged / self.num_flagged:.0%} of these to be wrong, and {expected}"
+            found.append(f"Its probabilities expect {expected}.")
         if self.detection is not None:
             known = {name: self.detection[name] for name in ("precision", "recall") if self.detection[name] is not None}
             told = " and ".join(f"{name} {value:.2f}" for name, value in known.items())

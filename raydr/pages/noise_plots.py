@@ -23,7 +23,7 @@ BoolArray = NDArray[np.bool_]
 AXIS_LABELS: dict[Axis, str] = {
     "perplexity": "perplexity",
     "log": "log perplexity",
-    "margin": "log(e^perplexity − 1): random passages' score above the positive's",
+    "margin": "how far random passages score above the pair's own",
 }
 
 

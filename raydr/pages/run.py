@@ -145,8 +145,8 @@ def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequenc
         "dtype",
     ]
     page.heading("Training").table("trainings", columns, rows)
-    losses = {model.name: model.points("loss") for model in models}
-    picture = curves(losses, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
+    of_models = {model.name: model.points("loss") for model in models}
+    picture = curves(of_models, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
     page.picture(picture, "training loss by epoch")
     for measure in sorted({name for model in models for name in model.dev_measures}):
         points = {model.name: model.points(measure) for model in models if model.points(measure)}

@@ -272,7 +272,7 @@ def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.C
     said = capsys.readouterr().err
     for title in ("mismatched pairs", "false negatives, without queries that npc suspects", "against the truth"):
         assert title in said
-    assert "are probably wrong, by npc. By its probabilities" in said
+    assert "are probably wrong, by npc. Its probabilities expect" in said
     assert "flagged.csv" in said
 
 

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from raydr.config.run import RunConfig
-from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.graph.forecast import FORECAST_FILE, Forecast
 from raydr.graph.places import Places
@@ -44,7 +41,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         return [(name.partition("/")[2], one) for name, one in of_kind.items()]
 
     found: dict[str, list[Any]] = {
-        "models": [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")],
+        "models": [_model_story(name, model) for name, model in named("models", "model")],
         "evaluations": [
             (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
             for name, one in named("evaluation", "evaluation")
@@ -118,46 +115,25 @@ def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, read_times(root))
 
 
-def _data_of(places: Places, model: Artifact) -> Dataset | None:
-    """The data set that a model was trained on, if it is there."""
-    key = model.manifest.identity.inputs.get("dataset", "")
-    folder = places.folder("dataset", key)
-    return Dataset.open(folder) if key and folder.exists(MANIFEST) else None
-
-
-def _model_story(name: str, model: Artifact, data: Dataset | None) -> ModelStory:
+def _model_story(name: str, model: Artifact) -> ModelStory:
     train = model.manifest.identity.config.get("train", {})
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _histogram(name, model, data))
+    return ModelStory(name, settings, model.info, _histogram(name, model))
 
 
-def _histogram(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
-    """The perplexities of the last detection that a training has kept, coloured by the truth if its data set is at
-    hand."""
+def _histogram(name: str, model: Artifact) -> bytes | None:
+    """The perplexities of the last detection that a training has kept."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
     kept = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
     if not kept:
         return None
-    table = read_parquet(model.local(_detection_part(kept[-1])), ["query_id", "perplexity", "clean"])
-    noisy = _noisy_queries(model, data)
-    truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
-    clean, fit = table["clean"].to_numpy(), parse_fit(kept[-1]["fit"])
-    pairs = DetectedPairs(table["perplexity"].to_numpy(), clean, fit, truth)
+    table = read_parquet(model.local(_detection_part(kept[-1])), ["perplexity", "clean"])
+    pairs = DetectedPairs(table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(kept[-1]["fit"]))
     return perplexity_histogram(pairs, f"Training pairs of {name}, for epoch {kept[-1]['epoch'] + 1}")
 
 
 def _detection_part(detection: Mapping[str, Any]) -> str:
     return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
-
-
-def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
-    """Ids of the queries whose pair was mismatched on purpose; None if the data set is gone or has none."""
-    if data is None:
-        return None
-    split = model.manifest.identity.config["train_split"]
-    qrels = data.qrels(split)
-    noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
-    return noisy if len(noisy) else None

@@ -40,7 +40,6 @@ from raydr.stages.audit_verdicts import (
     perplexities,
     read_pairs,
     rows_in,
-    score_name,
     settle,
     worst,
 )
@@ -195,13 +194,13 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
 
 def _why(audited: Audited, row: Any) -> Iterator[str]:
     """What a verdict rests on."""
-    name = score_name(audited, row.judge)
+    name = audited.score_names[row.judge]
     yield f"{row.judge}: {name} {row.score:.3g}"
     if name == "perplexity":
         yield f"among random passages it is the query's with probability {math.exp(-row.score):.1%}"
-    for word, judges in (("flagged by", row.flagged_by), ("kept by", row.kept_by)):
+    for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:
-            yield f"{word} {', '.join(judges)} too" if word == "flagged by" else f"{word} {', '.join(judges)}"
+            yield f"{word} {', '.join(judges)}"
 
 
 def _show_pairs(audited: Audited, flagged: pd.DataFrame) -> list[ShownVerdict]:
@@ -251,7 +250,7 @@ def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
-    truth = [] if pd.isna(row.truth) else ["in truth noise" if row.truth else "in truth not planted"]
+    truth = [] if pd.isna(row.truth) else ["in truth noise" if row.truth else "in truth no noise that was planted"]
     [query] = query_texts(audited.data, audited.split, [row.query_id])
     texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
     columns = zip(passages, texts.titles, texts.texts, strict=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,11 @@ class Audited:
     corpus: Corpus
     negatives: Artifact | None
     verdicts: Mapping[str, Artifact]
+
+    @cached_property
+    def score_names(self) -> dict[str, str]:
+        """What the scores of each judge are."""
+        return {name: judge_class(one.info["settings"]).score_name for name, one in self.verdicts.items()}
 
     def judges(self, subject: str) -> list[str]:
         return [name for name, one in self.verdicts.items() if one.info["subject"] == subject]
@@ -193,11 +199,6 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
         known = {"settings": info["settings"], "detection": info.get("detection")}
         findings.append(NegativeFindings(judge=judge, **counts[judge], **known))
     return findings, best
-
-
-def score_name(audited: Audited, judge: str) -> str:
-    """What the scores of a judge are."""
-    return judge_class(audited.verdicts[judge].info["settings"]).score_name
 
 
 def _by_part(audited: Audited, judges: Sequence[str], left_out: Collection[str]) -> Iterator[dict[str, pd.DataFrame]]:

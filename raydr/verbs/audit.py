@@ -12,8 +12,10 @@ from raydr.errors import ConfigError
 from raydr.graph.judging import speaking
 from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session, open_session
-from raydr.noise.judges.asked import Retriever
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.judges.asked import CrossFitted, Retriever
 from raydr.noise.judges.base import Judge
+from raydr.noise.judges.npc import NPC
 from raydr.runtime.console import say
 from raydr.stages.audit import load_result
 from raydr.stages.audit import show as show_audit
@@ -31,6 +33,7 @@ def audit(
     model: str = "",
     judges: Annotated[str, typer.Option(metavar="A,B")] = "",
     split: TrainSplit = "",
+    quick: bool = False,
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
@@ -41,6 +44,7 @@ def audit(
         judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
             near_duplicate, language_model, language_model_negatives, calibrated, calibrated_negatives, people), the
             first of pairs decides; those of the config, or npc, and margin where the config mines negatives.
+        quick: measure pairs by the checkpoint as it is, without training: a first answer, a little less sure.
 
     Raises:
         ConfigError: a judge is unknown, or judges nothing.
@@ -53,6 +57,10 @@ def audit(
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
         asked = speaking(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
+        if quick:
+            asked, model = [_without_training(judge) for judge in asked], UNTRAINED
+        elif any(isinstance(judge.asks(config.judge), CrossFitted) for judge in asked):
+            say("audit: models are trained that have not seen the pairs; --quick asks the checkpoint as it is")
         target = recipe.audit(asked, split, model or _default_model(session, asked))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
@@ -62,6 +70,13 @@ def audit(
                 if part.endswith((".html", ".json", ".png", ".csv")):
                     session.tracker.log_artifact(one.local(part))
         return made
+
+
+def _without_training(judge: Judge) -> Judge:
+    """The same judge, asking the retriever where it asks models that are trained for it."""
+    if not isinstance(judge, NPC) or judge.margins == "model":
+        return judge
+    return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
 
 
 def next_step(made: list[Artifact]) -> tuple[str, list[str], str]:

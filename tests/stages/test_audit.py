@@ -220,7 +220,7 @@ def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Arti
     assert sure == sorted(sure, reverse=True)
     assert all(row["query"] and row["passage"] for row in rows)
     assert all(
-        re.match(r"npc: perplexity [\d.]+; among random passages .* (flagged|kept) by", row["why"]) for row in rows
+        re.match(r"npc: perplexity [\d.]+; among random passages .* (also flagged|kept) by", row["why"]) for row in rows
     )
 
 

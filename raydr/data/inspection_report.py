@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from raydr.component import Config
 from raydr.evaluation.answer_match import MatchRule
 
-_EDGES = (0, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _PERCENTILES = (50, 90, 95, 99)
 
 
@@ -21,10 +20,6 @@ class Lengths(Config):
     """By percentile, for example ``{"50": 93, ...}``."""
 
     longest: int
-    edges: list[int]
-    """How many texts have from ``edges[i]`` to below ``edges[i + 1]`` tokens; the last bin is open."""
-
-    histogram: list[int]
     max_length: int
     """The configured length, and the share of texts that it cuts."""
 
@@ -193,20 +188,17 @@ def measure_lengths(lengths: NDArray[np.int64], max_length: int) -> Lengths:
     """Summarise token counts.
 
     >>> found = measure_lengths(np.array([3, 9, 30, 70]), max_length=32)
-    >>> found.share_truncated, found.percentiles["50"], found.histogram[:5]
-    (0.25, 9, [1, 1, 1, 0, 1])
+    >>> found.share_truncated, found.percentiles["50"]
+    (0.25, 9)
     """
     # Of no texts all figures are 0.
     known = lengths if len(lengths) else np.zeros(1, dtype=np.int64)
     levels = np.percentile(known, _PERCENTILES, method="inverted_cdf")
-    counts, _ = np.histogram(lengths, bins=[*_EDGES, np.inf])
     return Lengths(
         num_sampled=len(lengths),
         mean=round(float(known.mean()), 2),
         percentiles={str(at): int(level) for at, level in zip(_PERCENTILES, levels, strict=True)},
         longest=int(known.max()),
-        edges=list(_EDGES),
-        histogram=counts.tolist(),
         max_length=max_length,
         share_truncated=round(float((known > max_length).mean()), 6),
     )

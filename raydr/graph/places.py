@@ -92,12 +92,14 @@ class Places:
         folder = self.resolve(name)
         if folder is None:
             there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
+            if "/" not in name:
+                there = [one for one in there if (found := self.pointer(one)) is not None and found.kind == kind]
             command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
             if kind == "model":
                 command = f"{command} --name {name.rpartition('/')[2]}"
             raise ArtifactError(
                 f"there is no {kind} called {name} in {self.root}"
-                + (f"; there is {', '.join(there)}" if there and "/" in name else "")
+                + (f"; there is {', '.join(there)}" if there else "")
                 + (f": {command} makes it" if command else "")
             )
         return Artifact.open(folder, kind)

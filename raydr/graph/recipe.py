@@ -343,8 +343,7 @@ class Recipe:
         return self.named(f"evaluation/{split}", node)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
-        """A report of what judges say, with a model's scores."""
-        asked = self.base_model(model)
+        """A report of what judges say; the model is that which they ask, where they ask one."""
         given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{model}-{split}", noise.audit(self.run, asked, model, given, negatives, split))
+        return self.named(f"audits/{model}-{split}", noise.audit(self.run, model, given, negatives, split))

@@ -22,7 +22,7 @@ from raydr.graph.refresh_results import (
 )
 from raydr.graph.rounds import Arm, Round, lay_out
 from raydr.graph.session import Session
-from raydr.pages.refresh import RoundResult, refresh_page, refresh_rows
+from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.stages.evaluate import REPORT
 from raydr.store.folder import Folder
@@ -184,6 +184,9 @@ class _Refresh:
         for split in splits:
             columns, rows = refresh_rows(flat, split, intervals=False)
             show_table(f"{split}, after each round", columns, rows)
+        columns, rows = candidate_rows(flat)
+        if rows:
+            show_table("likely false negatives among the candidates", columns, rows)
         pages = {split: f"comparison/{split}/{REPORT}" for split in compared}
         with self.root.publish(PAGE) as path:
             page = refresh_page(config.name, flat, splits, best, pages, config.evaluate.confidence)

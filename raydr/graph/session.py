@@ -28,7 +28,7 @@ from raydr.store.identity import fingerprint_of
 #: The resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
 #: Kinds that the workers of the section ``encode`` make, where a model is asked.
-_ENCODED = ("embeddings", "verdicts", "audit", "diagnosis", "run", "ranker_scores")
+_ENCODED = ("embeddings", "verdicts", "diagnosis", "run", "ranker_scores")
 
 
 @dataclass

@@ -1,19 +1,15 @@
-"""The figures of an audit, as they are kept in its ``summary.json``."""
+"""The figures of an audit, and what they come to in sentences."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from raydr.component import Config
 from raydr.data.inspection_report import SplitReport, leak_findings, split_findings
-from raydr.noise.agreement import Agreement
-from raydr.noise.false_negative_statistics import FalseNegativeStatistics
 
 
 def inconclusive(judge: str, reason: str) -> str:
-    """What is said of a judge of pairs that could not tell: that this is no finding, and what may be one."""
+    """Say that a judge of pairs could not tell, that this is no finding, and what may help."""
     return (
         f"{judge} is inconclusive: {reason}. It keeps all pairs, which does not say that none is mismatched. Try "
         "margins of models that have not seen the pairs (the judge npc with margins: cross_fitted), then longer "
@@ -21,84 +17,140 @@ def inconclusive(judge: str, reason: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class PairFindings:
-    """What a judge of annotated pairs found.
-
-    Args:
-        judge: its name.
-        num_judged, num_flagged: pairs; none is flagged where ``reason`` says why the judge could not tell.
-        mean_probability: of being mismatched, over all pairs: an estimate of the share that does not depend on a
-            threshold. None if the judge gives no probabilities.
-        share_estimated: of mismatched pairs, by the detector; None if it could not tell, or the judge has none.
-        reason: why a detector could not tell, and kept all pairs; empty if it could.
-        settings: of the judge, its name among them.
-        detection: quality against the truth, the fields of :class:`raydr.noise.detection_report.DetectionReport`; None
-            if the truth is not known.
-    """
+class PairFindings(Config):
+    """What a judge of annotated pairs flags, or a judge and those that come after it."""
 
     judge: str
     num_judged: int
     num_flagged: int
-    mean_probability: float | None
+    """Pairs; none is flagged where ``reason`` says why the judge could not tell."""
+
+    num_expected: float | None
+    """Σ of the probabilities of being mismatched, over all pairs; None if the judge gives none."""
+
+    num_expected_flagged: float | None
+    """The same over the flagged pairs."""
+
     share_estimated: float | None
+    """Of mismatched pairs, by the detector; None if it could not tell, or the judge has none."""
+
     reason: str
+    """Why a detector could not tell, and kept all pairs; empty if it could."""
+
     settings: dict[str, Any]
+    """Of the judge; empty for several."""
+
     detection: dict[str, Any] | None
+    """Quality, see :class:`raydr.noise.detection_report.DetectionReport`; None if the truth is not known."""
 
     @property
     def share_flagged(self) -> float | None:
         """None where nothing was judged, or the judge could not tell."""
         return self.num_flagged / self.num_judged if self.num_judged and not self.reason else None
 
+    @property
+    def mean_probability(self) -> float | None:
+        """An estimate of the share of mismatched pairs that does not depend on a threshold."""
+        return None if self.num_expected is None or not self.num_judged else self.num_expected / self.num_judged
 
-@dataclass(frozen=True)
-class NegativeFindings:
-    """What a judge of candidate negatives found.
+    @property
+    def sentences(self) -> str:
+        """How many pairs are probably wrong, and how sure that is."""
+        if self.reason:
+            return f"{inconclusive(self.judge, self.reason)}."
+        if not self.num_judged:
+            return f"{self.judge} has judged no pair."
+        share = self.num_flagged / self.num_judged
+        found = [
+            f"{self.num_flagged:,} of {self.num_judged:,} pairs ({share:.1%}) are probably wrong, by {self.judge}."
+        ]
+        if self.num_expected is not None and self.num_expected_flagged is not None:
+            expected = f"about {self.num_expected - self.num_expected_flagged:,.0f} more among the pairs that it keeps"
+            if self.num_flagged:
+                expected = f"{self.num_expected_flagged / self.num_flagged:.0%} of these to be wrong, and {expected}"
+            found.append(f"Its probabilities expect {expected}.")
+        if self.detection is not None:
+            known = {name: self.detection[name] for name in ("precision", "recall") if self.detection[name] is not None}
+            told = " and ".join(f"{name} {value:.2f}" for name, value in known.items())
+            found += [f"Against the pairs that were mismatched on purpose: {told}."] if told else []
+        return " ".join(found)
 
-    Args:
-        judge: its name.
-        all_queries: of all judged queries.
-        trusted_queries: without those whose annotated pair is suspected; equal to ``all_queries`` if none was judged.
-        settings, detection: as in :class:`PairFindings`; the quality is of all queries.
-    """
+
+class NegativeFindings(Config):
+    """What a judge of candidate negatives flags, in the queries whose annotated pair is not suspected."""
 
     judge: str
-    all_queries: FalseNegativeStatistics
-    trusted_queries: FalseNegativeStatistics
+    num_queries: int
+    num_queries_flagged: int
+    num_candidates: int
+    num_flagged: int
+    num_flagged_in_top_10: int
     settings: dict[str, Any]
     detection: dict[str, Any] | None
+    """As in :class:`PairFindings`; of all queries."""
+
+    @property
+    def share_flagged(self) -> float | None:
+        """Of all candidates; None if there are none."""
+        return self.num_flagged / self.num_candidates if self.num_candidates else None
+
+    @property
+    def share_of_queries(self) -> float | None:
+        """Queries with a flagged candidate over all; None if there are none."""
+        return self.num_queries_flagged / self.num_queries if self.num_queries else None
+
+    @property
+    def sentences(self) -> str:
+        """How many candidates are probably relevant."""
+        if not self.num_candidates:
+            return f"{self.judge} has judged no candidate."
+        return (
+            f"{self.num_flagged:,} of {self.num_candidates:,} candidates ({self.share_flagged:.1%}), in "
+            f"{self.num_queries_flagged:,} of {self.num_queries:,} queries, probably answer their query, by "
+            f"{self.judge}."
+        )
 
 
-@dataclass(frozen=True)
-class AuditResult:
-    """All figures of an audit.
-
-    Args:
-        split, model: what was audited, and by whose scores.
-        train_split: what is trained on.
-        data: counts of the split itself.
-        num_leaked: queries of it that the training split has too; of the training split: that another has.
-        num_left_out: rows of corpus and data set, of all splits, that could not be used when they were prepared.
-        pairs, negatives: one a judge.
-        pair_agreement, negative_agreement: of the judges of pairs, and of negatives; None if there are none.
-        suspected_by: the judge of pairs that says which queries are not trusted; empty if there is none.
-        num_known, num_known_trusted: false negatives that are known, in all queries and in the trusted ones.
-    """
+class AuditResult(Config):
+    """All figures of an audit."""
 
     split: str
     model: str
+    """What was audited, and which model judges ask."""
+
     train_split: str
     data: SplitReport
     num_leaked: int
+    """Queries of the split that the training split has too; of the training split: that another has."""
+
     num_left_out: int
+    """Rows of corpus and data set, of all splits, that could not be used when they were prepared."""
+
     pairs: list[PairFindings]
+    """The first one says which pairs are wrong: of a judge, or of it and those that come after it. Then each judge."""
+
     negatives: list[NegativeFindings]
-    pair_agreement: Agreement | None
-    negative_agreement: Agreement | None
-    suspected_by: str
-    num_known: int
-    num_known_trusted: int
+
+    @property
+    def suspected_by(self) -> str:
+        """Which judges say that a query's pair is not trusted; empty if none does."""
+        return self.pairs[0].judge if self.pairs else ""
+
+    @property
+    def headline(self) -> str:
+        """The answer: how many are wrong, how sure that is."""
+        return (self.pairs or self.negatives)[0].sentences
+
+    def advice(self, config: str) -> str:
+        """What to do next, with the config's name."""
+        if self.suspected_by and not self.pairs[0].num_flagged:
+            return "" if self.pairs[0].reason else "No pair has to be left out: train on all of them."
+        if self.pairs:
+            return (
+                f"raydr train {config} --set train.loss=npc trains through them; raydr review {config} shows them to "
+                "people, who decide."
+            )
+        return f"raydr judge {config} --judge {self.negatives[0].judge} takes them from the candidates."
 
     @property
     def faults(self) -> list[str]:
@@ -118,21 +170,11 @@ class AuditResult:
         for pair in self.pairs:
             found[f"mismatched_share.{pair.judge}"] = pair.share_flagged
             found[f"mismatched_probability.{pair.judge}"] = pair.mean_probability
-        for one in self.negatives:
-            found[f"false_negative_share.{one.judge}"] = one.trusted_queries.share_flagged
-            found[f"queries_with_false_negative.{one.judge}"] = one.trusted_queries.share_of_queries
-        judged: list[PairFindings | NegativeFindings] = [*self.pairs, *self.negatives]
-        for judgment in judged:
+        for negative in self.negatives:
+            found[f"false_negative_share.{negative.judge}"] = negative.share_flagged
+            found[f"queries_with_false_negative.{negative.judge}"] = negative.share_of_queries
+        judges: list[PairFindings | NegativeFindings] = [*self.pairs, *self.negatives]
+        for judged in judges:
             for name in ("precision", "recall", "auroc"):
-                found[f"{name}.{judgment.judge}"] = (judgment.detection or {}).get(name)
+                found[f"{name}.{judged.judge}"] = (judged.detection or {}).get(name)
         return {name: value for name, value in found.items() if value is not None}
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values only."""
-        plain: dict[str, Any] = TypeAdapter(AuditResult).dump_python(self, mode="json")
-        return plain
-
-    @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> AuditResult:
-        """The inverse of :meth:`to_json`."""
-        return TypeAdapter(AuditResult).validate_python(raw)

@@ -11,15 +11,14 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
 from raydr.graph.places import Places
-from raydr.pages.queries import BrowsedQuery, QueryBrowser
+from raydr.pages.evaluation import telling_measure
+from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name
 from raydr.stages.evaluate import PER_QUERY
 from raydr.stages.runs import Run, by_query
 from raydr.store.artifact import MANIFEST, Artifact
 
 #: Queries on a page, those on which systems differ most; passages of each system, and characters of a passage.
 NUM_QUERIES, TOP, TEXT = 300, 5, 300
-#: Beginnings of the measures that queries are compared by, the best first.
-_TELLING = ("nDCG", "RR")
 
 
 def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
@@ -39,7 +38,7 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     data, corpus = Dataset(opened["dataset"]), Corpus(opened["corpus"])
     values = read_parquet(evaluation.local(PER_QUERY))
     names = values["measure"].unique().to_pylist()
-    measure = next((name for start in _TELLING for name in names if name.startswith(start)), names[0])
+    measure = telling_measure(names)
     table = values.filter(pc.equal(values["measure"], measure)).to_pandas()
     table = table.pivot(index="query_id", columns="system", values="value")
     table = table[systems].dropna()
@@ -59,7 +58,7 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
         one: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
         for one, title, text in zip(passages, texts.titles, texts.texts, strict=True)
     }
-    return QueryBrowser(systems, measure, queries, len(table), begun)
+    return QueryBrowser(systems, measure_name(measure), queries, len(table), begun)
 
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:

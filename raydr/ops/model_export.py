@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from raydr.errors import ModelError, first_line
 from raydr.graph.places import Places
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.saved_config import read_config
@@ -57,38 +56,6 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
         shown = {"evaluated on": ", ".join(evaluations) or "nothing yet: raydr evaluate", "card": target.path(CARD)}
         show_summary(f"exported model {name}", shown)
         return making.finish({"format": "model"})
-
-
-def push_model(exported: Artifact, repository: str) -> str:
-    """Upload an exported model to the hub, into a repository that is private where it is new.
-
-    Args:
-        exported: what :func:`export_model` has made.
-        repository: ``OWNER/NAME`` on the hub.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        ModelError: the hub cannot be reached, or does not take it.
-    """
-    from httpx2 import HTTPError
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    folder = exported.folder.localize_all()
-    try:
-        api = HfApi()
-        api.create_repo(repository, private=True, exist_ok=True)
-        # The manifest has places of this machine.
-        done = api.upload_folder(repo_id=repository, folder_path=folder, ignore_patterns=[MANIFEST])
-    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
-        raise ModelError(
-            f"the model is in {exported.folder}, and could not be pushed to {repository} ({first_line(error)}): the "
-            "name is OWNER/NAME, and the hub wants a token that may write (hf auth login, or HF_TOKEN)"
-        ) from None
-    say(f"pushed to {done.commit_url}")
-    return str(done.commit_url)
 
 
 def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifact]:

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.compute as pc
-
 from raydr.config.run import RunConfig
-from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.graph.forecast import FORECAST_FILE, Forecast
 from raydr.graph.places import Places
@@ -18,19 +14,17 @@ from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
 from raydr.ops.plan.tables import compare
 from raydr.pages.html import number
-from raydr.pages.noise_plots import DetectedPairs, detection_panel, parse_fit
+from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerStory
-from raydr.pages.run import AuditStory, ModelStory, RunStory, run_page
+from raydr.pages.run import ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary, warn
-from raydr.stages import audit, audit_report, evaluate
+from raydr.stages import audit, evaluate
 from raydr.store.artifact import MANIFEST, Artifact
 from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder
 
 #: The page, in the working folder.
 PAGE = "report.html"
-#: Detections drawn of one training; of more, these are spread evenly over the epochs.
-MAX_PANELS = 12
 
 
 def write_report(config: RunConfig, places: Places) -> str:
@@ -47,12 +41,12 @@ def write_report(config: RunConfig, places: Places) -> str:
         return [(name.partition("/")[2], one) for name, one in of_kind.items()]
 
     found: dict[str, list[Any]] = {
-        "models": [_model_story(name, model, _data_of(places, model)) for name, model in named("models", "model")],
+        "models": [_model_story(name, model) for name, model in named("models", "model")],
         "evaluations": [
             (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
             for name, one in named("evaluation", "evaluation")
         ],
-        "audits": [_audit_story(name, one) for name, one in named("audits", "audit")],
+        "audits": [(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in named("audits", "audit")],
         "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
         "rankers": [
             RankerStory(name, one.manifest.identity.config, one.info) for name, one in named("models", "cross_encoder")
@@ -121,58 +115,25 @@ def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, read_times(root))
 
 
-def _data_of(places: Places, model: Artifact) -> Dataset | None:
-    """The data set that a model was trained on, if it is there."""
-    key = model.manifest.identity.inputs.get("dataset", "")
-    folder = places.folder("dataset", key)
-    return Dataset.open(folder) if key and folder.exists(MANIFEST) else None
-
-
-def _model_story(name: str, model: Artifact, data: Dataset | None) -> ModelStory:
+def _model_story(name: str, model: Artifact) -> ModelStory:
     train = model.manifest.identity.config.get("train", {})
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _panel(name, model, data))
+    return ModelStory(name, settings, model.info, _histogram(name, model))
 
 
-def _panel(name: str, model: Artifact, data: Dataset | None) -> bytes | None:
-    """Histograms of the perplexities that a training has kept, coloured by the truth if its data set is at hand."""
+def _histogram(name: str, model: Artifact) -> bytes | None:
+    """The perplexities of the last detection that a training has kept."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
-    found = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
-    if not found:
+    kept = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
+    if not kept:
         return None
-    noisy = _noisy_queries(model, data)
-    chosen = np.unique(np.linspace(0, len(found) - 1, MAX_PANELS).round().astype(int))
-    panels = []
-    for detection in (found[at] for at in chosen):
-        table = read_parquet(model.local(_detection_part(detection)), ["query_id", "perplexity", "clean"])
-        truth = pc.is_in(table["query_id"], value_set=noisy).to_numpy() if noisy is not None else None
-        pairs = DetectedPairs(
-            table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(detection["fit"]), truth
-        )
-        panels.append((f"epoch {detection['epoch'] + 1}: {detection['share_flagged']:.1%} flagged", pairs))
-    left_out = f" ({len(panels)} of {len(found)} epochs)" if len(panels) < len(found) else ""
-    return detection_panel(panels, f"Perplexities of the training pairs: {name}{left_out}")
+    table = read_parquet(model.local(_detection_part(kept[-1])), ["perplexity", "clean"])
+    pairs = DetectedPairs(table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(kept[-1]["fit"]))
+    return perplexity_histogram(pairs, f"Training pairs of {name}, for epoch {kept[-1]['epoch'] + 1}")
 
 
 def _detection_part(detection: Mapping[str, Any]) -> str:
     return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
-
-
-def _noisy_queries(model: Artifact, data: Dataset | None) -> object | None:
-    """Ids of the queries whose pair was mismatched on purpose; None if the data set is gone or has none."""
-    if data is None:
-        return None
-    split = model.manifest.identity.config["train_split"]
-    qrels = data.qrels(split)
-    noisy = qrels.filter(pc.is_valid(qrels["noise"]))["query_id"].unique()
-    return noisy if len(noisy) else None
-
-
-def _audit_story(name: str, artifact: Artifact) -> AuditStory:
-    captions = artifact.info["captions"]
-    names = artifact.parts(audit_report.PLOTS)
-    pictures = tuple((Path(artifact.local(part)).read_bytes(), captions[part]) for part in names)
-    return AuditStory(audit.load_result(artifact), pictures, f"audits/{name}/{audit_report.REPORT}")

@@ -54,7 +54,9 @@ def diagnosis_page(found: Diagnosis, provenance: Sequence[tuple[str, str]] = ())
         found: the findings.
         provenance: names and fingerprints of what was examined.
     """
-    page = Page("Diagnosis").paragraph(outcome(found)).table(*reader_rows(found))
+    said = outcome(found)
+    next_step = f"What may help: {found.faults[0].remedy}" if found.faults else ""
+    page = Page("Diagnosis").headline(f"{said[0].upper()}{said[1:]}.", next_step).table(*reader_rows(found))
     page.heading("Findings").note(_RULE)
     for one in found.findings:
         page.beside(

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
 from raydr.evaluation.linking import GroupMean
-from raydr.pages.html import Page, number
+from raydr.pages.html import Page, measure_name, number
 from raydr.pages.plots import metric_bars
 
 MEANINGS = (
-    "recall@k (qrels) is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
+    "recall@k is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
     "if one of the first k passages contains an answer string, judged or not. They are different measures."
 )
+#: Beginnings of the measures that say most about a system, the best first.
+TELLING = ("nDCG", "RR")
 #: Columns and rows.
 Table = tuple[list[str], list[list[str]]]
 
@@ -53,7 +55,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
     rows = []
     for measure, found in _by_measure(result).items():
         best = max(summary.mean for summary in found)
-        row = [measure, number(found[0].num_queries)]
+        row = [measure_name(measure), number(found[0].num_queries)]
         for summary in found:
             star = "*" if len(found) > 1 and summary.mean == best else ""
             mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
@@ -62,6 +64,42 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
         rows.append(row)
     names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
     return ["measure", "queries", *names], rows
+
+
+def telling_measure(measures: Sequence[str]) -> str:
+    """The one that systems are compared by in a sentence.
+
+    >>> telling_measure(["recall@1 (qrels)", "RR@10"])
+    'RR@10'
+    """
+    return next((name for start in TELLING for name in measures if name.startswith(start)), measures[0])
+
+
+def headline(result: EvaluationResult) -> str:
+    """Which system is best, and ahead of which others that is sure."""
+    if not result.summaries:
+        return "Nothing was measured."
+    measure = telling_measure([one.measure for one in result.summaries])
+    found = sorted((one for one in result.summaries if one.measure == measure), key=lambda one: -one.mean)
+    best = found[0]
+    interval = f"{best.mean:.3f} [{best.low:.3f}, {best.high:.3f}]"
+    if len(found) == 1:
+        return f"{best.system} has {measure_name(measure)} {interval} on {result.split}."
+    sure = {
+        name
+        for one in result.comparisons
+        if one.measure == measure and one.p_holm < 1 - result.confidence
+        for name in (one.system, one.baseline)
+        if best.system in (one.system, one.baseline)
+    }
+    behind = [one.system for one in found[1:] if one.system in sure]
+    unsure = [one.system for one in found[1:] if one.system not in sure]
+    parts = [f"{best.system} is best on {result.split}: {measure_name(measure)} {interval}"]
+    parts += [f"surely ahead of {', '.join(behind)}"] if behind else []
+    parts += (
+        [f"{', but ' if behind else ''}not surely ahead of {', '.join(unsure)}".removeprefix(", ")] if unsure else []
+    )
+    return f"{', '.join(parts)}."
 
 
 def legend(result: EvaluationResult) -> str:
@@ -84,7 +122,17 @@ def comparison_rows(result: EvaluationResult) -> Table:
     for one in result.comparisons:
         difference = f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
         counts = map(number, (one.wins, one.losses, one.ties))
-        rows.append([one.measure, one.system, one.baseline, difference, p_text(one.p), p_text(one.p_holm), *counts])
+        rows.append(
+            [
+                measure_name(one.measure),
+                one.system,
+                one.baseline,
+                difference,
+                p_text(one.p),
+                p_text(one.p_holm),
+                *counts,
+            ]
+        )
     return columns, rows
 
 
@@ -108,7 +156,7 @@ def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Ta
         + [f"{found[measure].mean:.3f}" if measure in found else "" for measure in measures]
         for (_, group), found in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
     ]
-    return ["queries of", "queries", *measures], shown
+    return ["queries of", "queries", *map(measure_name, measures)], shown
 
 
 def transposed(table: Table) -> Table:
@@ -152,6 +200,7 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
         provenance: names and fingerprints of what was evaluated.
     """
     page = Page(f"Evaluation: {', '.join(result.systems)} on {result.split}")
+    page.headline(headline(result), "raydr report CONFIG shows the queries on which they differ.")
     page.note(legend(result))
     page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from raydr.seeding import stable_hash64
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
+#: Okabe and Ito's colours, which people with any colour vision can tell apart; black for yellow, which white swallows.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#000000")
 #: What tells bars, and lines, apart that have one colour because there are more of them than colours.
 _HATCHES, _LINES = (None, "///", "...", "xxx"), ("-", "--", ":", "-.")
+#: Systems that every run has, and their places among the colours.
+_FIXED = {"trained": 0, "untrained": 1, "bm25": 6}
 
 Draw = Callable[["Axes"], None]
 #: Entries of a shared legend that fit under a panel.
@@ -22,12 +26,28 @@ _ENTRIES_A_PANEL = 2
 
 _STYLE: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-    "axes.axisbelow": True, "font.size": 9, "axes.titlesize": 11, "legend.frameon": False, "savefig.dpi": 130,
+    "axes.axisbelow": True, "font.size": 11, "axes.titlesize": 12, "legend.frameon": False, "savefig.dpi": 130,
 }  # fmt: skip
 
 
+def looks_of(systems: Iterable[str]) -> dict[str, int]:
+    """The look of each system: the same on every page, unless two systems of a page would look alike.
+
+    >>> looks_of(["bm25", "npc", "trained"])["npc"] == looks_of(["npc", "untrained"])["npc"]
+    True
+    """
+    names = list(dict.fromkeys(systems))
+    plain = [at for at in range(len(COLORS)) if at not in _FIXED.values()]
+    chosen = {name: _FIXED[name] for name in names if name in _FIXED}
+    for name in names:
+        start = stable_hash64("look", name) % len(plain)
+        order = [*plain[start:], *plain[:start], *range(len(COLORS), len(COLORS) * len(_LINES))]
+        chosen.setdefault(name, next((at for at in order if at not in chosen.values()), order[0]))
+    return {name: chosen[name] for name in names}
+
+
 def look_of_bar(at: int) -> dict[str, Any]:
-    """How the bars of the system at a place look: no two of the first 32 alike.
+    """How bars look: no two of the first 32 alike.
 
     >>> look_of_bar(0)["color"] == look_of_bar(8)["color"], look_of_bar(0)["hatch"], look_of_bar(8)["hatch"]
     (True, None, '///')
@@ -36,7 +56,7 @@ def look_of_bar(at: int) -> dict[str, Any]:
 
 
 def look_of_line(at: int) -> dict[str, Any]:
-    """The same of lines.
+    """How lines look.
 
     >>> look_of_line(1)["linestyle"], look_of_line(9)["linestyle"]
     ('-', '--')
@@ -61,7 +81,7 @@ def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> byte
     return _save(draw_one, width, height)
 
 
-def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 3, shared_legend: bool = True) -> bytes:
+def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, shared_legend: bool = True) -> bytes:
     """A picture of several small axes.
 
     Args:
@@ -79,16 +99,16 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 3, share
         for at, (name, draw) in enumerate(panels):
             axes = figure.add_subplot(rows, columns, at + 1)
             draw(axes)
-            axes.set_title(name, loc="left", fontsize=9)
+            axes.set_title(name, loc="left", fontsize=11)
             found = axes.get_legend_handles_labels()
             if len(found[1]) > len(labels):
                 handles, labels = found
         if shared_legend and labels:
             ncols = min(len(labels), _ENTRIES_A_PANEL * columns)
             figure.legend(handles, labels, loc="outside lower center", ncols=ncols)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
 
-    return _save(draw_all, max(6.0, 3.7 * columns), 0.8 + 2.5 * rows)
+    return _save(draw_all, max(6.0, 4.5 * columns), 0.8 + 2.8 * rows)
 
 
 def legend(axes: Axes) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
-
-from raydr.pages.queries import QueryBrowser
 
 #: A longer table is folded away under its caption.
 _MOST_ROWS = 40
@@ -20,20 +20,21 @@ _CODE = ' class="code"'
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1rem 0 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; min-width: 30rem; margin: .8rem 0; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; }
 td.number, th.number { text-align: right; } td.number { white-space: normal; }
 figure { margin: 1rem 0; overflow-x: auto; }
-img { max-width: 100%; min-width: min(36rem, 200%); background: white; }
-@media (prefers-color-scheme: dark) { img { filter: invert(.88) hue-rotate(180deg); } }
+img { max-width: 100%; min-width: min(36rem, 200%); background: white; border-radius: 4px; }
 button.sort { all: unset; cursor: pointer; } button.sort:focus-visible { outline: 2px solid; }
 th[aria-sort=descending] button::after { content: " ▾"; } th[aria-sort=ascending] button::after { content: " ▴"; }
 .bar { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; }
 details { border-bottom: 1px solid #8884; padding: .25rem 0; } summary { cursor: pointer; overflow-wrap: anywhere; }
+.headline { font-size: 1.15rem; margin: .5rem 0; }
 .right { border-left: 3px solid #2a8; padding-left: .4rem; } .beside p + p { margin-top: .6rem; }
 @media print {
   input, select, button.more { display: none; } body { max-width: none; } table, figure { break-inside: avoid; }
@@ -71,6 +72,59 @@ def number(value: float | None, form: str = ",") -> str:
     return ABSENT if value is None else format(value, form)
 
 
+def measure_name(label: str) -> str:
+    """A measure as people call it: judgments are what measures go by, unless they say otherwise.
+
+    >>> measure_name("recall@1 (qrels)"), measure_name("accuracy@1 (answer)")
+    ('recall@1', 'accuracy@1 (answer)')
+    """
+    return label.removesuffix(" (qrels)")
+
+
+@dataclass(frozen=True)
+class BrowsedQuery:
+    """One query of a split.
+
+    Args:
+        text: of it.
+        positives: ids of the passages that were judged relevant.
+        values: its measure, a system each.
+        top: ids of the best passages, a system each.
+    """
+
+    text: str
+    positives: Sequence[str]
+    values: Sequence[float]
+    top: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class QueryBrowser:
+    """Queries and what each system finds for them, side by side; ``page.js`` draws it.
+
+    Args:
+        systems: their names.
+        measure: that queries are compared by.
+        queries: some, or all.
+        num_queries: of the split.
+        passages: title and beginning of the text of all that are named.
+    """
+
+    systems: Sequence[str]
+    measure: str
+    queries: Sequence[BrowsedQuery]
+    num_queries: int
+    passages: Mapping[str, tuple[str, str]]
+
+    def as_json(self) -> str:
+        """For a script element: no text ends it.
+
+        >>> "<" in QueryBrowser(["a"], "m", [BrowsedQuery("</script>", [], [0.5], [[]])], 1, {}).as_json()
+        False
+        """
+        return json.dumps(asdict(self)).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
 class Page:
     """Collects the parts of a page; everything that is put in is escaped.
 
@@ -90,6 +144,11 @@ class Page:
 
     def paragraph(self, text: str) -> Page:
         self._parts.append(f"<p>{escape(text)}</p>")
+        return self
+
+    def headline(self, *sentences: str) -> Page:
+        """The answer, before everything else: what, how sure, what next; empty sentences are left out."""
+        self._parts += [f'<p class="headline">{escape(text)}</p>' for text in sentences if text]
         return self
 
     def note(self, text: str) -> Page:

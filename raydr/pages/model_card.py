@@ -100,34 +100,30 @@ def _metadata(facts: CardFacts) -> str:
     return str(data.to_yaml())
 
 
+_ONE_TOWER = f"""from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({_PLACE!r})
+queries = model.encode_query(["a question"])
+passages = model.encode_document(["a passage"])
+model.similarity(queries, passages)"""
+_TWO_TOWERS = f"""from sentence_transformers import SentenceTransformer
+
+queries = SentenceTransformer({_PLACE!r} + "/query")
+passages = SentenceTransformer({_PLACE!r} + "/passage")
+scores = queries.similarity(queries.encode(["a question"]), passages.encode(["a passage"]))"""
+_LATE = f"from sentence_transformers import MultiVectorEncoder\n\nmodel = MultiVectorEncoder({_PLACE!r})"
+_PYLATE = f"from pylate import models\n\nmodel = models.ColBERT({_PLACE!r})"
+
+
 def _usage(facts: CardFacts) -> str:
-    model = facts.model
-    if facts.is_late_interaction:
-        import_it = "from sentence_transformers import MultiVectorEncoder"
-        opened = [_python(import_it, "model = MultiVectorEncoder({place})")]
-        if model.similarity == "cosine":
-            opened += ["or in PyLate:", _python("from pylate import models", "model = models.ColBERT({place})")]
-    elif model.towers == "two":
-        towers = [f"{name} = SentenceTransformer({{place}} + {f'/{side}'!r})" for name, side in _TOWERS.items()]
-        scores = 'scores = queries.similarity(queries.encode(["a question"]), passages.encode(["a passage"]))'
-        opened = [_python(_IMPORT, *towers, scores)]
-    else:
-        vectors = ['queries = model.encode_query(["a question"])', 'passages = model.encode_document(["a passage"])']
-        opened = [
-            _python(_IMPORT, "model = SentenceTransformer({place})", *vectors, "model.similarity(queries, passages)")
-        ]
-        if model.score.name != "dual":
-            opened.append(f"That gives pooled vectors; raydr alone has the score function `{model.score.name}`.")
-    opened.append("In raydr it is a checkpoint, and brings its settings with it:")
-    return "\n\n".join([*opened, f"```yaml\nmodel: {{checkpoint: {_PLACE}}}\n```"])
-
-
-_IMPORT = "from sentence_transformers import SentenceTransformer"
-_TOWERS = {"queries": "query", "passages": "passage"}
-
-
-def _python(*lines: str) -> str:
-    return "```python\n" + "\n".join(lines).replace("{place}", repr(_PLACE)) + "\n```"
+    model, late = facts.model, facts.is_late_interaction
+    code = [_LATE if late else _TWO_TOWERS if model.towers == "two" else _ONE_TOWER]
+    code += [_PYLATE] if late and model.similarity == "cosine" else []
+    parts = [f"```python\n{one}\n```" for one in code]
+    if not late and model.score.name != "dual":
+        parts.append(f"That gives pooled vectors; raydr alone has the score function `{model.score.name}`.")
+    parts.append(f"In raydr: `model: {{checkpoint: {_PLACE}}}`, which brings its settings with it.")
+    return "\n\n".join(parts)
 
 
 def _figures(result: EvaluationResult) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, grid, legend, look_of_line, png
+from raydr.pages.figure import COLORS, grid, legend, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +23,7 @@ BoolArray = NDArray[np.bool_]
 AXIS_LABELS: dict[Axis, str] = {
     "perplexity": "perplexity",
     "log": "log perplexity",
-    "margin": "log(e^perplexity − 1): random passages' score above the positive's",
+    "margin": "how far random passages score above the pair's own",
 }
 
 
@@ -121,7 +120,7 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
     return png(draw, title)
 
 
-def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 3) -> bytes:
+def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 2) -> bytes:
     """A histogram of the perplexities for each epoch.
 
     Args:
@@ -140,68 +139,3 @@ def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, col
         axes.set_yticks([])
 
     return grid([(name, partial(draw, pairs)) for name, pairs in epochs], title, columns)
-
-
-def count_bars(series: Mapping[str, Sequence[float]], first: int, title: str, xlabel: str, ylabel: str) -> bytes:
-    """Bars over whole numbers, one panel a series, for example queries by their number of false negatives.
-
-    Args:
-        series: heights by name; the bar at ``at`` stands for the number ``first + at``.
-        first: number of the first bar.
-        title: above the picture.
-        xlabel, ylabel: what the numbers and the heights are.
-    """
-
-    from matplotlib.ticker import MaxNLocator
-
-    def draw(heights: Sequence[float], axes: Axes) -> None:
-        axes.bar(range(first, first + len(heights)), heights, width=0.9, color=COLORS[0])
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-    return grid([(name, partial(draw, heights)) for name, heights in series.items()], title, shared_legend=False)
-
-
-def reliability_diagram(series: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> bytes:
-    """True share of noise against the predicted probability of noise, with the diagonal of a calibrated judge.
-
-    Args:
-        series: by judge, the fields of its :class:`raydr.noise.detection_report.ReliabilityBin`; empty bins are left
-            out, and a point is as large as its bin.
-        title: above the picture.
-    """
-
-    def draw(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color="#999999", linestyle=":", label="calibrated")
-        for at, (name, bins) in enumerate(series.items()):
-            filled = [one for one in bins if one["count"]]
-            total = sum(one["count"] for one in filled)
-            x = [one["mean_probability"] for one in filled]
-            y = [one["noise_share"] for one in filled]
-            axes.plot(x, y, linewidth=1, label=name, **look_of_line(at))
-            sizes = [12 + 300 * one["count"] / total for one in filled]
-            axes.scatter(x, y, s=sizes, color=look_of_line(at)["color"], alpha=0.6)
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="predicted probability of noise (mean of the bin)")
-        axes.set(ylabel="share that is noise")
-        legend(axes)
-
-    return png(draw, title, width=6.0)
-
-
-def matrix_picture(values_JJ: FloatArray, names: Sequence[str], title: str, low: float, high: float) -> bytes:
-    """A square matrix as colours with the numbers written in; NaN stays blank."""
-
-    def draw(axes: Axes) -> None:
-        axes.imshow(values_JJ, vmin=low, vmax=high, cmap="Blues")
-        axes.grid(visible=False)
-        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-        axes.set_yticks(range(len(names)), names)
-        for row in range(len(names)):
-            for column in range(len(names)):
-                value = float(values_JJ[row, column])
-                if not math.isnan(value):
-                    dark = value > (low + high) / 2
-                    axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="w" if dark else "k")
-
-    side = 2.6 + 0.6 * len(names)
-    return png(draw, title, width=max(5.0, side), height=max(3.2, side))

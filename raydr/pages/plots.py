@@ -1,15 +1,15 @@
-"""Pictures of results, as PNG bytes: metric bars with intervals, curves, score distributions."""
+"""Pictures of results, as PNG bytes: metric bars with intervals, curves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.figure import legend, look_of_bar, look_of_line, png
+from raydr.pages.figure import legend, look_of_bar, look_of_line, looks_of, png
+from raydr.pages.html import measure_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
     """Grouped bars, one group a measure and one colour a system, with their confidence intervals."""
     groups = list(dict.fromkeys(bar.measure for bar in bars))
     systems = list(dict.fromkeys(bar.system for bar in bars))
-    width = 0.8 / len(systems)
+    looks, width = looks_of(systems), 0.8 / len(systems)
 
     def draw(axes: Axes) -> None:
         for at, name in enumerate(systems):
@@ -27,14 +27,15 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
             x = [groups.index(bar.measure) + (at - (len(systems) - 1) / 2) * width for bar in mine]
             means = np.array([bar.mean for bar in mine])
             errors = np.array([[bar.mean - bar.low for bar in mine], [bar.high - bar.mean for bar in mine]])
-            axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(at))
+            axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(looks[name]))
             axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
-        axes.set_xticks(range(len(groups)), [group.replace(" (", "\n(") for group in groups])
+        turned: Any = {"rotation": 30, "ha": "right"} if len(groups) > 6 else {}
+        axes.set_xticks(range(len(groups)), [measure_name(group).replace(" (", "\n(") for group in groups], **turned)
         axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
         axes.grid(axis="x", visible=False)
         legend(axes)
 
-    return png(draw, title, width=min(13.0, max(6.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
+    return png(draw, title, width=min(9.5, max(7.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
 
 
 def curves(
@@ -43,9 +44,10 @@ def curves(
     xlabel: str,
     ylabel: str,
     mark_best: bool = False,
-    with_zero: bool = False,
+    top: float | None = None,
+    systems: Iterable[str] = (),
 ) -> bytes:
-    """Lines through (x, y) points, for example loss by step or a dev measure by epoch.
+    """Lines through (x, y) points above 0, for example loss by step or a dev measure by epoch.
 
     Args:
         series: points by the name of the line.
@@ -53,47 +55,27 @@ def curves(
         xlabel: with its unit.
         ylabel: with its unit.
         mark_best: put a ring around the highest point of each line.
-        with_zero: show 0 too, so that small differences look small.
+        top: where the axis ends; 1 for shares and measures; a little above the highest point if None.
+        systems: all that the page shows, so that each has one look on it; those of the lines if there are none.
     """
     from matplotlib.ticker import MaxNLocator
 
+    looks = looks_of([*systems, *series])
+
     def draw(axes: Axes) -> None:
-        for at, (name, points) in enumerate(series.items()):
-            look = look_of_line(at)
+        for name, points in series.items():
+            look = look_of_line(looks[name])
             x, y = [point[0] for point in points], [point[1] for point in points]
             axes.plot(x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, **look)
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"])
-                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=8)
+                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=10)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        if with_zero:
-            values = [0.0, *(point[1] for points in series.values() for point in points)]
-            axes.set_ylim(1.05 * min(values), 1.05 * max(values))
-        legend(axes)
-
-    return png(draw, title)
-
-
-def distributions(series: Mapping[str, ArrayLike], title: str, xlabel: str, num_bins: int = 50) -> bytes:
-    """Outlined histograms of several sets of values on one scale, each with area 1.
-
-    For example scores of positives, hard negatives and false negatives.
-    """
-    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    filled = [values for values in arrays.values() if len(values)]
-
-    def draw(axes: Axes) -> None:
-        edges = np.histogram_bin_edges(np.concatenate(filled), bins=num_bins) if filled else np.linspace(0, 1, 2)
-        for at, (name, values) in enumerate(arrays.items()):
-            looks: Any = {"label": f"{name} (n = {len(values):,})", **look_of_line(at)}
-            if len(values):
-                axes.hist(values, bins=list(edges), density=True, histtype="step", linewidth=1.6, **looks)
-            else:
-                axes.plot([], [], **looks)
-        axes.set(xlabel=xlabel, ylabel="density")
+        values = [0.0, *(point[1] for points in series.values() for point in points)]
+        axes.set_ylim(1.05 * min(values), top or 1.05 * max(values) or 1.0)
         legend(axes)
 
     return png(draw, title)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raydr.pages.evaluation import EvaluationResult, comparison_rows
-from raydr.pages.html import ABSENT, Page, number
+from raydr.pages.html import ABSENT, Page, measure_name, number
 from raydr.pages.plots import curves
 
 _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
@@ -74,12 +74,11 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
     trained = [one for one in rankers if one.chosen is not None]
     if any(len(one.info["history"]) > 1 for one in trained):
         losses = {one.name: one.points("loss") for one in trained}
-        picture = curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps", with_zero=True)
-        page.picture(picture, "loss by epoch")
+        page.picture(curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps"), "loss by epoch")
     for measure in dict.fromkeys(name for one in trained for name in one.info["dev"]):
         points = {one.name: one.points(measure) for one in trained if measure in one.info["dev"]}
-        title = f"{measure}, reranked"
-        picture = curves(points, title, "epoch", measure, mark_best=True)
+        title = f"{measure_name(measure)}, reranked"
+        picture = curves(points, title, "epoch", measure_name(measure), mark_best=True, top=1.0)
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
@@ -94,7 +93,10 @@ def _row(ranker: RankerStory) -> list[str]:
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
     row.append(f"{metrics['loss']:.4f}")
     row.append(
-        ", ".join(f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items())
+        ", ".join(
+            f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
+            for name, old in info["dev"].items()
+        )
         or ABSENT
     )
     return [*row, settings["loss"]["name"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.figure import grid, look_of_line
-from raydr.pages.html import ABSENT, Page, number
+from raydr.pages.evaluation import telling_measure
+from raydr.pages.figure import grid, look_of_line, looks_of
+from raydr.pages.html import ABSENT, Page, measure_name, number
 from raydr.pages.ranker import RankerStory, ranker_section
 
 if TYPE_CHECKING:
@@ -52,15 +53,13 @@ class RoundResult:
 def refresh_rows(
     rounds: Sequence[RoundResult], split: str, intervals: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, its measures on a split and the shares of likely false negatives.
+    """Columns and rows: one row a round, its measures on a split.
 
     Args:
         rounds: of all arms.
         split: that was evaluated.
         intervals: put them behind the means; too wide for a terminal.
     """
-    shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
-    judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
     measures = _measures(rounds, split)
     rows = []
     for one in rounds:
@@ -69,10 +68,23 @@ def refresh_rows(
             found = one.measure(split, measure)
             interval = f" [{found.low:.3f}, {found.high:.3f}]" if found is not None and intervals else ""
             row.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
-        row += [number(one.negatives.get(name), ".1%") for name in shares]
-        rows.append(row + [number(one.verdicts.get(judge, {}).get("flagged_share"), ".1%") for judge in judges])
-    columns = ["arm", "round", *measures, *(_SHARES[name] for name in shares), *(f"flagged by {one}" for one in judges)]
-    return columns, rows
+        rows.append(row)
+    return ["arm", "round", *map(measure_name, measures)], rows
+
+
+def candidate_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: one row a round, the shares of likely false negatives among its candidates; no rows where
+    nothing is known of them."""
+    shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
+    judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
+    rows = [
+        [one.arm, str(one.number)]
+        + [number(one.negatives.get(name), ".1%") for name in shares]
+        + [number(one.verdicts.get(judge, {}).get("flagged_share"), ".1%") for judge in judges]
+        for one in rounds
+    ]
+    columns = ["arm", "round", *(_SHARES[name] for name in shares), *(f"flagged by {one}" for one in judges)]
+    return columns, rows if shares or judges else []
 
 
 def _measures(rounds: Sequence[RoundResult], split: str) -> list[str]:
@@ -117,13 +129,17 @@ def refresh_page(
         confidence: of the intervals.
     """
     page = Page(f"{name}: refresh rounds")
-    page.paragraph("; ".join(f"{arm}: round {number} is best on dev" for arm, number in best.items()) + ".")
+    sure = "The paired comparison of all rounds, below, says which differences are sure." if comparisons else ""
+    page.headline(_headline(rounds, splits, best), sure)
     for split in splits:
         page.heading(split)
         page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *refresh_rows(rounds, split))
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
+    columns, rows = candidate_rows(rounds)
+    if rows:
+        page.heading("Candidates").table("Likely false negatives among the candidates of each round", columns, rows)
     ranker_section(page, [one.ranker for one in rounds if one.ranker is not None])
     caption = "Seconds, of the attempt that finished a step; steps that ran side by side count in full"
     page.heading("Time").table(caption, *time_rows(rounds))
@@ -134,11 +150,26 @@ def refresh_page(
     return page.render()
 
 
+def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
+    """Which round is best on dev, and what it measures beside the first."""
+    said = []
+    for arm, chosen in best.items():
+        line = f"{arm}: round {chosen} is best on dev"
+        of_arm = {one.number: one for one in rounds if one.arm == arm}
+        if splits and (measures := _measures(rounds, splits[0])):
+            measure = telling_measure(measures)
+            shown = {at: of_arm[at].measure(splits[0], measure) for at in (min(of_arm), chosen) if at in of_arm}
+            values = [f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in shown.values() if one is not None]
+            line += f", {measure_name(measure)} {' in the first round, now '.join(values)} on {splits[0]}"
+        said.append(line)
+    return f"{'; '.join(said)}." if said else "No round is finished."
+
+
 def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
-    arms = list(dict.fromkeys(one.arm for one in rounds))
+    arms = looks_of(one.arm for one in rounds)
 
     def draw(measure: str, axes: Axes) -> None:
-        for at, arm in enumerate(arms):
+        for arm, at in arms.items():
             measured = [(one.number, one.measure(split, measure)) for one in rounds if one.arm == arm]
             found = {number: summary for number, summary in measured if summary is not None}
             look = look_of_line(at)
@@ -146,6 +177,6 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
             lows, highs = [one.low for one in found.values()], [one.high for one in found.values()]
             axes.fill_between(list(found), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         axes.set_xticks(sorted({one.number for one in rounds}))
-        axes.set_xlabel("round")
+        axes.set(xlabel="round", ylim=(0, 1))
 
-    return grid([(measure, partial(draw, measure)) for measure in _measures(rounds, split)], f"{split}, by round")
+    return grid([(measure_name(one), partial(draw, one)) for one in _measures(rounds, split)], f"{split}, by round")

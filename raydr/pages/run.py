@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
-from raydr.pages.audit import KNOWN_LEGEND, NEGATIVES_LEGEND, PAIRS_CAPTION, PAIRS_LEGEND, negative_rows, pair_rows
-from raydr.pages.evaluation import EvaluationResult, bar_plot, legend, tables
-from raydr.pages.html import Page, number
+from raydr.pages.audit import KNOWN_LEGEND
+from raydr.pages.evaluation import EvaluationResult, bar_plot, headline, legend, tables
+from raydr.pages.html import Page, QueryBrowser, measure_name, number
 from raydr.pages.plots import curves
-from raydr.pages.queries import QueryBrowser
 from raydr.pages.ranker import RankerStory, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
@@ -26,13 +25,13 @@ class ModelStory:
         name: of the model.
         settings: what it was trained with, short.
         info: of its manifest; a model that was not trained has no ``history``.
-        panel: picture of its detections of mismatched pairs; None if it has none.
+        histogram: picture of its last detection of mismatched pairs; None if it has none.
     """
 
     name: str
     settings: str
     info: dict[str, Any]
-    panel: bytes | None
+    histogram: bytes | None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -49,21 +48,6 @@ class ModelStory:
 
 
 @dataclass(frozen=True)
-class AuditStory:
-    """One audit of a working folder.
-
-    Args:
-        result: its figures.
-        pictures: PNGs with captions.
-        address: of its own page, relative to the run's.
-    """
-
-    result: AuditResult
-    pictures: tuple[tuple[bytes, str], ...]
-    address: str
-
-
-@dataclass(frozen=True)
 class RunStory:
     """What is in a working folder.
 
@@ -71,7 +55,7 @@ class RunStory:
         name: of the run.
         models: in the order of their names.
         evaluations: result, and the address of its own page.
-        audits: in the order of their names.
+        audits: result, and the address of its own page.
         verdicts: artefact name and ``info`` of its manifest.
         rankers: in the order of their names.
         plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
@@ -83,7 +67,7 @@ class RunStory:
     name: str
     models: Sequence[ModelStory]
     evaluations: Sequence[tuple[EvaluationResult, str]]
-    audits: Sequence[AuditStory]
+    audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
     rankers: Sequence[RankerStory] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
@@ -98,6 +82,12 @@ def run_page(story: RunStory) -> str:
     trained = [model for model in story.models if model.history]
     if not (story.models or story.rankers or story.evaluations or story.audits or story.verdicts or story.pages):
         page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
+    else:
+        page.headline(
+            *(headline(result) for result, _ in story.evaluations), *(one.headline for one, _ in story.audits)
+        )
+        if not story.evaluations:
+            page.headline("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
     for title, address in story.pages:
         page.link(title, address)
     for result, address in story.evaluations:
@@ -105,13 +95,15 @@ def run_page(story: RunStory) -> str:
         if result.split in story.browsers:
             page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
     if trained:
-        _training_section(page, trained)
+        systems = [system for result, _ in story.evaluations for system in result.systems]
+        _training_section(page, trained, systems)
     ranker_section(page, story.rankers, [result for result, _ in story.evaluations])
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit in story.audits:
-        _audit_section(page, audit)
+    for audit, address in story.audits:
+        page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
+        page.link("the page of this audit, with the worst offenders", address)
     if story.verdicts:
         page.heading("Verdicts")
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
@@ -129,15 +121,15 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
         label: [(found["epoch"] + 1, found[key]) for found in detections if found.get(key) is not None]
         for key, label in DETECTION_CURVES.items()
     }
-    return curves({label: points for label, points in series.items() if points}, title, "epoch", "share")
+    return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
 
 
-def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
+def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequence[str]) -> None:
     rows = []
     for model in models:
         best = model.info.get("best_epoch")
         metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
-        dev = ", ".join(f"{name} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
+        dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
         losses = [loss for _, loss in model.points("loss")]
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
         row += [number(None if best is None else best + 1), dev, number(losses[-1] if losses else None, ".4f")]
@@ -153,14 +145,14 @@ def _training_section(page: Page, models: Sequence[ModelStory]) -> None:
         "dtype",
     ]
     page.heading("Training").table("trainings", columns, rows)
-    losses_of = {model.name: model.points("loss") for model in models}
-    page.picture(
-        curves(losses_of, "Training loss", "epoch", "mean loss of the epoch's steps"), "training loss by epoch"
-    )
+    of_models = {model.name: model.points("loss") for model in models}
+    picture = curves(of_models, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
+    page.picture(picture, "training loss by epoch")
     for measure in sorted({name for model in models for name in model.dev_measures}):
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
-        picture = curves(points, measure, "epoch", measure, mark_best=True)
-        page.picture(picture, f"{measure} by epoch, the best epoch of each training ringed")
+        name = measure_name(measure)
+        picture = curves(points, name, "epoch", name, mark_best=True, top=1.0, systems=systems)
+        page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
 
 
 def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
@@ -176,8 +168,8 @@ def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch that it was made for", columns, rows)
-    if model.panel is not None:
-        page.picture(model.panel, "perplexities of the training pairs, by the epoch that they were flagged for")
+    if model.histogram is not None:
+        page.picture(model.histogram, "perplexities of the training pairs, and where flagging begins")
     if len(detections) > 1:
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 
@@ -188,19 +180,6 @@ def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> N
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
     page.link("the page of this evaluation", address)
-
-
-def _audit_section(page: Page, audit: AuditStory) -> None:
-    result = audit.result
-    page.heading(f"Audit of {result.split} with model {result.model}")
-    if result.pairs:
-        page.table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
-    if result.negatives:
-        note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
-        page.table(f"what the judges take for false negatives{note}", *negative_rows(result)).note(NEGATIVES_LEGEND)
-    for png, caption in audit.pictures:
-        page.picture(png, caption)
-    page.link("the page of this audit, with the worst offenders", audit.address)
 
 
 def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]]]:

@@ -1,51 +1,63 @@
-"""An audit: what judges say of a data set, in figures, pictures and examples.
+"""An audit: how much of a data set is wrong, how sure that is, and the worst of it.
 
 Artefact ``audit``::
 
-    report.html                          all of it on one page
-    summary.json                         the figures, see :class:`raydr.noise.audit_result.AuditResult`
-    offenders.parquet                    the most suspicious verdicts of each judge with their texts
-    false_negatives/part-*.parquet       (query_id, judge, candidates, flagged, first_rank, suspected)
-    sample.parquet, scores/part-*.parquet  (query_id, passage_id, kind, score) of a sample of the queries
-    plots/*.png                          the pictures of the report
+    report.html    the answer in a sentence, the figures, a histogram, the worst pairs side by side
+    flagged.csv    all flagged pairs, the surest first, with :data:`FLAGGED_COLUMNS`
+    summary.json   the figures, see :class:`raydr.noise.audit_result.AuditResult`
+    plots/*.png    the pictures of the page
 
-The verdicts are artefacts of their own. Each part of them is counted by a call of its own, one more call draws and
-writes; the driver gets counts and a few ids.
+The verdicts are artefacts of their own. One call reads them, a part at a time, and writes; the driver gets counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import pandas as pd
+
+from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, read_split
 from raydr.data.inspection import SplitInspection, count_leaks
-from raydr.data.inspection_report import SplitReport
+from raydr.data.tables import of_queries
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
-from raydr.models.encode_config import EncodeConfig
-from raydr.noise.audit_result import AuditResult, NegativeFindings, PairFindings, inconclusive
-from raydr.noise.offenders import Offender
-from raydr.pages.audit import negative_rows, pair_rows, quality_rows
-from raydr.runtime.console import show_summary, show_table, warn
-from raydr.stages.audit_parts import AuditInputs, add_up, audit_negatives, audit_pairs, suspected_queries
-from raydr.stages.audit_report import REPORT, SUMMARY, write_report
-from raydr.stages.audit_scores import SAMPLE, ScorePairs, ScoresJob, draw_pairs
-from raydr.stages.parts import feed_parts
-from raydr.stages.pool import Feed, Pool
-from raydr.stages.row_ranges import items_of, row_ranges
-from raydr.stages.scoring import Scoring
-from raydr.store.artifact import Artifact, Building
+from raydr.noise.audit_result import AuditResult
+from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
+from raydr.pages.evaluation import transposed
+from raydr.pages.noise_plots import perplexity_histogram
+from raydr.runtime.console import prose, show_summary, show_table, warn
+from raydr.stages.audit_verdicts import (
+    NUM_SHOWN,
+    Audited,
+    audit_negatives,
+    pair_findings,
+    perplexities,
+    read_pairs,
+    rows_in,
+    settle,
+    worst,
+)
+from raydr.stages.parts import as_json, write_contents
+from raydr.stages.pool import Pool
+from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.folder import Folder
 
-#: The sample whose scores are drawn: queries, and passages of each at most.
-SAMPLE_SIZE = {"num_queries": 500, "num_candidates": 15, "num_random": 15}
-_RANGE_SCORES = 2_000
-#: Raised when the same inputs lead to another page; with it what is shown of how many. 2: says by what rule each judge
-#: flags, and counts agreement in the trusted queries; 3: puts judges that cut what they judge into pieces of different
-#: sizes side by side; 4: shows the detector's share, and every pair's own probability; 5: begins with faults of the
-#: data themselves; 6: suspects what the last judge of a cascade suspects.
-VERSION = 6
+SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
+#: Folder of the pictures.
+PLOTS = "plots"
+#: Of the flagged pairs: file and line that the passage was read from (no line where several pairs have it), texts, the
+#: probability of being mismatched, and what the judge saw.
+FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title", "passage", "p", "why")
+#: Raised when the same inputs lead to another page. 7: one headline, all flagged pairs as a table, no sample of scores.
+VERSION = 7
+#: Flagged pairs whose texts are held at once.
+_BLOCK = 10_000
 
 
 def audit(
@@ -61,163 +73,192 @@ def audit(
     train_split: str,
     seed: int,
     answers: EvaluateConfig,
-    settings: EncodeConfig,
-    scoring: Scoring,
+    rows_are_pairs: bool,
 ) -> dict[str, Any]:
-    """Put the verdicts of several judges together into one report.
+    """Put the verdicts of judges together into one report.
 
     Args:
         making: the ``audit`` artefact.
-        pool: where parts are counted and the sample is scored.
+        pool: where they are read.
         dataset, corpus: what was judged.
         verdicts: by judge; of pairs or of negatives.
         negatives: the candidates that were judged; needed if there are verdicts on negatives.
-        model_name: what the report calls the model whose scores are drawn.
+        model_name: of the model that judges ask.
         split: what was judged.
         train_split: what is trained on; its queries should not be in other splits.
+        seed: of the sample of queries that are searched for answers.
         answers: whose answers count, and how they are found in passages.
-        seed: draws the sample.
-        settings: of the workers that score it.
-        scoring: by the model.
+        rows_are_pairs: a line of the source is a pair, so that a passage of several queries is on several lines.
 
     Raises:
         ConfigError: there are no verdicts.
     """
     if not verdicts:
         raise ConfigError("an audit needs the verdicts of at least one judge")
-    inputs = AuditInputs(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
-    scores = _score(making, pool, inputs, seed, settings, scoring)
-    looked = pool.run(_look_at_data, inputs, train_split, answers, seed)
-    result, offenders = _count(making, pool, inputs, model_name, train_split, looked)
+    audited = Audited(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
+    names = {"split": split, "model": model_name, "train_split": train_split}
     provenance = list(making.identity.inputs.items())
-    parts, facts = pool.run(write_report, inputs, result, offenders, scores, provenance, making.folder)
+    parts, numbers = pool.run(_write, making.folder, audited, names, seed, answers, rows_are_pairs, provenance)
     making.done.update(parts)
-    return {"split": split, "model": model_name, "judges": list(verdicts), **facts}
+    return {**names, "judges": list(verdicts), **numbers}
 
 
 def load_result(artifact: Artifact) -> AuditResult:
     """The figures of an ``audit`` artefact."""
-    return AuditResult.from_json(artifact.folder.read_json(SUMMARY))
+    return AuditResult.model_validate(artifact.folder.read_json(SUMMARY))
 
 
 def show(artifact: Artifact) -> None:
-    """Print the tables of an ``audit`` artefact."""
+    """Print the answer of an ``audit`` artefact, its tables where there is more to it, and where it lies."""
     result = load_result(artifact)
     for fault in result.faults:
         warn(fault)
-    if result.pairs:
-        show_table("mismatched pairs", *_turned(*pair_rows(result)))
+    if len(result.pairs) > 1:
+        show_table("mismatched pairs", *transposed(pair_rows(result)))
     if result.negatives:
         note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
-        show_table(f"false negatives{note}", *_turned(*negative_rows(result)))
-    columns, rows = quality_rows([*result.pairs, *result.negatives])
-    if rows:
-        show_table("against the truth", *_turned(columns, rows))
-    for one in result.pairs:
-        if one.reason:
-            warn(inconclusive(one.judge, one.reason))
-    show_summary("audit", {"report": artifact.folder.path(REPORT)})
+        show_table(f"false negatives{note}", *transposed(negative_rows(result)))
+    quality = quality_rows([*result.pairs, *result.negatives])
+    if quality[1]:
+        show_table("against the truth", *transposed(quality))
+    prose(result.headline, "bold")
+    listed = {"all of these": artifact.folder.path(FLAGGED)} if result.pairs else {}
+    show_summary("audit", {"report": artifact.folder.path(REPORT), **listed})
 
 
-def _turned(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Rows as columns: the figures of a judge are too many for the width of a terminal."""
-    first, *others = zip(columns, *rows, strict=True)
-    return list(first), [list(row) for row in others]
-
-
-def _score(
-    making: Building, pool: Pool, inputs: AuditInputs, seed: int, settings: EncodeConfig, scoring: Scoring
-) -> list[str]:
-    """Draw and score the sample; returns the parts with scores."""
-    if SAMPLE not in making.done:
-        making.done[SAMPLE] = pool.run(draw_pairs, inputs, seed, making.folder, *SAMPLE_SIZE.values())
-    ranges = row_ranges({SAMPLE: making.done[SAMPLE].rows}, _RANGE_SCORES)
-    items = items_of({f"scores/part-{one.number:05d}.parquet": one for one in ranges})
-    job = ScoresJob(inputs, making.folder, scoring)
-    feed_parts(making, pool, Feed(ScorePairs, job, settings), items, "audit: scores", "rows")
-    return sorted(items)
-
-
-def _look_at_data(inputs: AuditInputs, train_split: str, answers: EvaluateConfig, seed: int) -> tuple[SplitReport, int]:
-    """Counts of the split, and of its leaked queries."""
-    data, split = inputs.data, inputs.split
-    looking = SplitInspection.of(data, inputs.corpus, split, seed)
-    report = looking.report(answers.answer_match, answers.answer_query_prefixes)
-    return report, count_leaks(data, split, train_split)
-
-
-def _count(
-    making: Building,
-    pool: Pool,
-    inputs: AuditInputs,
-    model_name: str,
-    train_split: str,
-    looked: tuple[SplitReport, int],
-) -> tuple[AuditResult, dict[str, list[Offender]]]:
-    """Count all parts of all verdicts, and add the counts up."""
-    of_data, num_leaked = looked
-    split, verdicts = inputs.split, inputs.verdicts
-    pair_judges, negative_judges = (
-        [name for name, one in verdicts.items() if one.info["subject"] == subject] for subject in ("pairs", "negatives")
-    )
-    calls: list[tuple[Any, ...]] = [(inputs, pair_judges, judged) for judged in _judged_parts(inputs, pair_judges)]
-    pairs = add_up(pool.map(audit_pairs, calls, "audit: pairs"), pair_judges)
-    suspecting = pair_judges[:1]
-    for name in pair_judges[1:]:
-        if verdicts[name].info.get("after") == suspecting[-1]:
-            suspecting.append(name)
-    suspected = pool.run(suspected_queries, inputs, suspecting)
-    mined = inputs.negatives
-    candidates = mined.parts(f"negatives/{split}") if mined is not None else []
-    calls = []
-    for judged in _judged_parts(inputs, negative_judges):
-        number = judged.rpartition("/part-")[2].removesuffix("-")
-        written = f"false_negatives/part-{number}.parquet"
-        part = candidates[int(number)]
-        calls.append((inputs, negative_judges, judged, part, suspected, making.folder, written))
-    negatives = add_up(pool.map(audit_negatives, calls, "audit: negatives"), negative_judges)
-    making.done.update(negatives.written)
+def _write(
+    output: Folder,
+    audited: Audited,
+    names: Mapping[str, str],
+    seed: int,
+    answers: EvaluateConfig,
+    rows_are_pairs: bool,
+    provenance: Sequence[tuple[str, str]],
+) -> tuple[dict[str, Part], dict[str, float]]:
+    """Count, draw and write everything; returns the parts and the main figures."""
+    data, split = audited.data, audited.split
+    pairs = {judge: read_pairs(audited, judge) for judge in audited.judges("pairs")}
+    shown: dict[str, list[ShownVerdict]] = {}
+    parts: dict[str, Part] = {}
+    suspected: set[str] = set()
+    if pairs:
+        _, settled = settle(audited, pairs)
+        suspected = set(settled["query_id"][settled["flagged"]])
+        flagged = worst(settled, {judge: frame for judge, frame in pairs.items() if judge != settled["judge"].iat[0]})
+        write = partial(_write_flagged, audited, flagged, rows_are_pairs)
+        parts[FLAGGED] = write_and_record(output, FLAGGED, len(flagged), write)
+        shown["pairs"] = _show_pairs(audited, flagged.drop_duplicates("query_id").head(NUM_SHOWN))
+    negatives, best = audit_negatives(audited, suspected)
+    shown |= {judge: _show_candidates(audited, judge, frame) for judge, frame in best.items()}
+    inspected = SplitInspection.of(data, audited.corpus, split, seed)
     result = AuditResult(
-        split=split,
-        model=model_name,
-        train_split=train_split,
-        data=of_data,
-        num_leaked=num_leaked,
-        num_left_out=sum(one.info.get("num_bad", 0) for one in (inputs.corpus.artifact, inputs.data.artifact)),
-        pairs=[_pair_findings(name, verdicts[name]) for name in pair_judges],
-        negatives=[
-            NegativeFindings(
-                name, negatives.all_queries[name], negatives.trusted_queries[name], verdicts[name].info["settings"],
-                verdicts[name].info.get("detection"),
-            )
-            for name in negative_judges
+        **names,
+        data=inspected.report(answers.answer_match, answers.answer_query_prefixes),
+        num_leaked=count_leaks(data, split, names["train_split"]),
+        num_left_out=sum(one.info.get("num_bad", 0) for one in (audited.corpus.artifact, data.artifact)),
+        pairs=pair_findings(audited, pairs) if pairs else [],
+        negatives=negatives,
+    )
+    pictures = {
+        f"{PLOTS}/perplexity_{judge}.png": (perplexity_histogram(found, f"Annotated pairs: {judge}"), found.caption)
+        for judge, frame in pairs.items()
+        if (found := perplexities(audited, judge, frame)) is not None
+    }
+    page = audit_page(result, [*pictures.values()], shown, provenance)
+    contents: dict[str, bytes | str] = {
+        SUMMARY: as_json(result.model_dump(mode="json")),
+        REPORT: page,
+        **{name: png for name, (png, _) in pictures.items()},
+    }
+    return parts | write_contents(output, contents), result.numbers
+
+
+def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool, path: str) -> None:
+    qrels = audited.data.qrels(audited.split)
+    owners = qrels["passage_id"].value_counts()
+    shared = {row["values"] for row in owners.to_pylist() if row["counts"] > 1} if rows_are_pairs else set[str]()
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(FLAGGED_COLUMNS)
+        for start in range(0, len(flagged), _BLOCK):
+            block = flagged.iloc[start : start + _BLOCK]
+            queries = query_texts(audited.data, audited.split, block["query_id"].tolist())
+            places = audited.corpus.rows_of(block["passage_id"].tolist())
+            columns = (audited.corpus.passages.column(name, places) for name in ("source", "line", "title", "text"))
+            for row, query, source, line, title, text in zip(rows_in(block), queries, *columns, strict=True):
+                known_line = line if source and row.passage_id not in shared else ""
+                p = "" if math.isnan(row.p) else f"{row.p:.4f}"
+                why = "; ".join(_why(audited, row))
+                rows.writerow([source, known_line, row.query_id, query, row.passage_id, title, text, p, why])
+
+
+def _why(audited: Audited, row: Any) -> Iterator[str]:
+    """What a verdict rests on."""
+    name = audited.score_names[row.judge]
+    yield f"{row.judge}: {name} {row.score:.3g}"
+    if name == "perplexity":
+        yield f"among random passages it is the query's with probability {math.exp(-row.score):.1%}"
+    for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
+        if judges:
+            yield f"{word} {', '.join(judges)}"
+
+
+def _show_pairs(audited: Audited, flagged: pd.DataFrame) -> list[ShownVerdict]:
+    """The query, its suspicious annotation, and a passage that may be better: the one that stood there before noise
+    was injected, else the miner's first."""
+    ids, split = flagged["query_id"].tolist(), audited.split
+    rows = of_queries(audited.data.qrels(split), ids).to_pylist()
+    replaced = {(row["query_id"], row["passage_id"]): row["original_passage_id"] for row in rows}
+    first = {row["query_id"]: row for row in reversed(_mined(audited, ids))}
+    shown = []
+    for row in rows_in(flagged):
+        passages = [("annotated, suspicious", row.passage_id)]
+        if original := replaced.get((row.query_id, row.passage_id)):
+            passages.append(("the true passage, replaced on purpose", original))
+        elif mined := first.get(row.query_id):
+            passages.append((f"first candidate of {mined['miner']}", mined["passage_id"]))
+        facts = [] if math.isnan(row.p) else [f"mismatched with probability {row.p:.3f}"]
+        shown.append(_shown(audited, row, [*facts, *_why(audited, row)], passages))
+    return shown
+
+
+def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> list[ShownVerdict]:
+    """The query, its annotated passage, and the suspicious candidate with its provenance."""
+    if not len(flagged):
+        return []
+    ids = flagged["query_id"].tolist()
+    positives, mined = positives_of(audited.data, audited.split, ids), _mined(audited, ids)
+    shown = []
+    for row in rows_in(flagged.assign(judge=judge)):
+        facts = [*_why(audited, row)]
+        for one in mined:
+            if (one["query_id"], one["passage_id"]) == (row.query_id, row.passage_id):
+                score = "" if one["score"] is None else f", score {one['score']:.4g}"
+                positive = "" if one["positive_score"] is None else f" (positive {one['positive_score']:.4g})"
+                facts.append(f"found by {one['miner']}, round {one['round']}, rank {one['rank']}{score}{positive}")
+        annotated = [("annotated", passage_id) for passage_id in positives.get(row.query_id, [])[:1]]
+        shown.append(_shown(audited, row, facts, [*annotated, ("candidate, suspicious", row.passage_id)]))
+    return shown
+
+
+def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
+    """The candidates of some queries, the first ranks first."""
+    if audited.negatives is None:
+        return []
+    rows = of_queries(read_split(audited.negatives, "negatives", audited.split), query_ids).to_pylist()
+    return sorted(rows, key=lambda row: (row["rank"], row["passage_id"]))
+
+
+def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
+    truth = [] if pd.isna(row.truth) else ["in truth noise" if row.truth else "in truth no noise that was planted"]
+    [query] = query_texts(audited.data, audited.split, [row.query_id])
+    texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
+    columns = zip(passages, texts.titles, texts.texts, strict=True)
+    return ShownVerdict(
+        row.query_id,
+        [*facts, *truth],
+        [
+            ShownText("query", row.query_id, "", query),
+            *(ShownText(role, passage_id, title, text) for (role, passage_id), title, text in columns),
         ],
-        pair_agreement=pairs.agreement,
-        negative_agreement=negatives.agreement,
-        suspected_by=", then ".join(suspecting),
-        num_known=negatives.num_known,
-        num_known_trusted=negatives.num_known_trusted,
-    )  # fmt: skip
-    return result, pairs.offenders | negatives.offenders
-
-
-def _judged_parts(inputs: AuditInputs, judges: list[str]) -> list[str]:
-    """How the names of the verdicts on each part of what was judged begin; judges cut parts into different pieces."""
-    names = {name for judge in judges for name in inputs.verdicts[judge].parts(f"verdicts/{inputs.split}")}
-    return sorted({name.rpartition("-")[0] + "-" for name in names})
-
-
-def _pair_findings(judge: str, verdicts: Artifact) -> PairFindings:
-    info = verdicts.info
-    detector = info.get("detector", {})
-    return PairFindings(
-        judge=judge,
-        num_judged=info["verdicts"],
-        num_flagged=info["verdicts"] - info["keep"],
-        mean_probability=None,
-        share_estimated=detector.get("share_mismatched"),
-        # Who comes after another judge leaves that one's word where it has none of its own.
-        reason=detector.get("reason", "") if "after" not in info else "",
-        settings=info["settings"],
-        detection=info.get("detection"),
     )

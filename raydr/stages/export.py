@@ -10,7 +10,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.errors import DataError
-from raydr.runtime.console import show_summary, warn
+from raydr.runtime.console import show_summary
 from raydr.stages.parts import make_parts, total_counts
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, Part, record_part
@@ -33,7 +33,7 @@ def export(
         writer: of the format.
 
     Raises:
-        DataError: the inputs were not made for each other, or the format cannot hold a text as it is.
+        DataError: the inputs were not made for each other, the format cannot hold a text as it is, or no row of them.
     """
     exported = Exported(Corpus(corpus), Dataset(dataset), negatives)
     exported.dataset.require_corpus(corpus)
@@ -50,9 +50,9 @@ def export(
     facts = {what: f"{count:,}" for what, count in totals.items()}
     show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(sorted(files)), "at": str(making.folder)})
     if not any(making.done[name].bytes for name in files):
-        warn(
-            f"not one row could be written as {writer.name}, see what was left out: where negatives are needed, raydr "
-            "mine finds some"
+        raise DataError(
+            f"not one row could be written to {making.folder} as {writer.name}, see what was left out above: raydr "
+            "mine finds negatives where rows need some (then --negatives NAME), and --shape pairs needs none"
         )
     return {"format": writer.name, **totals}
 

@@ -165,7 +165,7 @@ def show_report(report: InspectionReport) -> None:
     )
     show_table(
         "tokens (of a sample; with special tokens and prefix): percentiles, model's max_length, share that it cuts",
-        ["", "50 %", "95 %", "99 %", "longest", "kept", "cut", f"0 to {corpus.lengths.edges[-1]}+"],
+        ["", "50 %", "95 %", "99 %", "longest", "kept", "cut"],
         [
             _length_cells("passages", corpus.lengths),
             *(_length_cells(split, one.lengths) for split, one in splits if one.lengths is not None),
@@ -199,10 +199,8 @@ def _words(name: str) -> str:
 
 
 def _length_cells(name: str, lengths: Lengths) -> list[str]:
-    tallest = max(lengths.histogram) or 1
     levels = [str(lengths.percentiles[level]) for level in ("50", "95", "99")]
-    bars = "".join(" ▁▂▃▄▅▆▇█"[-(-8 * count // tallest)] for count in lengths.histogram)
-    return [name, *levels, str(lengths.longest), str(lengths.max_length), f"{lengths.share_truncated:.1%}", bars]
+    return [name, *levels, str(lengths.longest), str(lengths.max_length), f"{lengths.share_truncated:.1%}"]
 
 
 def _show_example(example: Example) -> str:

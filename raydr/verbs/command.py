@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+#: From what a verb returns to the verb that acts on it, settings for that, and what for.
+NextStep = Callable[[Any], tuple[str, list[str], str]]
 
 ConfigFile = Annotated[
     str,
@@ -63,7 +65,6 @@ _NEXT = {
     "import_run": "evaluate",
     "import_vectors": "evaluate",
     "evaluate": "report",
-    "audit": "review",
     "diagnose": "report",
 }
 
@@ -86,20 +87,23 @@ def program(name: str) -> str:
     return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
 
 
-def tell_next(verb: str, config: str, set_: list[str] | None) -> None:
-    """The last line of a verb: the command that most people give after it."""
+def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
+    """The last line of a verb: the command that most people give after it, and what for."""
     from raydr.runtime.console import say
 
     given = [part for override in set_ or [] for part in ("--set", override)]
-    say(f"next: {program('raydr')} {verb} {shlex.join([config, *given])}")
+    say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *given])}")
 
 
-def command(function: Callable[..., Any], show: Callable[[Any], None] | None = None) -> Callable[..., None]:
+def command(
+    function: Callable[..., Any], show: Callable[[Any], None] | None = None, then: NextStep | None = None
+) -> Callable[..., None]:
     """The command of a verb.
 
     Args:
         function: of the Python API; its first parameter is the config, its others become options.
         show: prints what the function returns, where that is what was asked for.
+        then: says what acts on what the function returns, where that depends on it.
     """
     [_, *options] = inspect.signature(function).parameters
 
@@ -110,7 +114,10 @@ def command(function: Callable[..., Any], show: Callable[[Any], None] | None = N
         result = function(RunConfig.load(config, overrides(set_, yes)), **options)
         if show is not None:
             show(result)
-        if result and function.__name__ in _NEXT:
+        if result and then is not None:
+            verb, more, purpose = then(result)
+            tell_next(verb, config, [*(set_ or []), *more], purpose)
+        elif result and function.__name__ in _NEXT:
             tell_next(_NEXT[function.__name__], config, set_)
 
     keyword = Parameter.KEYWORD_ONLY

@@ -11,12 +11,12 @@ from raydr.config.run import RunConfig
 from raydr.data.writers.base import Writer
 from raydr.errors import ConfigError
 from raydr.graph.places import Places
-from raydr.ops.model_export import export_model, push_model
+from raydr.ops.model_export import export_model
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.export import export as write
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import MANIFEST, Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.verbs.command import takes_config
@@ -30,10 +30,9 @@ def export(
     negatives: str = "",
     dataset: str = "",
     fold_whitespace: bool = False,
-    shape: Literal["triplets", "lists", "pairs"] | None = None,
+    shape: Literal["auto", "pairs", "triplets", "lists", "labelled"] | None = None,
     num_negatives: Annotated[int | None, typer.Option(min=1)] = None,
     model: str = "",
-    push: Annotated[str, typer.Option(metavar="OWNER/NAME")] = "",
     again: bool = False,
 ) -> Artifact:
     """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
@@ -41,30 +40,24 @@ def export(
     Args:
         output: folder or file to write.
         format: format to write.
-        negatives: folder of a negatives artefact; the data set's own if left out.
-        dataset: folder of a dataset artefact in place of the run's, e.g. a judged one.
+        negatives: name or folder of mined or judged negatives; the data set's own if left out.
+        dataset: name or folder of a data set in place of the run's, e.g. dataset-npc, which raydr judge has made.
         fold_whitespace: turn line breaks and tabs in texts into spaces (dpr, triples).
-        shape: what a row of sentence-transformers is; triplets if left out.
+        shape: what a row of sentence-transformers is; triplets where there are negatives, else pairs, if left out.
         num_negatives: columns of negatives in a row of lists; 1 if left out.
         model: a model of the run in place of the data set, with a model card.
-        push: upload the model to the hub, into a repository that is private where it is new.
         again: replace what was exported with other settings.
     """
     places = Places.of(config.workdir)
     if model:
         if negatives or dataset or shape or num_negatives or fold_whitespace:
             raise ConfigError("export --model writes a model: the options of data sets do not go with it")
-        exported = export_model(places, model, Folder(output).absolute(), again)
-        if push:
-            push_model(exported, push)
-        return exported
-    if push:
-        raise ConfigError("--push uploads a model: name it with --model")
+        return export_model(places, model, Folder(output).absolute(), again)
     noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
     own = "dataset-noisy" if noisy else "dataset"
-    data = Artifact.open(Folder(dataset).absolute(), "dataset") if dataset else places.open(own, "dataset")
-    mined = Artifact.open(Folder(negatives).absolute(), "negatives") if negatives else None
+    data = _open(places, dataset or own, "dataset")
+    mined = _open(places, negatives, "negatives") if negatives else None
     given = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
     writer = build(Writer, {"name": format, **{key: value for key, value in given.items() if value is not None}})
     inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
@@ -77,3 +70,11 @@ def export(
             return making
         pool = choose_pool(data.rows() + corpus.rows("passages"))
         return making.finish(write(making, pool, corpus, data, mined, writer=writer), config.model_dump(mode="json"))
+
+
+def _open(places: Places, given: str, kind: str) -> Artifact:
+    """An artefact by its name in the working folder, or by its own folder."""
+    folder = Folder(given).absolute()
+    if places.pointer(given) is None and folder.exists(MANIFEST):
+        return Artifact.open(folder, kind)
+    return places.open(given, kind)

@@ -11,6 +11,4 @@ def test_lengths() -> None:
     lengths = measure_lengths(np.arange(1, 101), max_length=90)
     assert lengths.percentiles == {"50": 50, "90": 90, "95": 95, "99": 99}
     assert lengths.share_truncated == 0.1
-    assert sum(lengths.histogram) == 100
     assert measure_lengths(np.zeros(0, np.int64), max_length=9).num_sampled == 0
-    assert measure_lengths(np.array([100_000]), max_length=9).histogram[-1] == 1

@@ -177,6 +177,13 @@ def test_beir(exported: Exported) -> None:
         (
             {"shape": "pairs"},
             [
+                *({"anchor": "first", "positive": one} for one in ('B beta "quoted"', "A alpha")),
+                {"anchor": "second", "positive": "F phi"},
+            ],
+        ),
+        (
+            {"shape": "labelled"},
+            [
                 *({"anchor": "first", "passage": one, "label": 0} for one in ("D delta", "C gamma", "F phi")),
                 *({"anchor": "first", "passage": one, "label": 1} for one in ('B beta "quoted"', "A alpha")),
                 {"anchor": "second", "passage": "A alpha", "label": 0},
@@ -184,7 +191,7 @@ def test_beir(exported: Exported) -> None:
             ],
         ),
     ],
-    ids=["triplets", "lists", "pairs"],
+    ids=["triplets", "lists", "pairs", "labelled"],
 )
 def test_sentence_transformers_rows_are_read_again(
     exported: Exported, tmp_path: Path, settings: dict[str, Any], expected: list[dict[str, Any]]

@@ -195,7 +195,6 @@ def test_the_audit_of_a_trained_model_flags_what_that_of_an_untrained_one_flags(
     pages = {name: raydr.audit(config, name)[0] for name in ("untrained", "trained")}
     inputs = {name: page.manifest.identity.inputs for name, page in pages.items()}
     assert inputs["untrained"]["verdicts/npc"] == inputs["trained"]["verdicts/npc"]
-    assert inputs["untrained"]["model"] != inputs["trained"]["model"]
 
 
 @pytest.mark.invariant

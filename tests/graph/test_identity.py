@@ -89,8 +89,8 @@ CONTENT = {
         ),
         "model",
     ),
-    "encode.dtype": "embeddings verdicts audit diagnosis margins run ranker_scores",
-    "encode.token_budget": "embeddings verdicts audit diagnosis margins run ranker_scores",
+    "encode.dtype": "embeddings verdicts diagnosis margins run ranker_scores",
+    "encode.token_budget": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.batching": "embeddings",
     # Not without a score function of tokens, which makes more anew.
     "encode.token_pooling": "embeddings index model run",

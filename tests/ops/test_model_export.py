@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
-from base64 import b64decode
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.errors import ArtifactError, ConfigError, FingerprintError, ModelError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.graph.places import Places
 from raydr.models.config import ModelConfig
 from raydr.models.saved_config import read_config
@@ -148,57 +144,3 @@ def test_the_command(config: RunConfig, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(file), str(tmp_path / "out"), "--model", "trained"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
-
-
-class _Hub(BaseHTTPRequestHandler):
-    """As much of the hub as an upload asks for; small files come in the commit itself."""
-
-    got: dict[str, Any]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        if self.path == "/api/repos/create":
-            self.got["created"] = json.loads(body)
-            answer: dict[str, Any] = {"url": f"{self.got['at']}/ada/tried"}
-        elif self.path.endswith("/preupload/main"):
-            files = [one["path"] for one in json.loads(body)["files"]]
-            answer = {"files": [{"path": one, "uploadMode": "regular", "shouldIgnore": False} for one in files]}
-        elif self.path == "/api/validate-yaml":
-            answer = {"errors": [], "warnings": []}
-        else:
-            lines = [json.loads(line) for line in body.splitlines()]
-            self.got["files"] = {
-                line["value"]["path"]: b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"
-            }
-            answer = {"commitUrl": f"{self.got['at']}/ada/tried/commit/1", "commitOid": "1"}
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-def test_a_model_is_pushed_to_the_hub(config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    got: dict[str, Any] = {}
-    hub = ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (_Hub,), {"got": got}))
-    threading.Thread(target=hub.serve_forever, daemon=True).start()
-    got["at"] = f"http://127.0.0.1:{hub.server_port}"
-    for name, value in {"ENDPOINT": got["at"], "HF_HUB_OFFLINE": False}.items():
-        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
-    monkeypatch.setenv("HF_TOKEN", "a token")
-    try:
-        raydr.export(config, str(tmp_path / "out"), model="trained", push="ada/tried")
-    finally:
-        hub.shutdown()
-        hub.server_close()
-    assert got["created"].items() >= {"name": "tried", "organization": "ada", "visibility": "private"}.items()
-    there = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert set(got["files"]) == there - {"manifest.json"}
-    assert got["files"]["README.md"] == (tmp_path / "out" / "README.md").read_bytes()
-    # Nobody is there any more: what was exported stays, and that is said.
-    with pytest.raises(ModelError, match=r"the model is in .*/out, and could not be pushed to ada/tried"):
-        raydr.export(config, str(tmp_path / "out"), model="trained", push="ada/tried")
-    with pytest.raises(ConfigError, match="--push uploads a model: name it with --model"):
-        raydr.export(config, str(tmp_path / "out"), push="ada/tried")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pages.chromium import OpenPage, opened
-from raydr.pages.html import Page
-from raydr.pages.queries import BrowsedQuery, QueryBrowser
+from raydr.pages.html import BrowsedQuery, Page, QueryBrowser
 
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
 ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"]]

@@ -9,16 +9,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.pages.noise_plots import (
     DetectedPairs,
-    count_bars,
     detection_panel,
-    matrix_picture,
     parse_fit,
     perplexity_histogram,
-    reliability_diagram,
 )
 
 
@@ -61,12 +57,8 @@ def test_a_detection_without_a_mixture_is_drawn_without_densities_and_threshold(
 
 def test_pictures_are_drawn(pairs: DetectedPairs) -> None:
     kept = DetectedPairs(np.arange(50.0), np.ones(50, dtype=bool), None)
-    report = report_detection(pairs.truth_N, ~pairs.clean_N, pairs.perplexities_N, (~pairs.clean_N).astype(float))
     for png in (
         perplexity_histogram(pairs, "t"),
         detection_panel([("epoch 2", pairs), ("epoch 3", kept)], "t"),
-        count_bars({"margin": [3, 2, 1], "sieve": [1]}, 0, "t", "number", "queries"),
-        reliability_diagram({"npc": [asdict(one) for one in report.bins]}, "t"),
-        matrix_picture(np.array([[1.0, np.nan], [0.2, 1.0]]), ["a", "b"], "t", 0.0, 1.0),
     ):
         assert png.startswith(b"\x89PNG\r\n\x1a\n")

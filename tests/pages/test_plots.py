@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from raydr.evaluation.comparison import MeasureSummary
@@ -33,6 +35,22 @@ def test_no_two_systems_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in drawn[0].patches}) == len(names)
     plots.curves({name: [(1.0, 0.5), (2.0, 0.6)] for name in names}, "dev", "epoch", "R@5")
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn[1].lines}) == len(names)
+
+
+def test_a_system_has_one_look_in_every_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its colour went by its place, so that the run's curves gave npc the colour that its bars gave bm25."""
+    drawn = drawn_by(monkeypatch)
+    summaries = [MeasureSummary(name, "R@5", 0.5, 0.4, 0.6, 9) for name in ("bm25", "untrained", "trained", "npc")]
+    plots.metric_bars(summaries, "test", 0.95)
+    points = [(1.0, 0.5), (2.0, 0.6)]
+    plots.curves({"npc": points, "trained": points}, "dev", "epoch", "R@5", top=1.0)
+    containers = [one for one in drawn[0].containers if isinstance(one, BarContainer)]
+    bars = {one.get_label(): to_hex(one.patches[0].get_facecolor()) for one in containers}
+    lines = {line.get_label(): to_hex(line.get_color()) for line in drawn[1].lines}
+    assert lines == {name: bars[name] for name in ("npc", "trained")}
+    # An axis of shares begins at nothing and ends at all.
+    assert drawn[1].get_ylim() == (0.0, 1.0)
+    assert drawn[0].get_ylim() == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("epochs", [[1], [1, 2], list(range(1, 7))])

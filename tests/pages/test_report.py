@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-
-import numpy as np
+from dataclasses import replace
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary
-from raydr.pages.evaluation import EvaluationResult, bar_plot, comparison_rows, evaluation_page, marks, measure_rows
+from raydr.pages.evaluation import (
+    EvaluationResult,
+    bar_plot,
+    comparison_rows,
+    evaluation_page,
+    headline,
+    marks,
+    measure_rows,
+)
 from raydr.pages.html import Page
-from raydr.pages.plots import curves, distributions, metric_bars
+from raydr.pages.plots import curves, metric_bars
 
 RESULT = EvaluationResult(
     split="dev",
@@ -32,12 +39,9 @@ def size_of(png: bytes) -> tuple[int, int]:
 
 
 def test_pictures_have_a_size_that_fits_a_page() -> None:
-    rng = np.random.default_rng(0)
     pictures = [
         bar_plot(RESULT),
         curves({"loss": [(0, 2.0), (1, 1.0)], "dev": [(0, 0.1), (1, 0.3)]}, "t", "epoch", "y", mark_best=True),
-        distributions({"positives": rng.normal(size=50), "false negatives": []}, "t", "score"),
-        distributions({"none": []}, "t", "score"),
     ]
     for png in pictures:
         width, height = size_of(png)
@@ -84,11 +88,21 @@ def test_numbers_are_right_aligned_and_words_are_not() -> None:
 def test_rows_of_the_tables() -> None:
     columns, rows = measure_rows(RESULT)
     assert columns == ["measure", "queries", "bm25 (a)", "<trained> (b)"]
-    assert rows[0] == ["recall@20 (qrels)", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *a"]
+    assert rows[0] == ["recall@20", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *a"]
     # Of the other measure no test is there.
     assert rows[1][2:] == ["0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *"]
     assert measure_rows(RESULT, intervals=False)[1][0][2:] == ["0.400", "0.600 *a"]
     assert comparison_rows(RESULT)[1][0][1:6] == ["<trained>", "bm25", "+0.200 [+0.100, +0.300]", "<0.001", "<0.001"]
+
+
+def test_the_headline_says_which_system_is_best_and_of_which_others_that_is_sure() -> None:
+    assert headline(RESULT) == ("<trained> is best on dev: recall@20 0.600 [0.500, 0.650], surely ahead of bm25.")
+    unsure = replace(RESULT, comparisons=[replace(RESULT.comparisons[0], p_holm=0.2)])
+    assert headline(unsure).endswith(", not surely ahead of bm25.")
+    alone = EvaluationResult("dev", 0.95, RESULT.summaries[:1])
+    assert headline(alone) == "bm25 has recall@20 0.400 [0.300, 0.450] on dev."
+    page = evaluation_page(RESULT, bar_plot(RESULT))
+    assert page.index("is best on dev") < page.index("<figure>")
 
 
 def test_marks_name_who_is_behind_and_only_where_the_test_says_so() -> None:

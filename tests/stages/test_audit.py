@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import html
 import json
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_stage import interrupt, make
 
+import raydr
+from raydr.config.run import RunConfig
+from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet, to_table, write_parquet
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
@@ -23,15 +29,13 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
-from raydr.noise.passage_kinds import MISMATCHED_POSITIVE, POSITIVE, RANDOM
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.audit import audit, load_result, show
-from raydr.stages.audit_parts import AuditInputs, audit_pairs
+from raydr.stages.audit import FLAGGED_COLUMNS, audit, load_result, show
+from raydr.stages.audit_verdicts import worst
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
 from raydr.stages.scoring import scoring_of
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
 from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
@@ -92,8 +96,7 @@ def audited(
         train_split="train",
         seed=0,
         answers=EvaluateConfig(),
-        settings=EncodeConfig(),
-        scoring=inputs.scoring,
+        rows_are_pairs=True,
     )
 
 
@@ -136,7 +139,7 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
     assert 0 < len(flagged) < sum(action == "drop" for action in first.values())
     result = load_result(made)
     assert result.suspected_by == "consistency, then pair_classifier"
-    assert result.negatives[0].trusted_queries.num_queries == NUM_QUERIES - len(flagged)
+    assert result.negatives[0].num_queries == NUM_QUERIES - len(flagged)
 
 
 def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: Artifact) -> None:
@@ -154,20 +157,13 @@ def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: A
     flagged = [row for row in negatives if row["action"] == "drop"]
     trusted = [row for row in flagged if row["query_id"] not in suspected]
     found = result.negatives[0]
-    assert (found.all_queries.num_flagged, found.trusted_queries.num_flagged) == (len(flagged), len(trusted))
-    assert found.all_queries.num_candidates == NUM_QUERIES * DEPTH
-    assert found.trusted_queries.num_queries == NUM_QUERIES - len(suspected)
+    assert (found.num_flagged, found.num_candidates) == (len(trusted), (NUM_QUERIES - len(suspected)) * DEPTH)
+    assert found.num_queries == NUM_QUERIES - len(suspected)
     by_query = [row["query_id"] for row in trusted]
-    assert found.trusted_queries.share_of_queries == len(set(by_query)) / (NUM_QUERIES - len(suspected))
-    assert found.trusted_queries.max_number == max(by_query.count(one) for one in by_query)
+    assert found.num_queries_flagged == len(set(by_query))
     # Each planted s.. sits at rank 2.
-    planted = [row for row in trusted if row["passage_id"].startswith("s")]
-    assert found.trusted_queries.flagged_by_rank[2] >= len(planted) > 0
-    assert result.negative_agreement.both_JJ.tolist() == [[(NUM_QUERIES - len(suspected)) * DEPTH] * 2] * 2
-    known = [row for row in negatives if row["truth"]]
-    assert result.num_known == len(known)
-    assert result.num_known_trusted == sum(row["query_id"] not in suspected for row in known) > 0
-    assert made.info["false_negative_share.margin"] == found.trusted_queries.share_flagged
+    assert found.num_flagged_in_top_10 == len(trusted)
+    assert made.info["false_negative_share.margin"] == found.share_flagged
 
 
 def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made: Artifact) -> None:
@@ -187,93 +183,124 @@ def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made:
     assert sum(one["count"] for one in npc.info["detection"]["bins"]) == NUM_QUERIES
 
 
-def test_the_page_shows_offenders_beside_their_annotation_and_nothing_from_outside(made: Artifact) -> None:
-    page = (made.folder.open("report.html").read()).decode()
+def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annotation(made: Artifact) -> None:
+    page = html.unescape(made.folder.open("report.html").read().decode())
     assert not re.search(r'(?:src|href)="(?!data:)', page)
+    result = load_result(made)
+    headline = f"{result.pairs[0].num_flagged} of {NUM_QUERIES} pairs ("
+    # Before the first table and heading.
+    assert page.index(headline) < page.index("<h2>")
+    assert "raydr train CONFIG --set train.loss=npc" in page[: page.index("<h2>")]
     for text in (
-        "Mismatched pairs",
-        "False negatives",
-        "Most suspicious pairs by npc",
+        "Most suspicious pairs, by npc",
         "the true passage, replaced on purpose",
+        "in truth noise",
+        "found by bm25, round 0, rank",
+        "candidate, suspicious",
     ):
         assert text in page
-    plots = set(made.parts("plots"))
-    assert {
-        f"plots/{name}.png" for name in ("perplexity_npc", "scores", "false_negative_ranks", "reliability_pairs")
-    } <= plots
-    assert {f"plots/agreement_{kind}.png" for kind in ("pairs", "negatives")} <= plots
-    assert page.count("data:image/png") == len(plots)
-    offenders = read_parquet(made.local("offenders.parquet")).to_pylist()
-    worst = [row for row in offenders if row["judge"] == "npc"]
-    assert [row["score"] for row in worst] == sorted((row["score"] for row in worst), reverse=True)
-    assert worst[0]["truth"] is True
-    roles = [text["role"] for text in worst[0]["texts"]]
-    assert roles == ["query", "annotated, suspicious", "the true passage, replaced on purpose"]
-    suspicious = next(row for row in offenders if row["judge"] == "margin")
-    assert [text["role"] for text in suspicious["texts"]] == ["query", "annotated", "candidate, suspicious"]
-    assert re.match(r"found by bm25, round 0, rank \d, score", suspicious["facts"][0])
+    assert made.parts("plots") == ["plots/perplexity_npc.png"]
+    assert page.count("data:image/png") == 1
 
 
-def test_the_sample_holds_each_kind_of_passage_and_no_known_positive_as_a_random_one(made: Artifact) -> None:
-    rows = [row for name in made.parts("scores") for row in read_parquet(made.local(name)).to_pylist()]
-    count = {kind: sum(row["kind"] == kind for row in rows) for kind in {row["kind"] for row in rows}}
-    assert count["positives"] + count["mismatched positives"] == NUM_QUERIES
-    assert count["mismatched positives"] == NUM_QUERIES // 5
-    # The planted ones, and the positive of q10 that its miner has found again.
-    assert count["known false negatives"] == NUM_QUERIES + 1
-    annotated = {(row["query_id"], row["passage_id"]) for row in rows if row["kind"] in (POSITIVE, MISMATCHED_POSITIVE)}
-    random = {(row["query_id"], row["passage_id"]) for row in rows if row["kind"] == RANDOM}
-    assert random
-    assert not random & annotated
-    assert all(np.isfinite(row["score"]) for row in rows)
+def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Artifact], made: Artifact) -> None:
+    with open(made.local("flagged.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == FLAGGED_COLUMNS
+    npc = verdicts["npc"]
+    said = {
+        (row["query_id"], row["passage_id"]): row["action"]
+        for name in npc.parts("verdicts")
+        for row in read_parquet(npc.local(name)).to_pylist()
+    }
+    dropped = {pair for pair, action in said.items() if action == "drop"}
+    assert {(row["query_id"], row["passage_id"]) for row in rows} == dropped
+    assert len(rows) == len(dropped) == made.manifest.parts["flagged.csv"].rows
+    sure = [float(row["p"]) for row in rows]
+    assert sure == sorted(sure, reverse=True)
+    assert all(row["query"] and row["passage"] for row in rows)
+    assert all(
+        re.match(r"npc: perplexity [\d.]+; among random passages .* (also flagged|kept) by", row["why"]) for row in rows
+    )
+
+
+def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> None:
+    """The line of a passage that several queries share is that of the first of these."""
+    data = tmp_path / "pairs.csv"
+    texts = [
+        ("a query", "its passage"),
+        ("another", "quoted\nover lines"),
+        ("third", "the same"),
+        ("fourth", "the same"),
+    ]
+    with open(data, "w", newline="") as file:
+        csv.writer(file).writerows([("query", "positive"), *texts])
+    config = RunConfig.parse(
+        {
+            "name": "t",
+            "workdir": str(tmp_path / "w"),
+            "tracking": {"enabled": False},
+            "data": {
+                "dev_split": "",
+                "reader": {"name": "pairs", "path": str(tmp_path), "files": {"train": data.name}},
+            },
+        }
+    )
+    corpus, dataset = raydr.prepare(config)
+    qrels = Dataset(dataset).qrels("train").to_pylist()
+    rows = [{**row, "score": 1.0, "action": "drop", "weight": 0.0, "judge": "npc"} for row in qrels]
+    with begin(str(tmp_path / "npc"), Identity(kind="verdicts", config={"judge": {"name": "npc"}})) as making:
+        table, part = to_table("verdicts", rows), "verdicts/train/part-00000-00000.parquet"
+        making.record(part, write_part(making.folder, part, len(table), lambda path: write_parquet(table, path)))
+        facts = {"subject": "pairs", "settings": {"name": "npc"}}
+        npc = making.finish(facts)
+    made = make(
+        tmp_path / "audit", "audit", audit, dataset, corpus, {"npc": npc}, None, model_name="m", split="train",
+        train_split="train", seed=0, answers=EvaluateConfig(), rows_are_pairs=True,
+    )  # fmt: skip
+    with open(made.local("flagged.csv"), encoding="utf-8", newline="") as file:
+        found = {row["query"]: (row["source"], row["line"], row["passage"]) for row in csv.DictReader(file)}
+    assert found["a query"] == ("pairs.csv", "2", "its passage")
+    assert found["another"] == ("pairs.csv", "3", "quoted\nover lines")
+    assert [found[query][1] for query in ("third", "fourth")] == ["", ""]
 
 
 def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
     raw = json.loads(made.folder.open("summary.json").read())
-    assert AuditResult.from_json(raw).to_json() == raw
+    assert AuditResult.model_validate(raw).model_dump(mode="json") == raw
     show(made)
     said = capsys.readouterr().err
     for title in ("mismatched pairs", "false negatives, without queries that npc suspects", "against the truth"):
         assert title in said
+    assert "are probably wrong, by npc. Its probabilities expect" in said
+    assert "flagged.csv" in said
 
 
 def test_an_interrupted_audit_goes_on_to_the_same_parts(
     inputs: JudgeInputs, verdicts: dict[str, Artifact], made: Artifact
 ) -> None:
-    interrupt(made, "sample.parquet")
+    interrupt(made, "flagged.csv")
     again = audited(Path(made.folder.root), inputs, verdicts, inputs.negatives)
     assert again.manifest.parts == made.manifest.parts
     assert again.info == made.info
 
 
-@pytest.mark.invariant
-def test_ray_makes_the_same_figures(
-    inputs: JudgeInputs, verdicts: dict[str, Artifact], made: Artifact, ray_local: None, tmp_path: Path
-) -> None:
-    there = audited(tmp_path / "audit", inputs, verdicts, inputs.negatives, RayPool())
-    assert there.manifest.parts == made.manifest.parts
-    assert there.info == made.info
+def test_the_worst_are_the_highest_scores_with_who_agrees() -> None:
+    def verdicts_of(rows: list[tuple[str, str, float, bool]]) -> pd.DataFrame:
+        return pd.DataFrame(rows, columns=["query_id", "passage_id", "score", "flagged"])
 
-
-def test_judges_that_cut_what_they_judge_differently_are_put_side_by_side(tmp_path: Path) -> None:
-    rows = [{"query_id": f"q{at}", "passage_id": "p", "score": 0.0, "action": "drop", "weight": 0.0} for at in range(6)]
-    folders = {}
-    for name, pieces in {"margin": [rows], "classifier": [rows[:2], rows[2:4], rows[4:]]}.items():
-        with begin(str(tmp_path / name), Identity(kind="verdicts", config={"judge": name})) as making:
-            assert isinstance(making, Building)
-            for at, piece in enumerate(pieces):
-                table = to_table("verdicts", [row | {"judge": name} for row in piece])
-                part = f"verdicts/train/part-00000-{at:05d}.parquet"
-                making.record(part, write_part(making.folder, part, len(table), lambda p, t=table: write_parquet(t, p)))
-            folders[name] = making.finish()
-    inputs = AuditInputs("train", None, None, None, folders)
-    found = audit_pairs(inputs, ["margin", "classifier"], "verdicts/train/part-00000-")
-    assert found.agreement.both_JJ.tolist() == [[6, 6], [6, 6]]
-    assert found.agreement.both_flagged_JJ.tolist() == [[6, 6], [6, 6]]
+    margin = verdicts_of(
+        [("q1", "a", 3.0, True), ("q1", "b", 9.0, True), ("q2", "a", 5.0, True), ("q3", "c", 9.9, False)]
+    )
+    sieve = verdicts_of([("q1", "b", 0.1, True), ("q2", "a", -1.0, False)])
+    found = worst(margin, {"sieve": sieve})
+    assert found[["query_id", "passage_id"]].to_numpy().tolist() == [["q1", "b"], ["q2", "a"], ["q1", "a"]]
+    assert found["flagged_by"].tolist() == [["sieve"], [], []]
+    assert found["kept_by"].tolist() == [[], ["sieve"], []]
 
 
 def test_pairs_alone_need_no_candidates(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path: Path) -> None:
     result = load_result(audited(tmp_path / "audit", inputs, {"npc": verdicts["npc"]}))
-    assert (result.negatives, result.negative_agreement) == ([], None)
+    assert result.negatives == []
     with pytest.raises(ConfigError, match="needs the verdicts of at least one judge"):
         audited(tmp_path / "nothing", inputs, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -174,16 +175,21 @@ def test_a_text_that_does_not_fit_is_named(pool: Pool, tmp_path: Path) -> None:
         export_of((corpus.artifact, dataset.artifact), "triples", tmp_path / "out", pool)
 
 
-def test_an_export_without_a_row_says_so(source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "x"}])
+def test_pairs_without_negatives_leave_as_pairs_and_what_needs_some_fails(source: Source, tmp_path: Path) -> None:
+    """Cleaned pairs have no negatives: the export had no row, and was called done."""
+    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "T", "text": "x"}])
     tables = {
-        "queries": {"train": [{"query_id": "q", "text": "x"}]},
+        "queries": {"train": [{"query_id": "q", "text": "ask"}]},
         "qrels": {"train": [{"query_id": "q", "passage_id": "p"}]},
     }
-    without_negatives = corpus.artifact, make_dataset(tmp_path / "dataset", corpus, tables).artifact
-    export_of(without_negatives, "sentence-transformers", tmp_path / "out")
-    told = capsys.readouterr().err
-    assert "warning: not one row could be written as sentence-transformers, see what was left out" in told
-    assert "raydr mine" in told
-    export_of(source, "sentence-transformers", tmp_path / "whole")
-    assert "warning" not in capsys.readouterr().err
+    cleaned = corpus.artifact, make_dataset(tmp_path / "dataset", corpus, tables).artifact
+    made = export_of(cleaned, "sentence-transformers", tmp_path / "out")
+    [row] = Path(made.local("train.jsonl")).read_text().splitlines()
+    assert json.loads(row) == {"anchor": "ask", "positive": "T x"}
+    for shape in ("triplets", "lists"):
+        writer = build(Writer, {"name": "sentence-transformers", "shape": shape})
+        with pytest.raises(DataError, match="not one row could be written.*raydr mine.*--shape pairs"):
+            make(tmp_path / shape, "export", export, *cleaned, None, writer=writer)
+    whole = export_of(source, "sentence-transformers", tmp_path / "whole")
+    first = Path(whole.local("train.jsonl")).read_text().splitlines()[0]
+    assert set(json.loads(first)) == {"anchor", "positive", "negative"}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from raydr.errors import ConfigError
 from raydr.graph.places import Places
 from raydr.stages.audit import load_result
 from raydr.verbs import app
+from raydr.verbs import audit as verb
 
 
 @pytest.fixture
@@ -101,6 +104,30 @@ def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
 def test_without_judges_those_of_the_config_are_asked(config: RunConfig) -> None:
     [audit] = raydr.audit(config, model="untrained")
     assert audit.manifest.identity.config["judges"] == ["consistency"]
+
+
+def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(config: RunConfig) -> None:
+    said = invoke(config, "audit", "--judges", "npc", "--quick")
+    places = Places.of(config.workdir)
+    assert places.open("verdicts/npc-train-untrained", "verdicts").info["settings"]["margins"] == "model"
+    assert not places.root.files("store/margins")
+    result = load_result(places.open("audits/untrained-train", "audit"))
+    [pairs] = result.pairs
+    assert result.headline in " ".join(said.split())
+    last = said.strip().splitlines()[-1]
+    assert re.match(r"next.*raydr (train|review) .*run\.yaml", last)
+    assert last.endswith("run.yaml --set train.loss=npc") == bool(pairs.num_flagged)
+
+
+def test_the_next_step_goes_by_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(**changes: Any) -> tuple[str, list[str], str]:
+        found = SimpleNamespace(**{"reason": "", "num_flagged": 0, **changes})
+        monkeypatch.setattr(verb, "load_result", lambda _: SimpleNamespace(pairs=[found]))
+        return verb.next_step([None])
+
+    assert step(num_flagged=3) == ("train", ["train.loss=npc"], "to train through them")
+    assert step() == ("train", [], "")
+    assert step(reason="too close")[0] == "review"
 
 
 def test_the_truth_is_no_judge(config: RunConfig) -> None:

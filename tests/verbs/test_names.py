@@ -189,6 +189,9 @@ def test_judged_data_leave_too(configure: Any, tmp_path: Path) -> None:
     # A quarter of 40 pairs was made noisy.
     assert num_judgments("all") == 40
     assert num_judgments("clean", dataset=str(clean.folder)) == 30
+    assert num_judgments("named", dataset="dataset-clean") == 30
+    with pytest.raises(ArtifactError, match="no dataset called dataset-npc in .*; there is dataset, dataset-clean, "):
+        raydr.export(config, str(tmp_path / "none"), dataset="dataset-npc")
     corpus = str(Places.of(config.workdir).open("corpus", "corpus").folder)
     with pytest.raises(ArtifactError, match=r"expected a dataset at .*, found a corpus"):
         raydr.export(config, str(tmp_path / "wrong"), dataset=corpus)

@@ -15,15 +15,15 @@ from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Question, Wr
 class SentenceTransformersWriter(Writer):
     """One file a split, ``SPLIT.jsonl``: ``load_dataset("json", data_files={"train": "train.jsonl"})``.
 
-    ``triplets``: anchor, positive, negative: a row for each negative, beside the query's positives in turn. ``lists``:
-    anchor, positive, negative_1 to negative_n: a row for each positive. ``pairs``: anchor, passage, label (1 or 0): a
-    row for each judgment and negative. Titles are put in front of texts; ids, grades, answers, and passages that no row
-    names, have no place in it.
+    ``pairs``: anchor, positive: a row for each positive. ``triplets``: anchor, positive, negative: a row for each
+    negative, beside the query's positives in turn. ``lists``: anchor, positive, negative_1 to negative_n: a row for
+    each positive. ``labelled``: anchor, passage, label (1 or 0): a row for each judgment and negative. Titles are put
+    in front of texts; ids, grades, answers, and passages that no row names, have no place in it.
     """
 
     name: Literal["sentence-transformers"] = "sentence-transformers"
-    shape: Literal["triplets", "lists", "pairs"] = "triplets"
-    """What a row is."""
+    shape: Literal["auto", "pairs", "triplets", "lists", "labelled"] = "auto"
+    """What a row is: ``auto`` is triplets in a split that has negatives, else pairs."""
 
     num_negatives: int = Field(default=1, ge=1)
     """Columns of negatives in a row of ``lists``; queries with fewer are left out."""
@@ -32,10 +32,13 @@ class SentenceTransformersWriter(Writer):
     """Put between title and text."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
-        return [OutputFile(f"{split}.jsonl", self.shape, split) for split in exported.splits]
+        shapes = {split: "triplets" if exported.has_negatives(split) else "pairs" for split in exported.splits}
+        if self.shape != "auto":
+            shapes = dict.fromkeys(shapes, self.shape)
+        return [OutputFile(f"{split}.jsonl", shape, split) for split, shape in shapes.items()]
 
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
-        rows_of = {"triplets": _triplets, "lists": self._lists, "pairs": _pairs}[self.shape]
+        rows_of = {"pairs": _pairs, "triplets": _triplets, "lists": self._lists, "labelled": _labelled}[file.role]
         for question in exported.questions(file.split):
             ids = [*question.judgments, *(one.passage_id for one in question.negatives)]
             found = exported.corpus.texts(exported.corpus.rows_of(ids))
@@ -56,13 +59,17 @@ class SentenceTransformersWriter(Writer):
             yield from ({"positive": texts[one]} | named for one in question.positives)
 
 
+def _pairs(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    yield from ({"positive": texts[one]} for one in question.positives)
+
+
 def _triplets(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     positives = [texts[one] for one in question.positives]
     for at, one in enumerate(question.negatives if positives else ()):
         yield {"positive": positives[at % len(positives)], "negative": texts[one.passage_id]}
 
 
-def _pairs(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _labelled(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     labels = {passage_id: int(relevance > 0) for passage_id, relevance in question.judgments.items()}
     for passage_id, label in {**dict.fromkeys((one.passage_id for one in question.negatives), 0), **labels}.items():
         yield {"passage": texts[passage_id], "label": label}

@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.data.dataset import Dataset
 from raydr.evaluation.config import EvaluateConfig
-from raydr.graph.declaring import Declaring, asking, encoders
+from raydr.graph.declaring import Declaring, encoders
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.graph.nodes.cross_fitting import FOLDS, MARGINS, MODEL
@@ -20,8 +20,6 @@ from raydr.noise.judges.people import DecisionsReader
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
 from raydr.stages.arithmetic import Arithmetic
-from raydr.stages.audit import audit as report
-from raydr.stages.audit_parts import NUM_OFFENDERS
 from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.judge import judge as give_verdicts
 from raydr.stages.language_model import ANSWERS, ask_language_model, check_server
@@ -238,36 +236,32 @@ def _of_answers(settings: EvaluateConfig) -> dict[str, Any]:
     return dict(settings.model_dump(mode="json", include={"answer_match", "answer_query_prefixes"}))
 
 
-def audit(
-    run: Declaring, model: Node, name: str, given: Mapping[str, Node], negatives: Node | None, split: str
-) -> Node:
-    """A report of what several judges say.
+def audit(run: Declaring, name: str, given: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
+    """A report of what judges say.
 
     Args:
         run: the config.
-        model: whose scores are drawn.
-        name: what it is called.
+        name: of the model that judges ask.
         given: the verdicts, by judge.
         negatives: the candidates that were judged, if any were.
         split: the split.
     """
-    from raydr.stages.audit import SAMPLE_SIZE, VERSION
+    # pandas, which other nodes do not need, takes its time.
+    from raydr.stages.audit import VERSION
+    from raydr.stages.audit import audit as report
+    from raydr.stages.audit_verdicts import NUM_SHOWN
 
-    seed, arithmetic = run.config.seed, run.facts.encoding(run.config.encode)
-    answers, train_split = run.config.evaluate, run.config.data.train_split
-    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run), "model": model, **_by_judge(given)}
-    make = partial(report, model_name=name, split=split, train_split=train_split, seed=seed, answers=answers)
+    answers, rows_are_pairs = run.config.evaluate, run.config.data.reader.passages_repeat
+    named: dict[str, Any] = {"split": split, "train_split": run.config.data.train_split, "seed": run.config.seed}
+    inputs = {"dataset": data.dataset(run), "corpus": data.corpus(run), **_by_judge(given)}
+    make = partial(report, model_name=name, answers=answers, rows_are_pairs=rows_are_pairs, **named)
     return Node(
         "audit",
         f"{run.place}audit-{name}-{split}",
-        asking(run, make, "dataset", "corpus", "verdicts/", "negatives"),
-        {"split": split, "train_split": train_split, "model": name, "judges": list(given), "seed": seed}
-        | {"offenders": NUM_OFFENDERS, "sample": SAMPLE_SIZE, **arithmetic.content}
-        | _of_answers(answers),
+        stage(make, "dataset", "corpus", "verdicts/", "negatives"),
+        {**named, "model": name, "judges": list(given), "shown": NUM_SHOWN, **_of_answers(answers)},
         inputs if negatives is None else inputs | {"negatives": negatives},
         VERSION,
         num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-        asks_model=True,
-        demand=encoders(run.config),
         moves=True,
     )

@@ -11,7 +11,6 @@ passage id descending, compared as bytes), so that trec_eval ranks an exported f
 from __future__ import annotations
 
 import itertools
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.opened import Opened
 from raydr.data.schema import RUNS, read_parquet
 from raydr.errors import DataError
@@ -154,7 +154,7 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
             scores = part["score"].to_numpy().astype(np.float32)
             for query_id, passage_id, rank, score in zip(*columns, scores, strict=True):
                 for one in (query_id, passage_id):
-                    if len(one.split()) != 1 or one != one.strip():
+                    if columns_of(one) != [one]:
                         raise DataError(
                             f"id {one!r} is empty or has white space in it; a TREC file separates its columns by "
                             "white space and cannot hold it. Use the Parquet parts instead."
@@ -229,17 +229,15 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
             for number, raw in enumerate(file, start=1):
-                columns = raw.decode("utf-8-sig" if number == 1 else "utf-8").split()
+                columns = columns_of(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
                 if not columns:
                     continue
                 if len(columns) != 6:
                     raise DataError(f"{path}:{number}: found {len(columns)} columns, {expected}")
                 try:
-                    score = float(columns[4])
-                except ValueError:
-                    score = math.nan
-                if not math.isfinite(score):
-                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number")
+                    score = number_of(columns[4], "score")
+                except RowError:
+                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number") from None
                 yield number, columns[0], columns[2], score
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None

@@ -25,6 +25,7 @@ from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.opened import Opened
 from raydr.data.schema import RUNS, read_parquet
 from raydr.errors import DataError
+from raydr.runtime.console import warn
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
@@ -116,16 +117,28 @@ def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
 
 
 def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
-    """Refuse a run in which no query of a split has a passage.
+    """Refuse a run of other queries than a split's; warn of one that has no passage at all.
+
+    Args:
+        run: the ranking.
+        system: what made it.
+        num_queries: queries of the split that have a passage.
+        split: the split.
 
     Raises:
-        DataError: ``num_queries``, those that have one, is 0.
+        DataError: the run has passages, and none of them for a query of the split.
     """
-    if not num_queries:
+    if num_queries:
+        return
+    if run.artifact.rows():
         raise DataError(
             f"the run of {system!r} at {run.artifact.folder} has no passage for any query of split {split!r}: "
-            "nothing was found, or it was made for another split"
+            "it was made for another split"
         )
+    warn(
+        f"{system}: no query of split {split!r} found a passage, and each counts as 0. BM25 needs words that queries "
+        "and passages share: look at their languages and scripts with raydr inspect"
+    )
 
 
 def by_query(part: pa.Table) -> dict[str, pa.Table]:

@@ -76,7 +76,7 @@ def push_model(exported: Artifact, repository: str) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    folder = exported.folder.localize_all()
+    folder = exported.local_folder()
     try:
         api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
     manifest = model.manifest
     config, made_of = manifest.run_config, manifest.identity
     reader = config["data"]["reader"]
-    settings = read_config(model.folder.localize_all())
+    settings = read_config(model.local_folder())
     return CardFacts(
         name=f"{config['name']}-{name}",
         system=name,

@@ -97,7 +97,7 @@ def audit(
 
 def load_result(artifact: Artifact) -> AuditResult:
     """The figures of an ``audit`` artefact."""
-    return AuditResult.from_json(artifact.folder.read_json(SUMMARY))
+    return AuditResult.from_json(artifact.read_json(SUMMARY))
 
 
 def show(artifact: Artifact) -> None:

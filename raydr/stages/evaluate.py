@@ -126,12 +126,12 @@ def evaluate(
 
 def load_result(artifact: Artifact) -> EvaluationResult:
     """The figures of an ``evaluation`` artefact."""
-    summary = artifact.folder.read_json(SUMMARY)
+    summary = artifact.read_json(SUMMARY)
     return EvaluationResult(
         split=summary["split"],
         confidence=summary["confidence"],
         summaries=[MeasureSummary(**row) for row in summary["measures"]],
-        comparisons=[Comparison(**row) for row in artifact.folder.read_json(COMPARISONS)],
+        comparisons=[Comparison(**row) for row in artifact.read_json(COMPARISONS)],
         counts=summary["counts"],
         groups=[GroupMean(**row) for row in summary.get("groups", ())],
     )

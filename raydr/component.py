@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import core_schema
@@ -73,12 +73,22 @@ class Config(BaseModel):
             return given
         filled, fields = dict(given), cls.model_fields
         for name, section in given.items():
+            if isinstance(section, bool) and name in fields and _is_number(fields[name].annotation):
+                raise ValueError(f"{name} is {str(section).lower()}, where a number is expected")
             if not isinstance(section, Mapping) or name not in fields:
                 continue
             default = fields[name].get_default(call_default_factory=True)
             if isinstance(default, Config) and not isinstance(default, Component):
                 filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(section)
         return filled
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether a field takes numbers and no booleans, which pydantic would take for 1 and 0."""
+    kinds = {annotation}
+    while more := {kind for one in kinds for kind in get_args(one) if isinstance(kind, Hashable)} - kinds:
+        kinds |= more
+    return bool({int, float} & kinds) and bool not in kinds
 
 
 class Component(Config):

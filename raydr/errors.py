@@ -35,6 +35,10 @@ class ArtifactError(RaydrError):
     """An artefact is missing, incomplete, corrupt or of the wrong kind."""
 
 
+class DamagedError(ArtifactError, ValueError):
+    """A file that raydr wrote has other bytes now; names it and what to do."""
+
+
 class FingerprintError(ArtifactError):
     """An artefact at the output path was made from other inputs or another config."""
 

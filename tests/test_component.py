@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from raydr.training.config import TrainConfig
 
@@ -13,3 +14,10 @@ def test_a_fingerprint_has_every_setting_however_deep_it_stands(sampler: object)
     assert TrainConfig.model_validate(settings) == train
     top = settings["sampler"] if sampler == "top" else settings["sampler"]["hard"]
     assert top == {"name": "top", "first_rank": 1, "last_rank": None, "fill": True}
+
+
+@pytest.mark.parametrize("value", [True, False, float("nan"), float("inf"), "nan", "high"])
+@pytest.mark.parametrize("setting", ["num_epochs", "share_warmup"])
+def test_a_number_is_a_finite_number(setting: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=setting):
+        TrainConfig.model_validate({setting: value})

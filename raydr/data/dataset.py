@@ -5,6 +5,7 @@ Artefact ``dataset``::
     queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... of
                                   those that have a partition
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
+    absent/SPLIT/part-*.arrow     judgments of passages that a search cannot find, as they are not in the corpus
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
     dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
     trusted/SPLIT/part-*.arrow    those of the judgments that people have called right
@@ -66,7 +67,16 @@ class Dataset(Opened):
         return dict(zip(table["query_id"].to_pylist(), table["partition"].to_pylist(), strict=True))
 
     def qrels(self, split: str) -> pa.Table:
+        """The judgments of passages that are in the corpus."""
         return self._table("qrels", split)
+
+    def absent(self, split: str) -> pa.Table:
+        """The judgments of passages that are not in the corpus, or in another partition than their query."""
+        return read_split(self.artifact, "absent", split)
+
+    def judgments(self, split: str) -> pa.Table:
+        """All judgments as they came with the data: what measures are taken against."""
+        return pa.concat_tables([self.qrels(split), self.absent(split)])
 
     def negatives(self, split: str) -> pa.Table:
         """The negatives that came with the data; empty if it has none."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 _INT32 = 2**31
+#: What separates columns and may be all of a blank line. Unicode knows more, which are part of a text or an id.
+WHITE_SPACE = " \t\n\r\v\f"
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class RowError(ValueError):
@@ -30,6 +35,16 @@ def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> 
     if not isinstance(value, str):
         raise RowError(f"{key!r} must be a string, found {value!r:.80}")
     return value
+
+
+def passage_field(row: Mapping[str, Any]) -> tuple[str, str]:
+    """``title`` and ``text`` of a passage; each may be absent or null where the other is not blank.
+
+    >>> passage_field({"title": "Bern", "text": None}), passage_field({"text": "A city."})
+    (('Bern', ''), ('', 'A city.'))
+    """
+    title = text_field(row, "title", default="")
+    return title, text_field(row, "text", default="" if title.strip() else None)
 
 
 def absent(row: Mapping[str, Any], key: str) -> RowError:
@@ -86,17 +101,49 @@ def content_id(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def relevance_of(value: str) -> int:
+def number_of(value: Any, key: str) -> float:
+    """A finite number, or one that is written in decimal digits.
+
+    >>> number_of(2, "score"), number_of("-1.5e1", "score")
+    (2.0, -15.0)
+
+    Raises:
+        RowError: it is something else, such as NaN, an infinity, a boolean or a word.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value.strip(WHITE_SPACE))):
+        with suppress(OverflowError):
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    raise RowError(f"{key!r} must be a number, found {value!r:.80}")
+
+
+def relevance_of(value: Any) -> int:
     """A judgment as an integer; ``1.0`` is taken for 1.
 
     >>> relevance_of("2"), relevance_of("1.0")
     (2, 1)
     """
-    with suppress(ValueError):
-        number = float(value)
+    with suppress(RowError):
+        number = number_of(value, "relevance")
         if number.is_integer() and abs(number) < _INT32:
             return int(number)
     raise RowError(f"the relevance must be an integer, found {value!r:.80}")
+
+
+def columns_of(line: str) -> list[str]:
+    """What white space of ASCII separates, as in TREC's files: an id may have other spaces in it.
+
+    >>> columns_of("q1 0\\tdoc\\u00a07  1\\r")
+    ['q1', '0', 'doc\\xa07', '1']
+    """
+    return [column for column in re.split(f"[{WHITE_SPACE}]+", line) if column]
+
+
+def is_blank(line: str) -> bool:
+    """Whether a line of a file has nothing but white space of ASCII in it."""
+    return not line.strip(WHITE_SPACE)
 
 
 def answers_of(value: Any) -> list[str] | None:

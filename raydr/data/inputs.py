@@ -65,6 +65,11 @@ def exists(path: str) -> bool:
     return bool(filesystem.isfile(inner))
 
 
+def shown_files(folder: Folder) -> list[str]:
+    """The files below a folder without hidden ones, such as those that systems and editors leave beside a file."""
+    return [name for name in folder.files() if not any(step.startswith((".", "__MACOSX")) for step in name.split("/"))]
+
+
 def find_input(folder: str, name: str, what: str) -> str:
     """The path of ``name`` or ``name.gz`` below ``folder``.
 

@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 
 import fsspec
 
+from raydr.data.fields import is_blank
 from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
 
@@ -132,7 +133,7 @@ def read_json_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
     """One JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an array."""
     is_first = True
     for number, line in read_lines(path, bad_rows):
-        if not line.strip():
+        if is_blank(line):
             continue
         try:
             record = json.loads(line)
@@ -174,7 +175,7 @@ def read_tsv(
     if quoted:
         records = _csv_records(path, "\t", bad_rows)
     else:
-        records = ((number, line.split("\t")) for number, line in read_lines(path, bad_rows) if line.strip())
+        records = ((number, line.split("\t")) for number, line in read_lines(path, bad_rows) if not is_blank(line))
     for number, fields in records:
         if len(fields) != len(columns):
             bad_rows.add(number, wrong_count(columns, fields), "\t".join(fields))
@@ -241,5 +242,5 @@ def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple
             continue
         finally:
             taken.clear()
-        if fields and any(field.strip() for field in fields):
+        if not all(map(is_blank, fields)):
             yield current - (reader.line_num - consumed) + 1, fields

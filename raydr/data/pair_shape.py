@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from raydr.data.fields import RowError
+from raydr.data.pairs import label_of
 from raydr.errors import DataError
 
 #: Names that columns have in the data sets of the field, the likeliest first; compared without case, blanks and ``_``.
@@ -118,8 +120,8 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[
     """The label from which pairs are positives: 1 for whole numbers, else the middle of what the scale looks like."""
     values = []
     for record in records if label else ():
-        with suppress(TypeError, ValueError):
-            values.append(float(record[label]))  # type: ignore[index]
+        with suppress(RowError):
+            values.append(label_of(record, label or ""))
     if not values or len(values) < len(records):
         return {}
     whole = all(value.is_integer() for value in values)

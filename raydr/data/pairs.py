@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from raydr.component import Config
-from raydr.data.fields import RowError, absent, answers_of, content_id, filled_field, id_field, id_of, text_field
+from raydr.data.fields import (
+    RowError,
+    absent,
+    answers_of,
+    content_id,
+    filled_field,
+    id_field,
+    id_of,
+    number_of,
+    passage_field,
+    text_field,
+)
 from raydr.data.readers.base import Row
 
 Layout = Literal["columns", "sentence-transformers", "tevatron"]
@@ -28,11 +39,11 @@ class PairColumns(Config):
     """Columns that hold a negative or a list of negatives each, the hardest first."""
 
     label: str = ""
-    """A judgment of the pair, a number; without one every pair is relevant."""
+    """A judgment of the pair: a number, or true or false; without one every pair is relevant."""
 
     relevant_from: float = 1
-    """Labels from this on are positives (the label is their relevance if it is whole, else 1); the others are judged
-    not relevant, and are negatives."""
+    """Labels from this on are positives; the others are judged not relevant, and are negatives. Where all labels of a
+    file are whole, that of a positive is its relevance, else every positive's is 1."""
 
     query_id: str = ""
     """Its id; made from the text without one."""
@@ -54,7 +65,7 @@ class PairColumns(Config):
 
 
 def rows_of_pair(
-    layout: Layout, columns: PairColumns, split: str, record: Mapping[str, Any], line: int
+    layout: Layout, columns: PairColumns, split: str, graded: bool, record: Mapping[str, Any], line: int
 ) -> Iterator[Row]:
     """The query, judgments, negatives and passages of one record.
 
@@ -66,6 +77,7 @@ def rows_of_pair(
             lists of (docid, title, text).
         columns: names of the columns, for ``layout="columns"``.
         split: the split, unless ``columns.split`` names a column.
+        graded: whether labels are relevances, as :func:`look_at_labels` says.
         record: the record by column name.
         line: where the record was read.
 
@@ -77,14 +89,46 @@ def rows_of_pair(
     if layout == "sentence-transformers":
         negatives = sorted((key for key in record if _NEGATIVE.fullmatch(key)), key=_negative_order)
         columns = PairColumns(query="anchor", negatives=negatives)
-    return _column_rows(record, columns, split, line)
+    return _column_rows(record, columns, split, graded, line)
+
+
+def look_at_labels(
+    layout: Layout, columns: PairColumns, records: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]], file: str
+) -> tuple[bool, str]:
+    """Whether the labels of a file are relevances: all of them are whole. One rule for a file keeps their order.
+
+    Args:
+        layout: of the records.
+        columns: of the records.
+        records: reads the file anew; only called where there are labels.
+        file: its name, for the remark.
+
+    Returns:
+        Whether they are, and what is to be remarked of it: empty where there is nothing to decide.
+    """
+    if layout != "columns" or not columns.label:
+        return False, ""
+    highest = 0.0
+    for _, record in records():
+        try:
+            label = label_of(record, columns.label)
+        except RowError:
+            continue
+        if not label.is_integer() or abs(label) >= 2**31:
+            return False, (
+                f"{file}: labels such as {label:g} are not whole, so that each pair is relevant "
+                f"({columns.label} from {columns.relevant_from:g} on) or it is not"
+            )
+        highest = max(highest, label)
+    graded = f"{file}: labels are whole and go up to {highest:g}: they are taken as grades of relevance"
+    return True, graded if highest > 1 else ""
 
 
 def _negative_order(key: str) -> int:
     return int(key.partition("_")[2] or 0)
 
 
-def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, line: int) -> Iterator[Row]:
+def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, graded: bool, line: int) -> Iterator[Row]:
     if columns.split:
         split = text_field(record, columns.split)
     query = filled_field(record, columns.query)
@@ -97,7 +141,7 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, li
     positives = _passages_of(record, columns.positive, columns.passage_id, title)
     if not positives:
         raise RowError(f"empty text in {columns.positive!r}")
-    relevance = _relevance(record, columns) if columns.label else 1
+    relevance = _relevance(record, columns, graded) if columns.label else 1
     for passage_id, text in positives:
         yield Row.passage(passage_id, title, text, line)
         yield Row.judgment(split, query_id, passage_id, line, relevance)
@@ -125,19 +169,21 @@ def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str 
     return [
         (id_of(one, named) if named else content_id(title, text), text)
         for one, text in zip(ids, texts, strict=True)
-        if text.strip()
+        if text.strip() or (title.strip() and isinstance(value, str))
     ]
 
 
-def _relevance(record: Mapping[str, Any], columns: PairColumns) -> int:
-    value = record.get(columns.label)
-    try:
-        label = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise RowError(f"{columns.label!r} must be a number, found {value!r:.80}") from None
-    if not label >= columns.relevant_from:
+def label_of(record: Mapping[str, Any], key: str) -> float:
+    """The judgment of a record: a number, or true (1) or false (0)."""
+    value = record.get(key)
+    return float(value) if isinstance(value, bool) else number_of(value, key)
+
+
+def _relevance(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:
+    label = label_of(record, columns.label)
+    if label < columns.relevant_from:
         return 0
-    return int(label) if label.is_integer() and label > 0 else 1
+    return int(label) if graded and label > 0 else 1
 
 
 def _tevatron_rows(record: Mapping[str, Any], split: str, line: int) -> Iterator[Row]:
@@ -157,5 +203,4 @@ def _tevatron_passages(record: Mapping[str, Any], key: str) -> Iterator[tuple[st
     if not isinstance(value, list) or not all(isinstance(passage, dict) for passage in value):
         raise RowError(f"{key!r} must be a list of objects with docid, title and text, found {value!r:.80}")
     for passage in value:
-        title, text = text_field(passage, "title", default=""), text_field(passage, "text")
-        yield id_field(passage, "docid"), title, text
+        yield (id_field(passage, "docid"), *passage_field(passage))

@@ -34,6 +34,8 @@ class BadRows:
     keep: int = 10_000
     count: int = 0
     kept: list[BadRow] = field(default_factory=list)
+    #: What was decided for the file as a whole, for people.
+    remarks: list[str] = field(default_factory=list)
 
     def add(self, line: int, reason: str, content: object = "") -> None:
         self.count += 1

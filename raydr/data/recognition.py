@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from raydr.data.inputs import absolute, exists
+from raydr.data.inputs import absolute, exists, shown_files
 from raydr.data.lines import read_lines
 from raydr.data.pair_shape import DPR, PairShape, pair_shape
 from raydr.data.quarantine import BadRows
@@ -61,7 +61,7 @@ def recognise(path: str) -> Recognised:
     place = absolute(path)
     if exists(place):
         return _file(place)
-    names = Folder(place).files()
+    names = shown_files(Folder(place))
     if not names:
         raise DataError(f"there is no file or folder with files at {place}")
     plain = {name.removesuffix(".gz") for name in names}

@@ -104,6 +104,7 @@ BY_NAME: dict[str, pa.Schema] = {
     "queries": QUERIES,
     "qrels": QRELS,
     "negatives": NEGATIVES,
+    "absent": QRELS,
     "dropped": NEGATIVES,
     "trusted": QRELS,
     "runs": RUNS,

@@ -26,6 +26,7 @@ _PART_ROWS = 100_000
 _OWN_TEXTS = 1_000
 #: Who says that a query's own passage is no negative of it.
 OWN_ID = "own id"
+_Table = TableName | Literal["dropped", "absent"]
 #: Rows of the table queries, by id.
 _Queries = Mapping[str, Mapping[str, Any]]
 
@@ -72,7 +73,8 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
 
     Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
     not there, a judgment of a passage of another partition than its query's, two judgments of the same pair that
-    differ. Identical judgments and negatives are merged and counted.
+    differ. Identical judgments and negatives are merged and counted. Judgments of passages that a search cannot find
+    are a table of their own: they count in measures, and are of no use for training.
     """
     return _Finisher(plan, folder, corpus).run()
 
@@ -132,11 +134,12 @@ class _Finisher:
         return queries
 
     def _judge(self, known: _Queries, chosen: set[str]) -> set[str]:
-        """Write the judgments; returns the chosen queries that have a positive."""
+        """Write the judgments; returns the chosen queries that have a positive in the corpus."""
         seen: dict[tuple[str, str], tuple[int, str, int]] = {}
         rows: list[dict[str, Any]] = []
+        absent: list[dict[str, Any]] = []
         for table in self._staged("qrels"):
-            for row in self._known_rows(table, known, is_judged=True):
+            for row, is_there in self._known_rows(table, known, is_judged=True):
                 pair = (row["query_id"], row["passage_id"])
                 place = (row["relevance"], self._path(row), row["line"])
                 if self._is_own(row):
@@ -151,8 +154,10 @@ class _Finisher:
                 elif row["query_id"] not in chosen:
                     self.counts["left_out"] += 1
                 else:
-                    rows.append(row)
+                    (rows if is_there else absent).append(row)
         self._write("qrels", rows)
+        self._write("absent", absent)
+        self.counts["absent"] = len(absent)
         self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
         return {row["query_id"] for row in rows if row["relevance"] > 0}
 
@@ -186,14 +191,19 @@ class _Finisher:
             is_new = pa.array(is_first[start : start + len(table)])
             start += len(table)
             self.counts["merged"] += len(table) - is_new.true_count
-            good = list(self._known_rows(table.filter(is_new), known))
+            good = [row for row, _ in self._known_rows(table.filter(is_new), known)]
             rows = [row for row in good if row["query_id"] in chosen and not self._is_own(row)]
             self.counts["left_out"] += len(good) - len(rows)
             self.counts["negatives"] += len(rows)
             self._write("negatives", rows)
 
-    def _known_rows(self, table: pa.Table, known: _Queries, is_judged: bool = False) -> Iterator[dict[str, Any]]:
-        """The rows whose query and passage are there, and fit if they are judgments; the others are bad."""
+    def _known_rows(
+        self, table: pa.Table, known: _Queries, is_judged: bool = False
+    ) -> Iterator[tuple[dict[str, Any], bool]]:
+        """The rows whose query is there, and whether their passage is; the others are bad.
+
+        A negative without its passage is left out. A judgment without it, or of another partition's, stays.
+        """
         found = self.corpus.find(table["passage_id"].to_pylist())
         partitions = self.corpus.partitions(found)
         for row, at, partition in zip(table.to_pylist(), found, partitions, strict=True):
@@ -201,11 +211,14 @@ class _Finisher:
                 self._refuse(row, f"unknown query id {row['query_id']!r}: no such query in split {self.plan.split}")
             elif at < 0:
                 self._refuse(row, f"unknown passage id {row['passage_id']!r}: no such passage in the corpus")
+                if is_judged:
+                    yield row, False
             elif is_judged and (own := known[row["query_id"]]["partition"]) and partition != own:
                 where = f"of partition {partition!r}" if partition else "of none"
                 self._refuse(row, f"passage {row['passage_id']!r} is {where}, and its query of partition {own!r}")
+                yield row, False
             else:
-                yield row
+                yield row, True
 
     def _is_own(self, row: Mapping[str, Any]) -> bool:
         return self.plan.skip_own_id and row["query_id"] == row["passage_id"]
@@ -224,7 +237,7 @@ class _Finisher:
     def _read(self, name: str) -> pa.Table:
         return read_arrow(self.folder.localize(name))
 
-    def _write(self, table: TableName | Literal["dropped"], rows: list[dict[str, Any]], partition: str = "") -> None:
+    def _write(self, table: _Table, rows: list[dict[str, Any]], partition: str = "") -> None:
         under = "/".join(filter(None, (table, self.plan.split, partition))) + "/"
         part_rows = self.plan.part_rows if table == "queries" else _PART_ROWS
         for start in range(0, len(rows), part_rows):

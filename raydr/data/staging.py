@@ -54,6 +54,9 @@ class SourceRecord(Config):
     num_unused: int
     """Queries that belong to no split."""
 
+    remarks: list[str] = []
+    """What was decided for the source as a whole."""
+
     def is_complete(self, done: Mapping[str, Part]) -> bool:
         return all(done.get(name) == part for name, part in self.parts.items())
 
@@ -127,6 +130,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
         examples=bad_rows.kept[:5],
         num_merged=checks.num_merged if is_corpus else 0,
         num_unused=0 if is_corpus else checks.num_unused,
+        remarks=[] if is_corpus else bad_rows.remarks,
     )
     folder.write_json(_record_name(index), record.model_dump(mode="json"))
     yield seen - reported
@@ -167,7 +171,8 @@ class _Checks:
                 return self._refuse(row, f"empty {key}")
             if key == "partition" and not _SPLIT.fullmatch(value):
                 return self._refuse(row, f"{value!r} is no name for a partition: expected letters, digits and . _ -")
-        if "text" in values and not values["text"].strip():
+        # A passage may have a title alone.
+        if "text" in values and not (values["text"].strip() or values.get("title", "").strip()):
             what = "passage" if row.table == "passages" else "query"
             return self._refuse(row, f"empty text of {what} {values[f'{what}_id']!r}")
         return row.table != "passages" or not self.passages_repeat or self._is_new(row)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from raydr.data.readers.base import Reader
+from raydr.errors import DamagedError
 from raydr.graph.places import Places
 from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
 from raydr.models.config import Dtype, ModelConfig
@@ -116,9 +117,13 @@ class Facts:
         name = f"{_FACTS}/{what}-{fingerprint_of(depends_on)[:16]}.json"
 
         def look() -> dict[str, Any]:
-            if not self.places.root.exists(name):
-                self.places.root.write_json(name, {"value": find(), "depends_on": depends_on})
-            value: dict[str, Any] = self.places.root.read_json(name)["value"]
-            return value
+            root = self.places.root
+            if root.exists(name):
+                try:
+                    return dict(root.read_sealed(name)["value"])
+                except DamagedError as error:
+                    warn(f"{error}; it is found out anew")
+            root.write_sealed(name, {"value": find(), "depends_on": depends_on})
+            return dict(root.read_sealed(name)["value"])
 
         return self._once(name, look)

@@ -121,7 +121,7 @@ def read_forecast(root: Folder) -> Forecast | None:
     """The last forecast of a working folder; None if there is none for the corpus that is there."""
     if not root.exists(FORECAST_FILE):
         return None
-    forecast = Forecast.from_json(root.read_json(FORECAST_FILE))
+    forecast = Forecast.from_json(root.read_sealed(FORECAST_FILE))
     return None if forecast.scaled else forecast
 
 

@@ -47,7 +47,7 @@ def find_garbage(places: Places) -> list[Garbage]:
             why = "was set aside when it was made anew"
         elif not folder.exists(MANIFEST):
             why = "was begun and not finished"
-        elif Manifest.model_validate(folder.read_json(MANIFEST)).fingerprint in keys:
+        elif Manifest.model_validate(folder.read_sealed(MANIFEST)).fingerprint in keys:
             continue
         else:
             why = "no name reaches it"
@@ -66,7 +66,7 @@ def _reached(places: Places) -> set[str]:
     manifests = {}
     for folder in _folders(places):
         if folder.exists(MANIFEST) and ASIDE not in folder.root:
-            manifest = Manifest.model_validate(folder.read_json(MANIFEST))
+            manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
             manifests[manifest.fingerprint] = manifest
     reached = places.named_keys()
     pending = list(reached)

@@ -76,7 +76,7 @@ class Places:
     def pointer(self, name: str) -> Pointer | None:
         """What a name points to; None if there is no such name."""
         file = f"{NAMES}/{name}.json"
-        return Pointer.model_validate(self.root.read_json(file)) if self.root.exists(file) else None
+        return self.root.read_record(file, Pointer) if self.root.exists(file) else None
 
     def resolve(self, name: str) -> Folder | None:
         """The folder that a name points to; None if there is no such name."""
@@ -118,7 +118,7 @@ class Places:
         """Let a name point to a complete artefact; nothing happens if it does."""
         target = Pointer(kind=kind, key=key)
         if self.pointer(name) != target:
-            self.root.write_json(f"{NAMES}/{name}.json", target.model_dump())
+            self.root.write_sealed(f"{NAMES}/{name}.json", target.model_dump())
         if self.root.is_local:
             self._link(name, self.folder(kind, key))
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from raydr.errors import FingerprintError
+from raydr.errors import DamagedError, FingerprintError
 from raydr.graph.node import Existing, Node
 from raydr.graph.places import Places
+from raydr.runtime.console import warn
 from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Manifest
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity, differences
@@ -27,6 +28,7 @@ class Inventory:
 
     places: Places
     _manifests: dict[str, Manifest] = field(default_factory=dict)
+    _damaged: set[str] = field(default_factory=set)
 
     def folder(self, node: Node) -> Folder:
         """Where a node lies: under its key, unless a user has given it by its folder."""
@@ -62,12 +64,21 @@ class Inventory:
         return found
 
     def manifest(self, node: Node) -> Manifest | None:
-        """The manifest of a finished artefact; None if it is not there."""
+        """The manifest of a finished artefact; None if it is not there, or damaged."""
         if node.key not in self._manifests:
             folder = self.folder(node)
             if not folder.exists(MANIFEST):
                 return None
-            self._manifests[node.key] = Artifact.open(folder, node.kind).manifest
+            try:
+                self._manifests[node.key] = Artifact.open(folder, node.kind).manifest
+            except DamagedError as error:
+                if isinstance(node, Existing):
+                    raise
+                # As if it were not there: it is made again where it is needed.
+                if node.key not in self._damaged:
+                    self._damaged.add(node.key)
+                    warn(f"{node.label} is not used: {error}")
+                return None
         return self._manifests[node.key]
 
     def forget(self, node: Node) -> None:
@@ -133,7 +144,10 @@ def _before(places: Places, name: str) -> Identity | None:
     folder = places.resolve(name)
     if folder is None or not folder.exists(MANIFEST):
         return None
-    return Manifest.model_validate(folder.read_json(MANIFEST)).identity
+    try:
+        return Manifest.model_validate(folder.read_sealed(MANIFEST)).identity
+    except DamagedError:
+        return None
 
 
 def changes(node: Node, before: Identity) -> list[str]:

@@ -22,7 +22,7 @@ from raydr.runtime.memory import give_back_memory
 from raydr.runtime.tracking import Tracker
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import MANIFEST, Artifact, Building, begin
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
 _here = threading.Lock()
@@ -72,7 +72,7 @@ class Runner:
         for node in nodes:
             for one in node.inputs.values():
                 self._check_split(one, [node])
-            if self.inventory.manifest(node) is not None:
+            if self.inventory.folder(node).exists(MANIFEST):
                 self._set_aside(node)
 
         def make(node: Node) -> None:

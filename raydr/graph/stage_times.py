@@ -27,18 +27,18 @@ class StageTime(Config):
 
 def note_time(root: Folder, time: StageTime) -> None:
     """Keep the time of a stage."""
-    root.write_json(_name(time.stage, time.key), time.model_dump())
+    root.write_sealed(_name(time.stage, time.key), time.model_dump())
 
 
 def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:
     """The time of a stage, None if it was never finished."""
     name = _name(stage, key)
-    return StageTime.model_validate(root.read_json(name)) if root.exists(name) else None
+    return root.read_record(name, StageTime) if root.exists(name) else None
 
 
 def read_times(root: Folder) -> list[StageTime]:
     """The times of all stages of a folder, by name."""
-    return [StageTime.model_validate(root.read_json(name)) for name in root.files(TIMES)]
+    return [root.read_record(name, StageTime) for name in root.files(TIMES)]
 
 
 def _name(stage: str, key: str) -> str:

@@ -20,7 +20,6 @@ from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import InferenceEncoder
 from raydr.store.artifact import Artifact
-from raydr.store.verified import verified_folder
 
 #: Query texts to their vectors.
 EncodeQueries = Callable[[list[str]], Encodings]
@@ -78,7 +77,7 @@ class Searcher:
                 f"model at {model.folder} is {model.fingerprint}: use the index's own model, or encode and index the "
                 "passages again"
             )
-        path = verified_folder(model)
+        path = model.local_folder()
         tokenize = load_tokenizer(path, "query")
         encoder = InferenceEncoder(path, "query", "float32", "cpu", token_budget=TOKEN_BUDGET["cpu"])
         return cls(opened, Corpus(corpus), lambda texts: encoder.encode(tokenize(None, texts)), config)

@@ -15,7 +15,6 @@ that are the FAISS file's codes::
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from raydr.errors import ArtifactError
 from raydr.indexing.backend import load_faiss
 from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
-from raydr.store.verified import verified
 
 TRAINED_NAME = "trained.faiss"
 
@@ -81,7 +79,7 @@ class IndexShards(Opened):
         self.partitions: list[str] = info.get("partitions") or [""] * self.num_shards
         ids = [ids_name(shard) for shard in range(self.num_shards)]
         rows = (artifact.manifest.parts[name].rows for name in ids)
-        self._ids = RowParts(ids, rows, partial(verified, artifact))
+        self._ids = RowParts(ids, rows, artifact.local)
         #: Corpus row at which each shard starts, and the number of passages at the end; shape (shards + 1,).
         self.starts = self._ids.starts
 
@@ -107,7 +105,7 @@ class IndexShards(Opened):
             ArtifactError: the file was changed after it was written, or FAISS cannot read it.
         """
         faiss = load_faiss()
-        path = verified(self.artifact, shard_name(shard))
+        path = self.artifact.local(shard_name(shard))
         try:
             return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY)
         except RuntimeError as error:

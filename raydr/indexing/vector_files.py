@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,13 @@ def read_ids(path: str) -> pa.Array:
     """Ids of a local file, one a line, or of a ``.npy``."""
     if path.endswith(".npy"):
         return _texts(np.load(path, allow_pickle=False))
-    with open(path, encoding="utf-8") as file:
-        return pa.array(file.read().splitlines(), pa.string())
+    lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    try:
+        return pa.array([line.removesuffix(b"\r").decode("utf-8") for line in lines], pa.string())
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the id {error.object!r:.80} is not valid UTF-8") from None
 
 
 def _numpy(path: str) -> VectorFile:

@@ -145,10 +145,11 @@ def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) 
         ConfigError: its learnt positions are fewer.
     """
     for path, module in backbone.named_modules():
-        if not path.endswith("position_embeddings") or not isinstance(module, nn.Embedding):
+        if not path.endswith(("position_embeddings", "embed_positions")) or not isinstance(module, nn.Embedding):
             continue
-        # RoBERTa and its kin count from behind the padding's position.
-        positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        # RoBERTa and its kin count from behind the padding's position, BART's from an offset.
+        first = getattr(module, "offset", 0 if module.padding_idx is None else module.padding_idx + 1)
+        positions = module.num_embeddings - first
         if max_length > positions:
             raise ConfigError(f"{setting} is {max_length}, but {name} has positions for {positions} tokens only")
 

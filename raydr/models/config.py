@@ -63,6 +63,9 @@ class ModelConfig(Config):
     """Width of a linear layer after pooling; none if null. ``auto``: 128 where the score function reads the vectors of
     all tokens, none otherwise."""
 
+    truncate_dim: int | None = Field(default=None, ge=1)
+    """Keep only the first dimensions of a vector, as models trained for it (Matryoshka) allow; all of them if null."""
+
     score: Annotated[ScoreFunction, Pluggable()] = Dual()
     """How the vectors of a query and of a passage become their similarity."""
 
@@ -101,6 +104,15 @@ class ModelConfig(Config):
     def _one_checkpoint_a_tower(self) -> Self:
         if self.passage_checkpoint and self.towers == "shared":
             raise ValueError("passage_checkpoint needs towers: two; a shared tower starts from checkpoint alone")
+        return self
+
+    @model_validator(mode="after")
+    def _truncates_no_tokens(self) -> Self:
+        if self.truncate_dim is not None and any(self.vectors(side).kind == "tokens" for side in SIDES):
+            raise ValueError(
+                f"truncate_dim: score {self.score.name} reads the vectors of all tokens, whose width is projection: "
+                "unset truncate_dim"
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
-from raydr.errors import ModelError, first_line
+from raydr.errors import ModelError
 from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.checkpoint_settings import CheckpointFiles
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.language_model import PromptTokenizer, YesOrNo
+from raydr.models.loading import load_network, naming, quiet_transformers
 from raydr.models.pair_scoring import FloatArray, IntArray
 from raydr.models.precision import torch_dtype
 from raydr.models.threads import torch_threads
@@ -103,52 +105,66 @@ class CrossEncoder(nn.Module):
 
 def _load_classifier(config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str) -> Any:
     """What gives the logits: a sequence classifier, or a language model that is asked."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
-    verbosity = transformers_logging.get_verbosity()
     resolved = resolve_checkpoint(config.checkpoint)
-    try:
-        if config.prompt is not None:
-            # What is only asked keeps the size that it was saved with.
-            dtype = "auto" if must_be_trained else torch.float32
-            setting = f"{section}.model.max_length"
+    what = f"the cross-encoder {config.checkpoint!r}"
+    if config.prompt is not None:
+        # What is only asked keeps the size that it was saved with.
+        dtype = "auto" if must_be_trained else torch.float32
+        setting = f"{section}.model.max_length"
+        with naming(what):
             return YesOrNo.load(resolved, config.trust_remote_code, dtype, config.max_length, setting)
-        return _load_sequence_classifier(resolved, config, seed, must_be_trained, section)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot load the cross-encoder {config.checkpoint!r}: {first_line(error)}") from None
-    finally:
-        transformers_logging.set_verbosity(verbosity)
+    return _load_sequence_classifier(resolved, what, config, seed, must_be_trained, section)
 
 
 def _load_sequence_classifier(
-    resolved: str, config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str
+    resolved: str, what: str, config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str
 ) -> Any:
     from transformers import AutoConfig, AutoModelForSequenceClassification
-    from transformers.utils import logging as transformers_logging
 
     extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
-    found = AutoConfig.from_pretrained(resolved, **extra)
-    trained = any("SequenceClassification" in name for name in found.architectures or [])
+    with naming(what), quiet_transformers():
+        saved = AutoConfig.from_pretrained(resolved, **extra)
+        auto = AutoModelForSequenceClassification
+        known = saved.model_type in auto._model_mapping._model_mapping
+        base = auto._model_mapping[type(saved)].base_model_prefix if known else ""
+    _require_no_prompt(resolved, what)
+    trained = any("SequenceClassification" in name for name in saved.architectures or [])
     if must_be_trained and not trained:
         raise ModelError(
             f"{section}.num_epochs is 0, but the checkpoint {config.checkpoint!r} is a "
-            f"{', '.join(found.architectures or ['model of unknown kind'])} without a classifier: give a "
+            f"{', '.join(saved.architectures or ['model of unknown kind'])} without a classifier: give a "
             "cross-encoder, train one with num_epochs of at least 1, or give a language model and a prompt"
         )
     if not trained:
         extra["num_labels"] = 1
-        # That the classifier is new is what was asked for; transformers would warn about it.
-        transformers_logging.set_verbosity_error()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        classifier = AutoModelForSequenceClassification.from_pretrained(resolved, dtype=torch.float32, **extra)
+        classifier, _ = load_network(
+            AutoModelForSequenceClassification.from_pretrained,
+            resolved,
+            what,
+            # The classifier alone may be new.
+            lambda key: not trained and (not key.startswith(f"{base}.") or ".pooler." in key),
+            dtype=torch.float32,
+            **extra,
+        )
     if classifier.config.num_labels > 2:
         raise ModelError(
             f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected one "
             "output, or two (irrelevant, relevant)"
         )
     return classifier
+
+
+def _require_no_prompt(resolved: str, what: str) -> None:
+    """Refuse a cross-encoder of sentence-transformers that reads a prompt before each pair."""
+    settings = CheckpointFiles(resolved).read("config_sentence_transformers.json") or {}
+    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "")
+    if prompt:
+        raise ModelError(
+            f"{what} puts the prompt {prompt!r} before each pair (default_prompt_name), which raydr does not: unset it "
+            "in config_sentence_transformers.json to use the model without"
+        )
 
 
 def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import MODEL_FILE
 from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.loading import build_encoder, fill, saved_prefix
 from raydr.models.saved_config import read_config, tower_folder
 from raydr.models.saved_tower import load_heads, read_weights, save_tower
 from raydr.models.tokens import TextTokenizer
@@ -124,18 +124,14 @@ def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None
         side: which one; a shared tower is both.
         config: how the weights are used, if otherwise than they were saved: another similarity, pooling or dropout.
     """
-    from transformers import AutoConfig, AutoModel
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.disable_progress_bar()
     config = config or read_config(folder)
     place = tower_folder(folder, side)
-    extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
-    backbone_config = AutoConfig.from_pretrained(place, **extra)
-    backbone = without_pooler(AutoModel.from_config(backbone_config, dtype=torch.float32, **extra))
-    weights = read_weights(place / "model.safetensors")
+    file = place / "model.safetensors"
+    backbone = without_pooler(build_encoder(str(place), config.trust_remote_code))
+    weights = read_weights(file)
     unused = {key: weights.pop(key) for key in list(weights) if key.startswith(POOLER)}
-    backbone.load_state_dict(weights)
+    prefix = saved_prefix(backbone)
+    fill(backbone, {key.removeprefix(prefix): value for key, value in weights.items()}, str(file))
     shape_backbone(backbone, config, str(place))
     tower = Tower(backbone, config, SIDES if config.towers == "shared" else [side])
     tower.unused = unused

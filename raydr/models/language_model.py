@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError, ModelError
+from raydr.models.loading import load_network
 from raydr.models.prompt import WORDS, PromptConfig, plain_word
 from raydr.models.tokens import Tokens
 
@@ -85,8 +86,14 @@ class YesOrNo(nn.Module):
         positions = getattr(config, "max_position_embeddings", None) or max_length
         if max_length > positions:
             raise ConfigError(f"{setting} is {max_length}, but {checkpoint} has positions for {positions} tokens only")
-        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, **extra).eval()
-        found = cls(model, AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
+        model, _ = load_network(
+            AutoModelForCausalLM.from_pretrained,
+            str(checkpoint),
+            f"the language model {checkpoint}",
+            dtype=dtype,
+            **extra,
+        )
+        found = cls(model.eval(), AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
         found._require_plain_logits(str(checkpoint))
         return found
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError, first_line
 from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.loading import fill, named_weights, saved_prefix
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower
 
@@ -39,12 +40,18 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
     """
     place.mkdir(parents=True, exist_ok=True)
     tower.backbone.config.save_pretrained(place)  # type: ignore[union-attr, operator]
-    _save(place / "model.safetensors", {**tower.backbone.state_dict(), **tower.unused})
+    prefix = saved_prefix(tower.backbone)
+    weights = {f"{prefix}{key}": value for key, value in named_weights(tower.backbone).items()}
+    _save(place / "model.safetensors", {**weights, **tower.unused})
     tokenizer.tokenizer.save_pretrained(place)
     if codes := _codes(tower):
         _save(place / CODES_FILE, codes)
     lengths = {name: config.side(name).max_length for name in (SIDES if config.towers == "shared" else (side,))}
-    shape = {"max_seq_length": max(lengths.values()), "do_lower_case": False}
+    shape: dict[str, Any] = {"max_seq_length": max(lengths.values()), "do_lower_case": False}
+    if prefix:
+        # The states of the encoder: of the whole model that other programs open it would be the decoder's.
+        output = {"method": "forward", "method_output_name": "encoder_last_hidden_state"}
+        shape |= {"modality_config": {"text": output}, "module_output_name": "token_embeddings"}
     if config.vectors(side).kind == "tokens":
         _write(place / _SHAPE_FILE, shape)
         _describe_tokens(place, tower, config)
@@ -73,13 +80,11 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 def load_heads(tower: Tower, place: Path) -> None:
     """Put the projection and the codes of a saved tower into one with the same settings."""
     if tower.projection is not None:
-        weights = read_weights(next(place.glob("[12]_Dense"), place / "2_Dense") / "model.safetensors")
-        tower.projection.load_state_dict({key.removeprefix("linear."): value for key, value in weights.items()})
+        file = next(place.glob("[12]_Dense"), place / "2_Dense") / "model.safetensors"
+        weights = read_weights(file)
+        fill(tower.projection, {key.removeprefix("linear."): value for key, value in weights.items()}, str(file))
     if codes := _codes(tower):
-        saved = read_weights(place / CODES_FILE)
-        with torch.no_grad():
-            for name, weight in codes.items():
-                weight.copy_(saved[name])
+        fill(nn.ParameterDict(dict(codes)), read_weights(place / CODES_FILE), str(place / CODES_FILE))
 
 
 def _codes(tower: Tower) -> dict[Side, nn.Parameter]:
@@ -118,6 +123,7 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
             },
             "default_prompt_name": side if config.towers == "two" and config.side(side).prefix else None,
             "similarity_fn_name": config.similarity,
+            **({"truncate_dim": tower.dim} if config.truncate_dim is not None else {}),
         },
     )
 

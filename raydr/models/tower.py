@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from raydr.errors import ModelError, first_line
+from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import brought
 from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.loading import load_encoder, naming
 from raydr.models.packing import PackedTexts
 from raydr.models.padding import concatenate
 from raydr.models.reduction import Reduction
@@ -25,7 +24,8 @@ POOLER = "pooler."
 
 
 class Tower(nn.Module):
-    """Texts to vectors: last hidden states → reduction → projection → unit length if the similarity is cosine.
+    """Texts to vectors: last hidden states → reduction → projection → the first dimensions → unit length if the
+    similarity is cosine.
 
     A text becomes one vector, (D,), or several, (M, D), as the score function reads it.
 
@@ -44,7 +44,8 @@ class Tower(nn.Module):
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
         dim = config.projected_dim
         self.projection = nn.Linear(hidden, dim) if dim else None
-        self.dim = dim or hidden
+        width = dim or hidden
+        self.dim = min(width, config.truncate_dim or width)
         self.reductions = nn.ModuleDict(
             {side: Reduction(config.vectors(side), config.pooling, hidden) for side in sides}
         )
@@ -60,17 +61,9 @@ class Tower(nn.Module):
             ModelError: the checkpoint cannot be loaded, or is a cross-encoder.
             ConfigError: it has fewer layers than asked for.
         """
-        from transformers import AutoModel
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()
         resolved = resolve_checkpoint(name)
-        extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
-        try:
-            backbone = AutoModel.from_pretrained(resolved, dtype=torch.float32, **extra)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            # Also weights that are cut off, or of another size than the config says.
-            raise ModelError(f"cannot load model.checkpoint {name!r}: {first_line(error)}") from None
+        setting = f"model.checkpoint {name!r}"
+        backbone, drawn = load_encoder(resolved, setting, config.trust_remote_code)
         if any("SequenceClassification" in one for one in backbone.config.architectures or []):
             raise ModelError(
                 f"model.checkpoint {name!r} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
@@ -83,7 +76,7 @@ class Tower(nn.Module):
         pooler = getattr(backbone, "pooler", None)
         shape_backbone(without_pooler(backbone), config, name)
         tower = cls(backbone, config, sides)
-        if pooler is not None:
+        if pooler is not None and not drawn:
             tower.unused = {f"{POOLER}{key}": value for key, value in pooler.state_dict().items()}
         if tower.projection is not None:
             _load_dense(tower.projection, resolved)
@@ -165,27 +158,33 @@ class Tower(nn.Module):
         return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
 
     def _finish(self, states: Tensor) -> Tensor:
-        """Projection and normalisation."""
+        """Projection, truncation and normalisation."""
         if self.projection is not None:
             states = self.projection(states.to(self.projection.weight.dtype)).float()
+        states = states[..., : self.dim]
         return nn.functional.normalize(states, dim=-1) if self.normalize else states
 
 
 def _load_dense(projection: nn.Linear, resolved: str) -> None:
-    """Take the weights of the checkpoint's own linear layer, if it has one of this size."""
+    """Take the weights of the checkpoint's own linear layer, if it has one of this width.
+
+    Raises:
+        ModelError: the layer's weights are missing, damaged or of another shape.
+    """
     from safetensors.torch import load_file
     from transformers.utils import cached_file
 
-    folder = brought(resolved).dense
-    if not folder:
+    dense = brought(resolved)
+    if not dense.dense or dense.settings.get("projection", projection.out_features) != projection.out_features:
         return
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        file = cached_file(resolved, f"{folder}/{name}", _raise_exceptions_for_missing_entries=False)
-        if file is not None:
-            break
-    else:
-        raise ModelError(f"model.checkpoint {resolved} names a Dense layer in {folder}, which has no weights")
-    weights = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
-    if weights["linear.weight"].shape == projection.weight.shape:
+    what = f"the Dense layer of model.checkpoint {resolved} in {dense.dense}"
+    with naming(what):
+        for name in ("model.safetensors", "pytorch_model.bin"):
+            file = cached_file(resolved, f"{dense.dense}/{name}", _raise_exceptions_for_missing_entries=False)
+            if file is not None:
+                break
+        else:
+            raise ModelError(f"{what} has no weights")
+        weights = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
         none = torch.zeros_like(projection.bias)
         projection.load_state_dict({"weight": weights["linear.weight"], "bias": weights.get("linear.bias", none)})

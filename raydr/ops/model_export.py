@@ -72,7 +72,7 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
     manifest = model.manifest
     config, made_of = manifest.run_config, manifest.identity
     reader = config["data"]["reader"]
-    settings = read_config(model.folder.localize_all())
+    settings = read_config(model.local_folder())
     return CardFacts(
         name=f"{config['name']}-{name}",
         system=name,

@@ -111,7 +111,7 @@ def _other_pages(places: Places) -> list[tuple[str, str]]:
 def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     if not root.exists(FORECAST_FILE):
         return None
-    plan = Forecast.from_json(root.read_json(FORECAST_FILE))
+    plan = Forecast.from_json(root.read_sealed(FORECAST_FILE))
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, read_times(root))
 
 

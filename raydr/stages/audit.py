@@ -105,7 +105,7 @@ def audit(
 
 def load_result(artifact: Artifact) -> AuditResult:
     """The figures of an ``audit`` artefact."""
-    return AuditResult.model_validate(artifact.folder.read_json(SUMMARY))
+    return AuditResult.model_validate(artifact.read_json(SUMMARY))
 
 
 def show(artifact: Artifact) -> None:

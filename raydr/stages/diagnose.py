@@ -62,7 +62,7 @@ def diagnose(making: Building, pool: Pool, job: DiagnosisJob, *, settings: Encod
 
 def load_result(artifact: Artifact) -> Diagnosis:
     """The findings of a ``diagnosis`` artefact."""
-    return Diagnosis.from_json(artifact.folder.read_json(FINDINGS))
+    return Diagnosis.from_json(artifact.read_json(FINDINGS))
 
 
 def show(artifact: Artifact) -> None:

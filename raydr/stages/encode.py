@@ -122,8 +122,8 @@ class EncodeParts:
     def __init__(self, job: Job) -> None:
         require_device(job.arithmetic.device)
         self.job = job
-        model, how = job.model.folder.localize_all(), job.arithmetic
-        in_int8 = {"quantized": job.quantized.folder.localize_all()} if job.quantized is not None else {}
+        model, how = job.model.local_folder(), job.arithmetic
+        in_int8 = {"quantized": job.quantized.local_folder()} if job.quantized is not None else {}
         self.encoder = _resolve(job.encoder)(
             model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
         )

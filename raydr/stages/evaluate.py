@@ -50,7 +50,7 @@ SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "met
 PER_QUERY = "per_query.parquet"
 
 #: Raised when the same runs give other figures or pages.
-VERSION = 2
+VERSION = 3
 
 #: measure → query id → value.
 Values = dict[str, dict[str, float]]
@@ -126,12 +126,12 @@ def evaluate(
 
 def load_result(artifact: Artifact) -> EvaluationResult:
     """The figures of an ``evaluation`` artefact."""
-    summary = artifact.folder.read_json(SUMMARY)
+    summary = artifact.read_json(SUMMARY)
     return EvaluationResult(
         split=summary["split"],
         confidence=summary["confidence"],
         summaries=[MeasureSummary(**row) for row in summary["measures"]],
-        comparisons=[Comparison(**row) for row in artifact.folder.read_json(COMPARISONS)],
+        comparisons=[Comparison(**row) for row in artifact.read_json(COMPARISONS)],
         counts=summary["counts"],
         groups=[GroupMean(**row) for row in summary.get("groups", ())],
     )
@@ -152,6 +152,8 @@ def show(artifact: Artifact) -> None:
         prose(marks(result))
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
+    if absent := max((counts.get("judgments_not_in_corpus", 0) for counts in result.counts.values()), default=0):
+        warn(f"{absent:,} judgments name passages that are not in the corpus: they count as not found")
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
@@ -179,7 +181,7 @@ def _score_part(
     """
     ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
     query_ids = pa.array(list(ranking), type=pa.string())
-    qrels = relevance_by_query(of_queries(data.qrels(split), query_ids))
+    qrels = relevance_by_query(of_queries(data.judgments(split), query_ids))
     values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)
     queries = of_queries(data.queries(split), query_ids)
     if settings.answer_cutoffs:
@@ -225,7 +227,8 @@ def _finish(
 
     ``scored`` has the parts of each system, and how many queries of its run the split has not.
     """
-    judged = pc.unique(data.qrels(split)["query_id"]).to_pylist()
+    judged = pc.unique(data.judgments(split)["query_id"]).to_pylist()
+    absent = data.absent(split).num_rows
     answered = list(_answers(settings, data.queries(split))) if settings.answer_cutoffs else []
     if not judged and not answered:
         raise DataError(
@@ -258,6 +261,7 @@ def _finish(
             "without_results": len({*judged, *answered} - set(found["query_id"].to_pylist())),
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere,
+            **({"judgments_not_in_corpus": absent} if absent else {}),
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups)

@@ -142,7 +142,7 @@ def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
 def _choose(
     folder: Folder, data: Dataset, runs: Mapping[str, Run], settings: FuseConfig, split: str
 ) -> tuple[dict[str, Part], dict[str, Any]]:
-    qrels = relevance_by_query(data.qrels(split))
+    qrels = relevance_by_query(data.judgments(split))
     if not qrels:
         raise DataError(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments: nothing chooses the weights; "

@@ -33,7 +33,7 @@ from raydr.store.artifact import Artifact, Building, Part
 from raydr.store.folder import Folder
 
 #: Raised when the same sources lead to another data set. 2: queries have a partition and a category.
-VERSION = 2
+VERSION = 3
 QUARANTINE = "quarantine.jsonl"
 #: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.
 _HASH_ROWS = 200_000
@@ -113,8 +113,12 @@ def prepare_dataset(
     checks: list[FinishedSplit] = pool.map(finish_split, calls, "compare", "splits")
     num_bad = _settle(making, records, checks, data.max_bad_rows, corpus)
     counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
+    for record in records:
+        for remark in record.remarks:
+            say(remark)
     _warn_of_missing_splits(data, counts)
     _tell_of_leaks(data, checks)
+    _tell_of_absent_passages(counts)
     _tell_of_own_passages(counts)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
@@ -241,6 +245,13 @@ def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
         )
 
 
+def _tell_of_absent_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
+    absent = {split: num for split, counts in splits.items() if (num := counts["absent"])}
+    if absent:
+        where = ", ".join(f"{num:,} of {split}" for split, num in absent.items())
+        warn(f"judgments name passages that no search can find ({where}): they count in measures, and not in training")
+
+
 def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
     found = {split: num for split, counts in splits.items() if (num := counts.get("own_passages", 0))}
     if found:
@@ -252,7 +263,7 @@ def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _show_splits(splits: Mapping[str, Mapping[str, int]]) -> None:
-    optional = ("negatives", "queries_without_positive", "merged", "left_out", "leaked")
+    optional = ("negatives", "absent", "queries_without_positive", "merged", "left_out", "leaked")
     columns = ["queries", "judgments", "positives"]
     columns += [column for column in optional if any(counts[column] for counts in splits.values())]
     show_table(

@@ -72,7 +72,7 @@ def _quantize(output: Folder, model: Artifact, corpus: Artifact) -> dict[str, An
     from raydr.models.int8 import quantize
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    folder, passages = model.folder.localize_all(), Corpus(corpus)
+    folder, passages = model.local_folder(), Corpus(corpus)
     rows = sample_rows(passages.passages.starts, NUM_CALIBRATING)
     texts, tokenizer = passages.texts(rows), load_tokenizer(folder, "passage")
     tokens = tokenizer(texts.titles, texts.texts)

@@ -11,7 +11,6 @@ passage id descending, compared as bytes), so that trec_eval ranks an exported f
 from __future__ import annotations
 
 import itertools
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
@@ -22,14 +21,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.opened import Opened
 from raydr.data.schema import RUNS, read_parquet
 from raydr.errors import DataError
+from raydr.runtime.console import warn
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
-from raydr.store.verified import verified
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
@@ -85,7 +85,7 @@ class Run(Opened):
         self.part_names = [name for name in artifact.parts() if name.endswith(".parquet")]
 
     def part(self, name: str) -> pa.Table:
-        return read_parquet(verified(self.artifact, name))
+        return read_parquet(self.artifact.local(name))
 
     def parts(self) -> Iterator[pa.Table]:
         for name in self.part_names:
@@ -95,7 +95,7 @@ class Run(Opened):
         """The rows of some queries; of parts that have none of them only the ids are read."""
         wanted = pa.array(query_ids, pa.string())
         for name in self.part_names:
-            ids = read_parquet(verified(self.artifact, name), ["query_id"])["query_id"]
+            ids = read_parquet(self.artifact.local(name), ["query_id"])["query_id"]
             mine = pc.is_in(ids, value_set=wanted)
             if pc.any(mine).as_py():
                 yield self.part(name).filter(mine)
@@ -116,16 +116,28 @@ def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
 
 
 def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
-    """Refuse a run in which no query of a split has a passage.
+    """Refuse a run of other queries than a split's; warn of one that has no passage at all.
+
+    Args:
+        run: the ranking.
+        system: what made it.
+        num_queries: queries of the split that have a passage.
+        split: the split.
 
     Raises:
-        DataError: ``num_queries``, those that have one, is 0.
+        DataError: the run has passages, and none of them for a query of the split.
     """
-    if not num_queries:
+    if num_queries:
+        return
+    if run.artifact.rows():
         raise DataError(
             f"the run of {system!r} at {run.artifact.folder} has no passage for any query of split {split!r}: "
-            "nothing was found, or it was made for another split"
+            "it was made for another split"
         )
+    warn(
+        f"{system}: no query of split {split!r} found a passage, and each counts as 0. BM25 needs words that queries "
+        "and passages share: look at their languages and scripts with raydr inspect"
+    )
 
 
 def by_query(part: pa.Table) -> dict[str, pa.Table]:
@@ -154,7 +166,7 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
             scores = part["score"].to_numpy().astype(np.float32)
             for query_id, passage_id, rank, score in zip(*columns, scores, strict=True):
                 for one in (query_id, passage_id):
-                    if len(one.split()) != 1 or one != one.strip():
+                    if columns_of(one) != [one]:
                         raise DataError(
                             f"id {one!r} is empty or has white space in it; a TREC file separates its columns by "
                             "white space and cannot hold it. Use the Parquet parts instead."
@@ -229,17 +241,15 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
             for number, raw in enumerate(file, start=1):
-                columns = raw.decode("utf-8-sig" if number == 1 else "utf-8").split()
+                columns = columns_of(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
                 if not columns:
                     continue
                 if len(columns) != 6:
                     raise DataError(f"{path}:{number}: found {len(columns)} columns, {expected}")
                 try:
-                    score = float(columns[4])
-                except ValueError:
-                    score = math.nan
-                if not math.isfinite(score):
-                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number")
+                    score = number_of(columns[4], "score")
+                except RowError:
+                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number") from None
                 yield number, columns[0], columns[2], score
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None

@@ -43,7 +43,7 @@ class Scoring:
     @property
     def scale(self) -> float:
         """What scores are multiplied by, so that they are what losses see: a retriever's τ; 1 for a cross-encoder."""
-        return 1.0 if self.is_cross_encoder else read_config(self.model.folder.localize_all()).scale
+        return 1.0 if self.is_cross_encoder else read_config(self.model.local_folder()).scale
 
     def tell(self, what: str) -> None:
         """Say in which arithmetic something is scored, and why."""
@@ -63,7 +63,7 @@ class Scoring:
         require_device(how.device)
         reads = ProbabilityScorer if probabilities else CrossEncoderScorer
         kind = reads if self.is_cross_encoder else DualEncoderScorer
-        return kind(self.model.folder.localize_all(), how.dtype, how.device, how.token_budget, self.num_threads)
+        return kind(self.model.local_folder(), how.dtype, how.device, how.token_budget, self.num_threads)
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, 
     settings = job.settings
     origin = settings.model
     if job.start is not None:
-        origin = origin.model_copy(update={"checkpoint": job.start.folder.localize_all()})
+        origin = origin.model_copy(update={"checkpoint": job.start.local_folder()})
     tokenizer = PairTokenizer(origin)
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(member.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.

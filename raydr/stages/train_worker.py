@@ -152,7 +152,7 @@ def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
     """The model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
     if start is None:
         return config
-    return config.model_copy(update={"checkpoint": start.folder.localize_all(), "passage_checkpoint": ""})
+    return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
 
 
 def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: SharedWarmup) -> None:

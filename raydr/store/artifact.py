@@ -8,15 +8,18 @@ last, so an artefact without a manifest is never taken for a complete one.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from raydr.component import Config
-from raydr.errors import ArtifactError, FingerprintError
+from raydr.errors import ArtifactError, DamagedError, FingerprintError
 from raydr.store.commands import COMMANDS
+from raydr.store.contents import note_content
 from raydr.store.folder import FileDetails, Folder, side_by_side, write_part
 from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
 from raydr.store.lock import only_writer
@@ -87,7 +90,9 @@ class Artifact:
             what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
             raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
-            manifest = Manifest.model_validate(folder.read_json(MANIFEST))
+            manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
+        except DamagedError:
+            raise
         except ValueError as error:
             raise ArtifactError(
                 f"{folder}/{MANIFEST} is not a manifest that raydr {__version__} can read "
@@ -127,18 +132,42 @@ class Artifact:
         return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
-        """A local path of one part, checked to have the size that the manifest says; and the checksum, if an object
-        store does not call it the file that was written.
+        """A local path of one part, which has the size and the checksum that the manifest says.
+
+        It is read for that once for each content; not where an object store calls it the file that was written.
 
         Raises:
             ArtifactError: the part is missing, or another one.
         """
         found = self._check_size(name, self.folder.details(name))
         path = self.folder.localize(name, found)
-        if self._may_differ(name, found):
-            folder, file = os.path.split(path)
-            self._check_bytes(name, Folder(folder).checksum(file))
+        self._check_local(name, path, found)
         return path
+
+    def local_folder(self) -> str:
+        """A local path of all parts, each checked as :meth:`local` does.
+
+        Raises:
+            ArtifactError: a part is missing, or another one.
+        """
+        path, listing = self.folder.localize_all(), self.folder.listing()
+        for name in self.manifest.parts:
+            self._check_local(name, f"{path}/{name}", self._check_size(name, listing.get(name)))
+        return path
+
+    def read_json(self, name: str) -> Any:
+        """The content of a part that is JSON.
+
+        Raises:
+            ArtifactError: the part is missing, or another one.
+        """
+        return json.loads(Path(self.local(name)).read_bytes())
+
+    def _check_local(self, name: str, path: str, found: FileDetails) -> None:
+        folder, file = os.path.split(path)
+        whole = self.manifest.parts[name].checksum
+        if (self.folder.is_local or self._may_differ(name, found)) and not Folder(folder).has_content(file, whole):
+            raise self._differs(name)
 
     def _check_size(self, name: str, found: FileDetails | None) -> FileDetails:
         expected = self.manifest.parts[name].bytes
@@ -154,10 +183,13 @@ class Artifact:
 
     def _check_bytes(self, name: str, checksum: str) -> None:
         if checksum != self.manifest.parts[name].checksum:
-            raise ArtifactError(
-                f"{self.folder.path(name)} does not have the checksum in the manifest: it was changed or damaged after "
-                "it was written; make it again with --again"
-            )
+            raise self._differs(name)
+
+    def _differs(self, name: str) -> ArtifactError:
+        return DamagedError(
+            f"{self.folder.path(name)} does not have the checksum in the manifest: it was changed or damaged after it "
+            f"was written; make it again: {COMMANDS.get(self.kind, 'the verb that made it')} with --again"
+        )
 
     def doubtful(self, checksums: bool = True) -> list[str]:
         """The parts that must be read to know that they are whole; found out by one listing, which has all sizes.
@@ -202,7 +234,10 @@ class Building:
         """Record every file of the folder that is no part yet: for artefacts of few files, such as a model's."""
         for name in self.folder.files():
             if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
-                self.record(name, Part(rows=0, bytes=self.folder.size(name), checksum=self.folder.checksum(name)))
+                part = Part(rows=0, bytes=self.folder.size(name), checksum=self.folder.checksum(name))
+                self.record(name, part)
+                if self.folder.is_local:
+                    note_content(self.folder.path(name), part.checksum)
 
     def finish(
         self,
@@ -222,7 +257,7 @@ class Building:
             info=info or {},
             run_config=run_config or {},
         )
-        self.folder.write_json(MANIFEST, manifest.model_dump(mode="json"))
+        self.folder.write_sealed(MANIFEST, manifest.model_dump(mode="json"))
         self.folder.remove(DONE)
         self.folder.remove(PLAN)
         for folder in self.scratch:
@@ -261,7 +296,11 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
 
     def finished(record: str) -> tuple[str, Part | None]:
         name = record.removeprefix(f"{DONE}/").removesuffix(".json").replace("%", "/")
-        part = Part.model_validate(folder.read_json(record))
+        try:
+            part = Part.model_validate(folder.read_json(record))
+        except ValueError:
+            folder.remove(record)
+            return name, None
         whole = name in listing and listing[name].size == part.bytes
         if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
             return name, part
@@ -301,8 +340,10 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
             _refuse_files_of_others(folder)
             folder.remove()
         elif folder.exists(PLAN):
-            begun = Identity.model_validate(folder.read_json(PLAN))
-            if begun.fingerprint != identity.fingerprint:
+            begun = _begun(folder)
+            if begun is None:
+                folder.remove()
+            elif begun.fingerprint != identity.fingerprint:
                 # Where nothing was finished under the old plan, nothing is lost by starting over.
                 if folder.files(DONE) and not overwrite:
                     _check_same(folder, identity, begun)
@@ -314,9 +355,17 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         yield Building(folder, identity, finished_parts(folder))
 
 
+def _begun(folder: Folder) -> Identity | None:
+    """What was begun in a folder; None if its plan is damaged."""
+    try:
+        return Identity.model_validate(folder.read_json(PLAN))
+    except ValueError:
+        return None
+
+
 def _refuse_files_of_others(folder: Folder) -> None:
     try:
-        ours = {MANIFEST, *Manifest.model_validate(folder.read_json(MANIFEST)).parts}
+        ours = {MANIFEST, *Manifest.model_validate(folder.read_sealed(MANIFEST)).parts}
     except (FileNotFoundError, ValueError):
         ours = set()
     if others := sorted(set(folder.files()) - ours):

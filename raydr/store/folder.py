@@ -24,11 +24,18 @@ from typing import IO, Any, TypeVar, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from pydantic import BaseModel, ValidationError
 
-from raydr.errors import ArtifactError
+from raydr.errors import ArtifactError, DamagedError, first_line
+from raydr.store.contents import has_content, note_content
 from raydr.store.node_cache import fetched
 
 T = TypeVar("T")
+Record = TypeVar("Record", bound=BaseModel)
+
+#: Key of a small file's own checksum.
+_SEAL = "seal"
+_REMEDY = "remove it, and make what it belongs to again"
 
 _CHUNK = 1 << 20
 #: Files that are read, or asked for, at a time.
@@ -96,6 +103,11 @@ class FileDetails:
 def short_digest(*texts: str) -> str:
     """A name for some texts: BLAKE2b, 32 hex digits."""
     return hashlib.blake2b("\n".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+    """Checksum of a value as its JSON says it, whatever the order of its keys."""
+    return short_digest(json.dumps(value, sort_keys=True, ensure_ascii=True, default=str))
 
 
 @dataclass(frozen=True)
@@ -200,13 +212,49 @@ class Folder:
                 left.unlink(missing_ok=True)
 
     def read_json(self, name: str) -> Any:
+        """
+        Raises:
+            DamagedError: the file holds no JSON.
+        """
         # In one request: a file that is opened first may be another one when it is read.
-        return json.loads(self.filesystem.cat_file(self.path(name)))
+        content = self.filesystem.cat_file(self.path(name))
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{self.path(name)} is damaged ({first_line(error)}): {_REMEDY}") from None
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         with self.publish(name) as path:
             Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def write_sealed(self, name: str, value: Mapping[str, Any]) -> None:
+        """As :meth:`write_json`, with a checksum of the value in it."""
+        self.write_json(name, {**value, _SEAL: _seal(value)})
+
+    def read_sealed(self, name: str) -> dict[str, Any]:
+        """What :meth:`write_sealed` wrote, or an object without a checksum, which people have written.
+
+        Raises:
+            DamagedError: the file holds something else.
+        """
+        value = self.read_json(name)
+        seal = value.pop(_SEAL, None) if isinstance(value, dict) else ""
+        if seal not in (None, _seal(value)):
+            raise DamagedError(f"{self.path(name)} was changed or damaged after it was written: {_REMEDY}")
+        return dict(value)
+
+    def read_record(self, name: str, kind: type[Record]) -> Record:
+        """As :meth:`read_sealed`, as a model of pydantic.
+
+        Raises:
+            DamagedError: the file holds something else.
+        """
+        value = self.read_sealed(name)
+        try:
+            return kind.model_validate(value)
+        except ValidationError as error:
+            raise DamagedError(f"{self.path(name)} holds no {kind.__name__} ({first_line(error)}): {_REMEDY}") from None
 
     def create_json(self, name: str, value: Any) -> None:
         """Write a small file that must not be there yet; of several processes that try, one can.
@@ -273,6 +321,15 @@ class Folder:
     def _fetch(self, source: str, key: str, recursive: bool) -> str:
         return fetched(key, lambda path: self.filesystem.get(source, str(path), recursive=recursive))
 
+    def has_content(self, name: str, checksum: str) -> bool:
+        """Whether a local file has a checksum; read once for each content of it."""
+        path = self.path(name)
+        if not has_content(path, checksum):
+            if self.checksum(name) != checksum:
+                return False
+            note_content(path, checksum)
+        return True
+
     def checksum(self, name: str) -> str:
         """BLAKE2b of the file's bytes, 32 hex digits."""
         with self.open(name) as file:
@@ -298,8 +355,10 @@ def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None
         write(path)
         # Of the local file: an object store would have to send it back.
         with open(path, "rb") as file:
-            record = {"rows": rows, "bytes": os.path.getsize(path), "checksum": _checksum(file)}
-    return record
+            checksum, size = _checksum(file), os.path.getsize(path)
+    if folder.is_local:
+        note_content(folder.path(name), checksum)
+    return {"rows": rows, "bytes": size, "checksum": checksum}
 
 
 def publish_files(folder: Folder, save: Callable[[Path], None], last: str = "") -> None:

@@ -27,7 +27,7 @@ _SHOWN = 20
 
 def study_result(plan: TunePlan, made: Artifact) -> StudyResult:
     """What a finished search came to."""
-    trials = [Trial.model_validate(one) for one in made.folder.read_json(TRIALS)]
+    trials = [Trial.model_validate(one) for one in made.read_json(TRIALS)]
     weights = importances(plan.space.parameters, trials, plan.space.config.seed)
     return StudyResult(plan, made.info["name"], made.info["facts"], trials, weights)
 

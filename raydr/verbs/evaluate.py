@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raydr.config.run import RunConfig
-from raydr.errors import ConfigError
+from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
+from raydr.graph.node import Node
+from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.session import Session, open_session
+from raydr.runtime.console import warn
 from raydr.stages.evaluate import load_result
 from raydr.stages.evaluate import show as show_evaluation
 from raydr.store.artifact import Artifact
@@ -57,17 +60,48 @@ def evaluate(
 
 
 def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> Evaluations:
-    """Make the evaluations of some splits, and show them.
+    """Make the evaluations of some splits, and show them; where a system cannot be made, those of the others.
 
     Raises:
         ConfigError: there are none.
+        RaydrError: a system cannot be made.
     """
     if not splits:
         raise ConfigError("data.test_splits is empty: name a split with --split")
     recipe = session.recipe
     targets = [recipe.evaluation(one, systems or recipe.systems(one)) for one in splits]
     data = {"corpus", "dataset", "dataset-noisy"}
-    made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
-    for one in made:
-        show_evaluation(one)
+    try:
+        made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
+    except RaydrError as error:
+        _evaluate_others(session, splits, systems, error)
+        raise
+    for artifact in made:
+        show_evaluation(artifact)
     return Evaluations(made)
+
+
+def _evaluate_others(session: Session, splits: list[str], systems: list[str] | None, error: RaydrError) -> None:
+    """Show the figures of the systems that can be made where one of several cannot be.
+
+    They are no evaluation that a name points to: that has all systems.
+    """
+    if isinstance(error, FingerprintError | ConfigError | ClusterError):
+        return
+    for split in splits:
+        runs = {name: session.recipe.search(split, name) for name in systems or session.recipe.systems(split)}
+        whole = {name: run for name, run in runs.items() if _can_be_evaluated(session, split, name, run)}
+        if not whole or len(whole) == len(runs):
+            continue
+        warn(f"evaluated without {', '.join(name for name in runs if name not in whole)}")
+        [made] = session.make(evaluation(session.recipe.run, split, whole))
+        show_evaluation(made)
+
+
+def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> bool:
+    try:
+        session.make(evaluation(session.recipe.run, split, {system: run}))
+    except RaydrError as error:
+        warn(f"{system}: {error}")
+        return False
+    return True

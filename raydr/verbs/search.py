@@ -147,7 +147,7 @@ def _open_scorer(places: Places, name: str) -> PairScorer:
     from raydr.models.pair_scoring import DualEncoderScorer
 
     opened, kind = (CrossEncoderScorer, "cross_encoder") if is_ranker(name) else (DualEncoderScorer, "model")
-    return opened(places.open(f"models/{name}", kind).folder.localize_all(), "float32", "cpu", TOKEN_BUDGET["cpu"])
+    return opened(places.open(f"models/{name}", kind).local_folder(), "float32", "cpu", TOKEN_BUDGET["cpu"])
 
 
 def first_test_split(config: RunConfig) -> str:

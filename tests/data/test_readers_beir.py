@@ -103,3 +103,47 @@ def test_missing_files_are_named_with_what_is_there(beir_folder: Path, tmp_path:
 def test_the_corpus_does_not_depend_on_queries_and_judgments(beir_folder: Path) -> None:
     sources = BeirReader(path=str(beir_folder)).sources()
     assert [source.role for source in sources if "passages" in source.tables] == ["corpus"]
+
+
+def test_ids_keep_the_spaces_of_unicode_and_hidden_files_are_no_splits(tmp_path: Path) -> None:
+    ids = ["a\u00a0b", "c\u2028d", "e\u0085f", "g\u3000h"]
+    (tmp_path / "qrels").mkdir()
+    rows = [{"_id": one, "text": "x\u2028y"} for one in ids]
+    for name in ("corpus", "queries"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    judged = [f"{one} 0 {one} 1" for one in ids]
+    (tmp_path / "qrels" / "dev.tsv").write_text("\ufeff" + "\n".join(judged) + "\n")
+    for hidden in ("._dev.tsv", ".test.tsv", ".cache/old.tsv", "__MACOSX/dev.tsv"):
+        (tmp_path / "qrels" / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / "qrels" / hidden).write_bytes(b"\x00\x05\x16\x07")
+    rows_read, bad = read_all(BeirReader(path=str(tmp_path)))
+    assert not bad
+    assert {row.split for row in rows_read if row.table == "qrels"} == {"dev"}
+    assert [row["passage_id"] for row in values_of(rows_read, "qrels")] == ids
+    assert [row["passage_id"] for row in values_of(rows_read, "passages")] == ids
+
+
+@pytest.mark.parametrize("score", ["nan", "inf", "1_0", "True", "\u0661", "1e400", ""])
+def test_a_judgment_that_is_no_number_is_a_bad_row(score: str, beir_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dev.tsv"
+    path.write_text(f"q\tp\t1\nq\tp2\t{score}\n")
+    rows, bad = read_all(BeirReader(path=str(beir_folder), qrels=str(tmp_path), splits=["dev"]))
+    assert [row["relevance"] for row in values_of(rows, "qrels")] == [1]
+    assert bad == [f"dev.tsv:2: the relevance must be an integer, found {score!r}"]
+
+
+def test_a_passage_may_be_a_title_alone(beir_folder: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    rows = [
+        {"_id": "a", "title": "t", "text": ""},
+        {"_id": "b", "title": "t"},
+        {"_id": "c", "title": "t", "text": None},
+    ]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"_id": "d"}, {"_id": "e", "title": " "}]))
+    read, bad = read_all(BeirReader(path=str(beir_folder), corpus=str(corpus)))
+    assert [(row["passage_id"], row["text"]) for row in values_of(read, "passages")] == [
+        ("a", ""),
+        ("b", ""),
+        ("c", ""),
+    ]
+    assert len(bad) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from data.reading import read_all, values_of
 
 from raydr.data.pairs import PairColumns
+from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader
 from raydr.errors import DataError
 
@@ -127,10 +129,74 @@ def test_lists_of_positives_and_negatives_with_ids_of_their_own(tmp_path: Path) 
 
 
 def test_labelled_pairs_are_judgments_and_those_not_relevant_are_negatives_too(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("query,positive,score\nq,good,0.9\nq,better,2\nq,bad,0.2\nq,worst,\n")
+    (tmp_path / "a.csv").write_text("query,positive,score\nq,good,1\nq,better,2.0\nq,bad,0\nq,worst,\n")
     columns = PairColumns(label="score", relevant_from=0.5)
     rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.csv"}, columns=columns))
     assert [row["relevance"] for row in values_of(rows, "qrels")] == [1, 2, 0]
     [negative] = values_of(rows, "negatives")
     assert negative["passage_id"] == values_of(rows, "passages")[2]["passage_id"]
     assert bad == ["a.csv:5: 'score' must be a number, found ''"]
+
+
+LABELS = {
+    "whole": ([5.0, 4, "3", 1.0], [5, 4, 3, 0], "up to 5: they are taken as grades"),
+    "not whole": ([5.0, 4.8, 3.0, 1.2], [1, 1, 1, 0], r"such as 4\.8 are not whole"),
+    "not whole in the last row": ([5, 4, 3, 1.5], [1, 1, 1, 0], r"such as 1\.5 are not whole"),
+    "too large for a relevance": ([5, 4, 3e9, 1], [1, 1, 1, 0], "such as 3e"),
+    "true and false": ([True, True, True, False], [1, 1, 1, 0], ""),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("end", ["jsonl", "parquet", "csv"])
+def test_labels_of_a_file_are_grades_or_they_are_not(case: str, end: str, tmp_path: Path) -> None:
+    labels, expected, remark = LABELS[case]
+    rows = [{"query": f"q{at}", "positive": f"p{at}", "label": label} for at, label in enumerate(labels)]
+    file = tmp_path / f"train.{end}"
+    if end == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif end == "csv":
+        file.write_text("query,positive,label\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    else:
+        kind = pa.bool_() if case == "true and false" else pa.float64()
+        values = labels if case == "true and false" else list(map(float, labels))
+        columns = {key: [row[key] for row in rows] for key in ("query", "positive")}
+        pq.write_table(pa.table({**columns, "label": pa.array(values, kind)}), file)
+    reader = PairsReader(
+        path=str(tmp_path),
+        files={"train": file.name},
+        columns=PairColumns(label="label", relevant_from=1 if case == "true and false" else 3),
+    )
+    if end == "csv" and case == "true and false":
+        _, bad = read_all(reader)
+        assert bad[0] == "train.csv:2: 'label' must be a number, found 'True'"
+        return
+    bad_rows = BadRows("train")
+    [source] = reader.sources()
+    read = list(reader.read(source, bad_rows))
+    assert [row["relevance"] for row in values_of(read, "qrels")] == expected
+    assert not bad_rows.count
+    assert bool(bad_rows.remarks) == bool(remark)
+    assert all(re.search(remark, line) for line in bad_rows.remarks)
+
+
+@pytest.mark.parametrize(
+    "label", ["NaN", "Infinity", "-Infinity", '"nan"', '"inf"', '"1_0"', '"high"', "null", "[1]", "1e999"]
+)
+def test_a_label_that_is_no_number_is_a_bad_row(label: str, tmp_path: Path) -> None:
+    row = '{"query": "q", "positive": "p", "label": %s}\n'
+    (tmp_path / "a.jsonl").write_text(row % 1 + row % label)
+    reader = PairsReader(path=str(tmp_path), files={"train": "a.jsonl"}, columns=PairColumns(label="label"))
+    rows, bad = read_all(reader)
+    assert [values["relevance"] for values in values_of(rows, "qrels")] == [1]
+    assert not values_of(rows, "negatives")
+    assert bad[0].startswith("a.jsonl:2: 'label' must be a number, found ")
+
+
+def test_a_positive_may_be_a_title_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("query,title,positive\nq,a title,\nr,,\n")
+    reader = PairsReader(path=str(tmp_path), files={"train": "a.csv"}, columns=PairColumns(title="title"))
+    rows, bad = read_all(reader)
+    [passage] = values_of(rows, "passages")
+    assert (passage["title"], passage["text"]) == ("a title", "")
+    assert bad == ["a.csv:3: empty text in 'positive'"]

@@ -198,6 +198,7 @@ def test_judgments_and_negatives_must_name_what_is_there(tmp_path: Path) -> None
     prepared.finish()
     check = prepared.split()
     assert check.counts == {
+        "absent": 1,
         "leaked": 0,
         "own_passages": 0,
         "queries": 1, "judgments": 1, "positives": 1, "negatives": 1, "merged": 2, "left_out": 0,

@@ -43,8 +43,15 @@ def sentence_transformer(
         modules.append(Normalize())
     SentenceTransformer(modules=modules, device="cpu").save(str(folder))
     for file, keys in {
-        "config_sentence_transformers.json": ("prompts", "default_prompt_name", "similarity_fn_name"),
-        "sentence_bert_config.json": ("max_seq_length", "do_lower_case"),
+        "config_sentence_transformers.json": ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"),
+        "sentence_bert_config.json": (
+            "max_seq_length",
+            "do_lower_case",
+            "tokenizer_args",
+            "processing_kwargs",
+            "modality_config",
+            "new_key",
+        ),
     }.items():
         content = json.loads((folder / file).read_text())
         (folder / file).write_text(json.dumps(content | {key: changes[key] for key in keys if key in changes}))
@@ -159,6 +166,25 @@ def test_a_raydr_model_brings_its_settings(tmp_path: Path, tiny_checkpoint: str)
         ({"pooling": {"include_prompt": False}}, r"leaves the prompt out of pooling", "pooling"),
         ({"similarity_fn_name": "euclidean"}, r"compares by euclidean, and raydr by cosine or dot", "similarity"),
         ({"dense": {"out_features": 8}}, r"has a Dense layer with the activation Tanh", "projection"),
+        (
+            {"dense": {"out_features": 8, "activation_function": None, "module_output_name": "other"}},
+            r"has a Dense layer with module_output_name other",
+            "projection",
+        ),
+        ({"normalize": True, "similarity_fn_name": "manhattan"}, r"compares by manhattan", "similarity"),
+        (
+            {"normalize": True, "similarity_fn_name": "dot", "truncate_dim": 8},
+            r"keeps 8 dimensions of vectors of length 1 \(truncate_dim\) and compares them by dot",
+            "similarity",
+        ),
+        ({"tokenizer_args": {"model_max_length": 9}}, r"sets tokenizer_args\.model_max_length in", "pooling"),
+        ({"processing_kwargs": {"text": {"max_length": 9}}}, r"sets processing_kwargs in", "pooling"),
+        ({"new_key": "x"}, r"sets new_key in sentence_bert_config\.json, which raydr does not obey", "pooling"),
+        (
+            {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
+            r"takes pooler_output of forward \(modality_config\)",
+            "pooling",
+        ),
     ],
 )
 def test_what_cannot_be_done_as_the_checkpoint_asks_is_refused(
@@ -179,6 +205,87 @@ def test_modules_that_raydr_has_not_are_refused(tmp_path: Path, tiny_checkpoint:
     Path(folder, "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValidationError, match=r"by Transformer → Pooling → LayerNorm → Normalize, and raydr by"):
         ModelConfig(checkpoint=folder)
+
+
+def test_a_module_of_another_package_is_not_taken_for_its_namesake(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint)
+    modules = json.loads(Path(folder, "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    Path(folder, "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValidationError, match=r"by custom_st\.Transformer → Pooling, and raydr by"):
+        ModelConfig(checkpoint=folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", {"idx": 0}),
+        ("modules.json", ["x"]),
+        ("config_sentence_transformers.json", ["x"]),
+        ("config_sentence_transformers.json", {"prompts": "query: "}),
+        ("config_sentence_transformers.json", {"truncate_dim": 8.5}),
+        ("config_sentence_transformers.json", {"truncate_dim": "8"}),
+        ("config_sentence_transformers.json", {"truncate_dim": True}),
+        ("sentence_bert_config.json", {"max_seq_length": "128"}),
+        ("sentence_bert_config.json", {"modality_config": 3}),
+        ("1_Pooling/config.json", 3),
+    ],
+)
+def test_files_of_another_shape_are_named(file: str, content: Any, tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint)
+    Path(folder, file).write_text(json.dumps(content))
+    with pytest.raises(ValidationError, match=rf"checkpoint {folder}: its files for sentence-transformers are damaged"):
+        ModelConfig(checkpoint=folder)
+
+
+def test_lower_case_by_the_tokenizer_itself_is_no_reason_to_refuse(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, do_lower_case=True)
+    assert ModelConfig(checkpoint=folder).pooling == "mean"
+    tokenizer = json.loads(Path(folder, "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ValidationError, match="puts all texts into lower case"):
+        ModelConfig(checkpoint=folder)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("projection", [16, None])
+def test_the_first_dimensions_of_a_vector(
+    normalize: bool, projection: int | None, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    dense = {"out_features": projection, "activation_function": None} if projection else None
+    similarity = "cosine" if normalize else "dot"
+    made = {"dense": dense, "normalize": normalize, "similarity_fn_name": similarity, "max_seq_length": 24}
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, truncate_dim=8, **made)
+    config = ModelConfig(checkpoint=folder)
+    assert config.truncate_dim == 8
+    theirs = SentenceTransformer(folder, device="cpu")
+    expected = theirs.encode(TEXTS, normalize_embeddings=normalize)
+    mine = vectors(config)["query"]
+    assert mine.shape == expected.shape == (len(TEXTS), 8)
+    np.testing.assert_allclose(mine, expected, atol=1e-5)
+    np.testing.assert_allclose(mine @ mine.T, theirs.similarity(expected, expected), atol=1e-5)
+    # A saved model has all that it learnt, and says how much of it is used; that may be changed.
+    DualEncoder.from_config(config).save(tmp_path / "saved", build_tokenizers(config))
+    saved = str(tmp_path / "saved")
+    opened = SentenceTransformer(saved, device="cpu")
+    np.testing.assert_allclose(opened.encode(TEXTS, normalize_embeddings=normalize), mine, atol=1e-5)
+    np.testing.assert_array_equal(vectors(ModelConfig(checkpoint=saved))["query"], mine)
+    whole = vectors(ModelConfig(checkpoint=saved, truncate_dim=None))["query"]
+    assert whole.shape == (len(TEXTS), projection or 32)
+    np.testing.assert_allclose(whole, vectors(ModelConfig(checkpoint=folder, truncate_dim=None))["query"], atol=1e-5)
+    # More than there are is all of them, as there.
+    assert vectors(ModelConfig(checkpoint=folder, truncate_dim=500))["query"].shape == whole.shape
+
+
+def test_vectors_of_tokens_are_not_truncated(tiny_checkpoint: str) -> None:
+    short = {"max_length": 64}
+    raw = {"checkpoint": tiny_checkpoint, "truncate_dim": 8, "score": "sum_of_max", "query": short, "passage": short}
+    with pytest.raises(ValidationError, match="truncate_dim: score sum_of_max reads the vectors of all tokens"):
+        ModelConfig.model_validate(raw)
 
 
 def test_two_towers_take_each_their_own(tmp_path: Path, tiny_checkpoint: str) -> None:

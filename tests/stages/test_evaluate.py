@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import make
 
+from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.stages import evaluate as stage
@@ -21,6 +24,7 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact
 from raydr.verbs.evaluate import Evaluations
+from stages.test_prepare import run as prepared
 
 Data = tuple[Artifact, Artifact]
 
@@ -73,6 +77,49 @@ def evaluation_of(
 ) -> Artifact:
     settings = EvaluateConfig(**SETTINGS | changes)
     return make(output, "evaluation", evaluate, *data, runs, pool=pool, settings=settings, split="dev", seed=0)
+
+
+@pytest.mark.invariant
+def test_measures_are_trec_evals_on_the_judgments_as_they_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Judged passages that are not in the corpus, or whose row is bad, are passages that nothing finds."""
+    import pytrec_eval
+
+    source, passages = tmp_path / "beir", [f"p{at}" for at in range(12)]
+    (source / "qrels").mkdir(parents=True)
+    rows = [{"_id": name, "title": "", "text": f"text {name}"} for name in passages]
+    rows += [{"_id": "blank", "title": " ", "text": " "}, {"_id": "titled", "title": "a title", "text": ""}]
+    (source / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    # Of q2 nothing that is relevant is there; q3 finds a passage that has a title alone.
+    qrels = {
+        "q0": {"p0": 1, "gone": 2, "p1": 0}, "q1": {"p1": 3, "blank": 1}, "q2": {"gone": 1}, "q3": {"titled": 1},
+    }  # fmt: skip
+    (source / "queries.jsonl").write_text("".join(json.dumps({"_id": one, "text": one}) + "\n" for one in qrels))
+    lines = [f"{query}\t{passage}\t{grade}" for query, of in qrels.items() for passage, grade in of.items()]
+    (source / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    reader = {"name": "beir", "path": str(source)}
+    config = DataConfig.model_validate(
+        {"reader": reader, "train_split": "dev", "dev_split": "", "test_splits": [], "max_bad_rows": 5}
+    )
+    corpus, dataset = prepared(config, tmp_path / "made")
+    assert "judgments name passages that no search can find (3 of dev)" in capsys.readouterr().err.replace("\n", " ")
+    assert Dataset(dataset).qrels("dev").num_rows == 4
+    ranking = {query: ["p0", "p1", "titled", "p2", "p3"] for query in qrels}
+    made_run = run_of(
+        tmp_path / "run", [(query, one, -float(at)) for query in ranking for at, one in enumerate(ranking[query])]
+    )
+    measures = {"R@5": "recall_5", "nDCG@5": "ndcg_cut_5", "AP": "map", "RR@5": "recip_rank"}
+    made = evaluation_of(
+        (dataset, corpus), {"a": made_run}, tmp_path / "out", measures=list(measures), answer_cutoffs=[]
+    )
+    scores = {query: {one: -float(at) for at, one in enumerate(ranking[query])} for query in qrels}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, set(measures.values())).evaluate(scores)
+    means = list(made.info["means"]["a"].values())
+    expected = [np.mean([of[name] for of in theirs.values()]) for name in measures.values()]
+    np.testing.assert_allclose(means, expected, atol=1e-9)
+    show(made)
+    assert "3 judgments name passages that are not in the corpus" in " ".join(capsys.readouterr().err.split())
 
 
 def test_figures_and_files(data: Data, pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

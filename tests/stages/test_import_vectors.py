@@ -22,6 +22,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.graph.places import Places
+from raydr.indexing.vector_files import read_ids
 from raydr.stages.runs import Run
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -126,3 +127,14 @@ def test_what_does_not_fit_is_named(config, ids, tmp_path):
         raydr.import_vectors(config, str(path), "trained")
     with pytest.raises(DataError, match="there is no file none.npy"):
         raydr.import_vectors(config, "none.npy", "other")
+
+
+def test_ids_are_lines_of_bytes(tmp_path: Path) -> None:
+    ids = ["a\u2028b", "c\u0085d", "e\x1cf", "\u00a0g", "h "]
+    file = tmp_path / "ids.txt"
+    for content in ("\n".join(ids), "\ufeff" + "\n".join(ids) + "\n", "\r\n".join(ids) + "\r\n"):
+        file.write_bytes(content.encode())
+        assert read_ids(str(file)).to_pylist() == ids
+    file.write_bytes(b"a\n\xff\n")
+    with pytest.raises(DataError, match=r"ids\.txt: the id .* is not valid UTF-8"):
+        read_ids(str(file))

@@ -112,6 +112,8 @@ def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path:
         (b"q1 Q0 a 1 0.5 t\nq1 Q0 b 2 0.4\n", r"a\.run:2: found 5 columns, expected 6"),
         (b"q1 Q0 a 1 high t\n", r"a\.run:1: the score is 'high'"),
         (b"q1 Q0 a 1 inf t\n", r"a\.run:1: the score is 'inf'"),
+        (b"q1 Q0 a 1 1_0 t\n", r"a\.run:1: the score is '1_0'"),
+        (b"q1 Q0 a 1 True t\n", r"a\.run:1: the score is 'True'"),
         (b"q1 Q0 a 1 1 t\nq2 Q0 a 1 1 t\nq1 Q0 b 2 1 t\n", r"a\.run:3: query 'q1' was there before"),
         (b"q1 Q0 a 1 2 t\nq1 Q0 a 2 1 t\n", r"a\.run.*passage 'a' is there twice"),
         (b"q1 Q0 \xff 1 2 t\n", r"a\.run:1: not valid UTF-8"),
@@ -142,6 +144,15 @@ def test_changed_file_is_not_mixed_up_with_the_one_imported_before(tmp_path: Pat
     (tmp_path / "a.run").write_text("q1 Q0 b 1 2 t\n")
     with pytest.raises(FingerprintError, match=r"inputs\.file"):
         imported_from(tmp_path / "a.run", tmp_path / "imported")
+
+
+def test_ids_keep_the_spaces_of_unicode_in_a_trec_file(tmp_path: Path) -> None:
+    ids = ["a\u00a0b", "\u2028c", "d\u0085", "e\u3000f"]
+    run = Run.open(make_run(tmp_path / "run", [("q\u00a01", one, -float(at)) for at, one in enumerate(ids)]))
+    export_trec(run, Folder(str(tmp_path)), "a.run")
+    [again] = Run(imported_from(tmp_path / "a.run", tmp_path / "imported")).parts()
+    assert again["passage_id"].to_pylist() == ids
+    assert set(again["query_id"].to_pylist()) == {"q\u00a01"}
 
 
 def test_id_with_white_space_cannot_go_into_a_trec_file(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
-from raydr.store.verified import verified, verified_folder
 
 
 @pytest.fixture
@@ -38,34 +37,41 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_file_is_read_once_and_again_when_it_has_changed(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was just written was read for its checksum then."""
     reads, file = count_reads(monkeypatch), Path(artifact.folder.path("a"))
-    assert [verified(artifact, "a") for _ in range(3)] == [str(file)] * 3
-    assert reads == ["a"]
+    assert [artifact.local("a") for _ in range(3)] == [str(file)] * 3
+    assert reads == []
     os.utime(file, ns=(1, 1))
-    verified(artifact, "a")
-    assert reads == ["a", "a"]
+    assert [artifact.local("a") for _ in range(3)] == [str(file)] * 3
+    assert reads == ["a"]
+    # Another process remembers it too.
+    monkeypatch.setattr("raydr.store.contents._seen", {})
+    artifact.local("a")
+    assert reads == ["a"]
 
 
 def test_a_changed_byte_is_found(artifact: Artifact) -> None:
     file = Path(artifact.folder.path("a"))
-    verified(artifact, "a")
+    artifact.local("a")
     file.write_bytes(b"First")
     os.utime(file, ns=(2, 2))
     for _ in range(2):
         with pytest.raises(ArtifactError, match=r"/a does not have the checksum in the manifest: .* --again"):
-            verified(artifact, "a")
+            artifact.local("a")
     with pytest.raises(ArtifactError, match=r"/a does not have the checksum"):
-        verified_folder(artifact)
-    assert verified(artifact, "b").endswith("/b")
+        artifact.local_folder()
+    assert artifact.local("b").endswith("/b")
 
 
 def test_all_files_of_a_folder_are_looked_at(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = count_reads(monkeypatch)
-    assert verified_folder(artifact) == str(artifact.folder)
+    for name in "ab":
+        os.utime(artifact.folder.path(name), ns=(3, 3))
+    assert artifact.local_folder() == str(artifact.folder)
     assert sorted(reads) == ["a", "b"]
     Path(artifact.folder.path("b")).unlink()
-    with pytest.raises(ArtifactError, match=r"/b is gone"):
-        verified_folder(artifact)
+    with pytest.raises(ArtifactError, match=r"/b has gone"):
+        artifact.local_folder()
 
 
 def test_files_of_an_object_store_are_compared_where_they_were_fetched_to(
@@ -78,5 +84,5 @@ def test_files_of_an_object_store_are_compared_where_they_were_fetched_to(
             Path(path).write_bytes(b"first")
         making.record_files()
         artifact = making.finish()
-    assert Path(verified(artifact, "a")).read_bytes() == b"first"
-    assert Path(verified_folder(artifact), "a").read_bytes() == b"first"
+    assert Path(artifact.local("a")).read_bytes() == b"first"
+    assert Path(artifact.local_folder(), "a").read_bytes() == b"first"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from raydr.data.fields import RowError, answers_of, id_field, id_of, relevance_of, text_field
-from raydr.data.inputs import absolute, find_input, join
+from raydr.data.fields import RowError, answers_of, columns_of, id_field, id_of, passage_field, relevance_of, text_field
+from raydr.data.inputs import absolute, find_input, join, shown_files
 from raydr.data.lines import read_json_lines, read_lines, wrong_count
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
@@ -71,7 +71,7 @@ class BeirReader(Reader):
         if self.splits:
             return {split: find_input(self.path, f"{self.qrels}/{split}.tsv", "judgments") for split in self.splits}
         folder = Folder(join(self.path, self.qrels))
-        names = [name for name in folder.files() if name.removesuffix(".gz").endswith(".tsv")]
+        names = [name for name in shown_files(folder) if name.removesuffix(".gz").endswith(".tsv")]
         if not names:
             raise DataError(
                 f"{absolute(str(folder))} has no .tsv files: expected one a split with {', '.join(_QRELS)}. "
@@ -111,13 +111,12 @@ class BeirReader(Reader):
 
 
 def _passage(record: dict[str, Any], line: int) -> Iterator[Row]:
-    passage_id, title = id_field(record, "_id"), text_field(record, "title", default="")
-    yield Row.passage(passage_id, title, text_field(record, "text"), line)
+    yield Row.passage(id_field(record, "_id"), *passage_field(record), line)
 
 
 def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
     def judgment(text: str, line: int) -> Iterator[Row]:
-        fields, trec = text.split("\t"), text.split()
+        fields, trec = text.split("\t"), columns_of(text)
         if len(fields) != len(_QRELS) and len(trec) == len(_TREC):
             # query, iteration (which nobody uses), passage, relevance.
             fields = [trec[0], *trec[2:]]

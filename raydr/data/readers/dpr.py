@@ -8,7 +8,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from raydr.data.fields import RowError, answers_of, content_id, filled_field, id_of, text_field, written_answers
+from raydr.data.fields import (
+    RowError,
+    answers_of,
+    content_id,
+    filled_field,
+    id_of,
+    number_of,
+    passage_field,
+    written_answers,
+)
 from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_tsv
@@ -98,8 +107,7 @@ class DprReader(Reader):
 
     def _passage_rows(self, context: dict[str, Any], record: int) -> Iterator[Row]:
         if not self.passages:
-            title, text = text_field(context, "title", default=""), text_field(context, "text")
-            yield Row.passage(self._id_of(context), title, text, record)
+            yield Row.passage(self._id_of(context), *passage_field(context), record)
 
     def _id_of(self, context: dict[str, Any]) -> str:
         for key in ("psg_id", "passage_id"):
@@ -107,7 +115,7 @@ class DprReader(Reader):
                 return id_of(context[key], key)
         if self.passages:
             raise RowError("a context has neither psg_id nor passage_id, so it cannot be found in the passages TSV")
-        return content_id(text_field(context, "title", default=""), text_field(context, "text"))
+        return content_id(*passage_field(context))
 
 
 def _contexts(item: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -119,12 +127,7 @@ def _contexts(item: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _score_of(context: dict[str, Any]) -> float | None:
     score = context.get("score")
-    if score is None:
-        return None
-    try:
-        return float(score)
-    except (TypeError, ValueError):
-        raise RowError(f"'score' of a context must be a number, found {score!r:.80}") from None
+    return None if score is None else number_of(score, "score of a context")
 
 
 def _passage(fields: list[str], line: int) -> Iterator[Row]:

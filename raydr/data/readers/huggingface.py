@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from raydr.data.inputs import absolute, checksum
-from raydr.data.pairs import Layout, PairColumns, rows_of_pair
+from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
@@ -56,8 +56,12 @@ class HuggingFaceReader(Reader):
         return [Source(path, f"huggingface:{theirs}", ours) for ours, theirs in self.splits.items()]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split)
-        return read_rows(enumerate(self._load(source), start=1), bad_rows, rows_of)
+        rows = self._load(source)
+        name = f"{source.path}, split {source.split}"
+        graded, remark = look_at_labels(self.layout, self.columns, partial(enumerate, rows), name)
+        bad_rows.remarks += filter(None, [remark])
+        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split, graded)
+        return read_rows(enumerate(rows, start=1), bad_rows, rows_of)
 
     def checksum(self, source: Source) -> str:
         """Of the Arrow files that the split is cached in."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import RowError, id_of, relevance_of
+from raydr.data.fields import RowError, columns_of, id_of, relevance_of
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_lines, read_tsv
 from raydr.data.quarantine import BadRows
@@ -86,7 +86,7 @@ def _read_queries(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
 def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
     def judgment(text: str, line: int) -> Iterator[Row]:
         # TREC qrels are separated by any white space; MS MARCO's by tabs.
-        fields = text.split()
+        fields = columns_of(text)
         if fields and len(fields) != 4:
             raise RowError(f"expected 4 columns (qid, 0, pid, relevance), found {len(fields)}")
         if fields:

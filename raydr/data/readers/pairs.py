@@ -14,7 +14,7 @@ from pydantic import Field
 from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines
-from raydr.data.pairs import Layout, PairColumns, rows_of_pair
+from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
@@ -56,7 +56,10 @@ class PairsReader(Reader):
         return found
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split)
+        again = partial(records_of, source.path, BadRows(source.path))
+        graded, remark = look_at_labels(self.layout, self.columns, again, source.path)
+        bad_rows.remarks += filter(None, [remark])
+        rows_of = partial(rows_of_pair, self.layout, self.columns, source.split, graded)
         return read_rows(records_of(source.path, bad_rows), bad_rows, rows_of)
 
     def content_key(self) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-from raydr.data.fields import RowError, id_field, text_field
-from raydr.data.inputs import find_input, join
+from raydr.data.fields import RowError, id_field, passage_field, text_field
+from raydr.data.inputs import find_input, join, shown_files
 from raydr.data.lines import read_json_lines
 from raydr.data.mentions import MentionConfig
 from raydr.data.quarantine import BadRows
@@ -106,7 +106,7 @@ class ZeshelReader(Reader):
     def _files(self, folder: str, each: str) -> dict[str, str]:
         """The files of a folder by their names without ends."""
         place = Folder(join(self.path, folder))
-        found = {name.split(".json")[0]: join(place.url, name) for name in place.files() if name.endswith(_ENDS)}
+        found = {name.split(".json")[0]: join(place.url, name) for name in shown_files(place) if name.endswith(_ENDS)}
         if not found:
             find_input(self.path, f"{folder}/{each}.json", f"{folder}, one file a {each.lower()}")
         return found
@@ -175,8 +175,7 @@ class ZeshelReader(Reader):
 
 
 def _passage(world: str, record: dict[str, Any], line: int) -> Iterator[Row]:
-    title = text_field(record, "title", default="")
-    yield Row.passage(id_field(record, "document_id"), title, text_field(record, "text"), line, partition=world)
+    yield Row.passage(id_field(record, "document_id"), *passage_field(record), line, partition=world)
 
 
 def _place(record: Mapping[str, Any], key: str) -> int:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from raydr.component import Component
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
+from raydr.data.fields import columns_of
 from raydr.data.schema import RANDOM_MINER
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
@@ -210,7 +211,7 @@ def plain_id(value: str) -> str:
     Raises:
         DataError: it has white space in it.
     """
-    if len(value.split()) != 1:
+    if columns_of(value) != [value]:
         raise DataError(
             f"the id {value!r} has white space in it, which this format cannot hold: export to dpr, or mend the ids"
         )

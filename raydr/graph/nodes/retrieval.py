@@ -81,7 +81,7 @@ def index(run: Declaring, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
 
     def score(work: Work) -> ScoreFunction:
-        return read_config(work["model"].folder.localize_all()).score
+        return read_config(work["model"].local_folder()).score
 
     return _index(run, passages(run, model, name), name, score, run.config.model.score.passage_vectors.several)
 

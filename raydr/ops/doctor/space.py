@@ -28,7 +28,7 @@ def check_space(config: RunConfig) -> list[Finding]:
     there = next(one for one in (folder, *folder.parents) if one.is_dir())
     free, places = shutil.disk_usage(there).free, Places.of(config.workdir)
     if places.root.exists(FORECAST_FILE):
-        plan = Forecast.from_json(places.root.read_json(FORECAST_FILE))
+        plan = Forecast.from_json(places.root.read_sealed(FORECAST_FILE))
         return [compare_planned(plan.disk_bytes, free, plan.num_passages)]
     num_passages, corpus = config.plan.num_passages, None
     if places.pointer("corpus") is not None:

@@ -70,7 +70,7 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     scaled = config.plan.num_passages is not None
     plan = Forecast(planned, sizes.num_passages, rates.encoding.device, ", ".join(sorted(missing)), scaled)
     _show(config, session.places.root, plan)
-    session.places.root.write_json(FORECAST_FILE, plan.as_json())
+    session.places.root.write_sealed(FORECAST_FILE, plan.as_json())
     return plan
 
 

@@ -1,0 +1,262 @@
+"""What sentence-transformers and PyLate write beside a checkpoint's weights, as settings of the section ``model``.
+
+``modules.json`` and the files that it names say how hidden states become a vector,
+``config_sentence_transformers.json`` the prompts, the similarity and how much of a vector is kept, and
+``sentence_bert_config.json`` how texts become tokens. A key that raydr cannot obey is refused by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Names that prompts go by, as ``encode_query`` and ``encode_document`` of sentence-transformers have them.
+_PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}
+#: By sentence-transformers' names.
+_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+_OLD_POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+#: Modules one after the other that make a vector as raydr makes it.
+_CHAINS = [
+    ["Transformer", "Pooling", *dense, *normalize] for dense in ([], ["Dense"]) for normalize in ([], ["Normalize"])
+]
+#: What the file of the Transformer module is called; old models name the architecture in it.
+_TRANSFORMER_FILES = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+#: Tokens that raydr keeps at most.
+_LONGEST = 8192
+#: Kinds of encoder-decoders of which sentence-transformers opens the encoder alone.
+ENCODERS_ALONE = ("blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet")
+_ENCODER_CLASSES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma")
+#: Keys of ``sentence_bert_config.json`` that raydr obeys, or that change no vector.
+_TEXT_KEYS = frozenset((
+    "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
+    "query_length", "document_length", "query_expansion", "backend",
+))  # fmt: skip
+#: Keys of its sections that change no vector.
+_LOADING_KEYS = frozenset((
+    "attn_implementation", "dtype", "torch_dtype", "device_map", "trust_remote_code", "use_fast", "padding_side",
+    "add_pooling_layer", "cache_dir", "revision", "token", "local_files_only", "use_cache", "subfolder",
+))  # fmt: skip
+_SECTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+
+Read = Callable[[str], Any]
+
+
+@dataclass
+class Brought:
+    """What a checkpoint brings.
+
+    Args:
+        settings: of the section ``model``, by dotted key.
+        refused: what raydr cannot do as the checkpoint asks, by the setting that would take its place.
+        dense: the folder of the linear layer after pooling, below the checkpoint; empty if there is none.
+        unknown: whether it could not be looked at: a name on the hub that cannot be reached now.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    dense: str = ""
+    unknown: bool = False
+
+
+def read_modules(read: Read, modules: Any, found: Brought) -> None:
+    """Add to ``found`` what the files beside ``modules.json`` say.
+
+    Args:
+        read: the content of a JSON file by its path below the checkpoint; None if it is not there.
+        modules: the content of ``modules.json``.
+        found: what the checkpoint brings.
+
+    Raises:
+        ValueError: a file has another shape than sentence-transformers writes.
+    """
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ValueError("modules.json holds no list of modules")
+    kinds = [_kind(str(module.get("type", ""))) for module in modules]
+    paths = {kind: str(module.get("path") or "") for kind, module in zip(kinds, modules, strict=True)}
+    _read_transformer(read, found)
+    # Dropout is for training, and a setting of its own.
+    if [kind for kind in kinds if kind != "Dropout"] not in _CHAINS or paths["Transformer"]:
+        found.refused["pooling"] = (
+            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with one Dense and "
+            "Normalize behind: set model.pooling to make them in another way"
+        )
+    else:
+        _read_pooling(_section(read, f"{paths['Pooling']}/config.json"), found)
+        if "Dense" in kinds:
+            found.dense = paths["Dense"]
+            _read_dense(_section(read, f"{found.dense}/config.json"), found)
+        if "Normalize" in kinds:
+            found.settings["similarity"] = "cosine"
+    _read_vectors(_section(read, "config_sentence_transformers.json"), found)
+
+
+def _kind(module: str) -> str:
+    """The name of a module that is sentence-transformers' or PyLate's own; of others the whole path."""
+    package, _, name = module.rpartition(".")
+    return name if package.partition(".")[0] in ("sentence_transformers", "pylate") else module
+
+
+def _section(read: Read, file: str) -> dict[str, Any]:
+    """A file that holds an object; empty if it is not there.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    content = read(file)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} holds a {type(content).__name__} where an object is expected")
+    return content
+
+
+def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
+    """A count from 1; None if the key is not set.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    value = config.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{key} is {value!r} where a whole number from 1 is expected")
+    return value
+
+
+def _read_transformer(read: Read, found: Brought) -> None:
+    config = next((section for name in _TRANSFORMER_FILES if (section := _section(read, name))), {})
+    tokenizer, backbone = _section(read, "tokenizer_config.json"), _section(read, "config.json")
+    longest = _whole_number(config, "max_seq_length") or min(
+        (
+            int(most)
+            for most in (tokenizer.get("model_max_length"), backbone.get("max_position_embeddings"))
+            if isinstance(most, int | float) and 0 < most < 1e9
+        ),
+        default=None,
+    )
+    for side, key in (("query", "query_length"), ("passage", "document_length")):
+        length = _whole_number(config, key) or longest
+        if length:
+            found.settings[f"{side}.max_length"] = min(length, _LONGEST)
+    task = config.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction" or config.get("query_expansion"):
+        found.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
+    elif problem := _other_states(config, backbone) or _other_texts(config):
+        found.refused["pooling"] = f"{problem}: set model.pooling to make vectors in raydr's way"
+    if config.get("do_lower_case") and not _lowers(read, tokenizer):
+        found.refused["query.prefix"] = (
+            "puts all texts into lower case before they become tokens, which raydr leaves to the tokenizer: set "
+            "model.query.prefix and model.passage.prefix to take it as it is"
+        )
+
+
+def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str:
+    """In which way the states are not those of the encoder's last layer; empty if they are."""
+    text = (config.get("modality_config") or {}).get("text") or {}
+    method, output = text.get("method", "forward"), text.get("method_output_name", "last_hidden_state")
+    kind = backbone.get("model_type")
+    is_half = backbone.get("is_encoder_decoder") and kind not in (*ENCODERS_ALONE, *_ENCODER_CLASSES)
+    if is_half and (method, output) == ("forward", "last_hidden_state"):
+        return f"makes its vectors of a {kind} from the states of its decoder, and raydr from its encoder's"
+    if (method, output) != ("forward", "encoder_last_hidden_state" if is_half else "last_hidden_state"):
+        return f"takes {output} of {method} (modality_config), and raydr the last hidden states"
+    if (name := config.get("module_output_name", "token_embeddings")) != "token_embeddings":
+        return f"has module_output_name {name}, and raydr pools the vectors of tokens"
+    return ""
+
+
+def _other_texts(config: Mapping[str, Any]) -> str:
+    """The keys by which texts or layers are not as raydr has them; empty if there are none."""
+    keys = [key for key, value in config.items() if value and key not in (*_TEXT_KEYS, *_SECTIONS)]
+    for section in _SECTIONS:
+        own = config.get(section) or {}
+        keys += [f"{section}.{key}" for key, value in own.items() if value is not None and key not in _LOADING_KEYS]
+    return f"sets {', '.join(keys)} in {_TRANSFORMER_FILES[0]}, which raydr does not obey" if keys else ""
+
+
+def _lowers(read: Read, tokenizer: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer puts texts into lower case by itself."""
+    if tokenizer.get("do_lower_case"):
+        return True
+    normalizer = _section(read, "tokenizer.json").get("normalizer") or {}
+    return any(
+        part.get("type") == "Lowercase" or (part.get("type") == "BertNormalizer" and part.get("lowercase"))
+        for part in [normalizer, *(normalizer.get("normalizers") or [])]
+    )
+
+
+def _read_pooling(config: Mapping[str, Any], found: Brought) -> None:
+    modes = config.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key)] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if not config.get("include_prompt", True):
+        found.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
+    elif len(modes) == 1 and modes[0] in _POOLING:
+        found.settings["pooling"] = _POOLING[modes[0]]
+    else:
+        known = ", ".join(_POOLING.values())
+        found.refused["pooling"] = (
+            f"pools by {', '.join(modes)}, and raydr by {known}: set model.pooling to take one of these"
+        )
+
+
+def _read_dense(config: Mapping[str, Any], found: Brought) -> None:
+    if problem := [
+        f"{key} {config[key]}"
+        for key in ("module_input_name", "module_output_name")
+        if config.get(key) not in (None, "sentence_embedding")
+    ]:
+        found.refused["projection"] = f"has a Dense layer with {', '.join(problem)}: set model.projection"
+        return
+    activation = str(config.get("activation_function", "")).rpartition(".")[2]
+    if activation != "Identity" or config.get("use_residual"):
+        what = "a residual" if config.get("use_residual") else f"the activation {activation or 'Tanh'}"
+        found.refused["projection"] = (
+            f"has a Dense layer with {what}, and raydr's projection is linear: set model.projection, null to leave it "
+            "out"
+        )
+    else:
+        found.settings["projection"] = _whole_number(config, "out_features")
+
+
+def _read_vectors(config: Mapping[str, Any], found: Brought) -> None:
+    """Similarity, truncation and prompts."""
+    dim, normalized = _whole_number(config, "truncate_dim"), "similarity" in found.settings
+    similarity = config.get("similarity_fn_name") or "cosine"
+    if similarity not in ("cosine", "dot"):
+        found.refused["similarity"] = f"compares by {similarity}, and raydr by cosine or dot: set model.similarity"
+    elif dim is not None and normalized and similarity == "dot":
+        found.refused["similarity"] = (
+            f"keeps {dim} dimensions of vectors of length 1 (truncate_dim) and compares them by dot, and raydr "
+            "normalises what is kept: set model.similarity"
+        )
+    else:
+        found.settings["similarity"] = "cosine" if normalized else similarity
+    if dim is not None:
+        found.settings["truncate_dim"] = dim
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ValueError("prompts of config_sentence_transformers.json is no object")
+    name = config.get("default_prompt_name") or ""
+    if name and name not in prompts:
+        found.refused["query.prefix"] = (
+            f"names {name} as default_prompt_name and has no such prompt: set model.query.prefix and "
+            "model.passage.prefix"
+        )
+    for side, names in _PROMPTS.items():
+        own = [prompts[role] or "" for role in names if role in prompts]
+        # An empty prompt "document" is saved beside the "passage" that a model was trained with.
+        found.settings[f"{side}.prefix"] = next(filter(None, own), "" if own else prompts.get(name) or "")

@@ -1,0 +1,198 @@
+"""Hugging Face networks from their files: the class that makes hidden states, and every weight from the file.
+
+Transformers only warns of weights that a file does not have, and draws them at random. Here that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raydr.errors import ModelError, RaydrError, first_line
+from raydr.models.foreign_settings import ENCODERS_ALONE
+
+#: Names of missing weights in a message.
+_NAMED = 3
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without Transformers' warnings and bars: what they warn of is checked here."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Turn whatever a library raises about a checkpoint's files into an error that names them.
+
+    Args:
+        what: for example ``model.checkpoint 'somebody/bert'``.
+
+    Raises:
+        ModelError: anything was raised that is not an error of raydr's own.
+    """
+    try:
+        yield
+    except (RaydrError, MemoryError):
+        raise
+    except Exception as error:
+        # Files of a checkpoint are read by many parsers, each with errors of its own.
+        raise ModelError(f"cannot load {what}: {first_line(error)}") from error
+
+
+def load_network(
+    load: Callable[..., Any], source: str, what: str, is_new: Callable[[str], bool] = lambda key: False, **options: Any
+) -> tuple[Any, set[str]]:
+    """Load a network, and refuse it where the files lack a weight that its architecture has.
+
+    A prefix that all names in the files share, as DDP (``module.``) and wrappers (``encoder.``) write it, is left out.
+
+    Args:
+        load: ``from_pretrained`` of a class.
+        source: a folder or a name on the hub.
+        what: the checkpoint, for messages.
+        is_new: whether a weight may be missing, by its name.
+        options: for ``load``.
+
+    Returns:
+        The network, and the names of weights that were drawn anew.
+
+    Raises:
+        ModelError: it cannot be loaded, or weights are missing that are not new.
+    """
+    with naming(what), quiet_transformers():
+        network, info = load(source, output_loading_info=True, **options)
+        missing = {key for key in info["missing_keys"] if not is_new(key)}
+        renaming = options.pop("key_mapping", None) or {}
+        for prefix in _shared_prefixes(info["unexpected_keys"]) if missing else ():
+            mapping = {f"^{prefix.replace('.', '[.]')}": "", **renaming}
+            other, of_other = load(source, output_loading_info=True, key_mapping=mapping, **options)
+            if not any(not is_new(key) for key in of_other["missing_keys"]):
+                # The names in the file are not those that the network is saved with.
+                other._weight_conversions = None
+                return other, set(of_other["missing_keys"])
+        if missing:
+            raise ModelError(_missing_weights(what, missing, info["unexpected_keys"]))
+    return network, set(info["missing_keys"])
+
+
+def _shared_prefixes(keys: set[str]) -> list[str]:
+    """Prefixes that end in a dot and that all keys have, the longest first.
+
+    >>> _shared_prefixes({"module.bert.layer.0", "module.bert.embeddings"})
+    ['module.bert.', 'module.']
+    """
+    pairs = zip(min(keys).split(".")[:-1], max(keys).split(".")[:-1], strict=False) if keys else ()
+    words = [first for first, last in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return [".".join(words[:num]) + "." for num in range(len(words), 0, -1)]
+
+
+def _missing_weights(what: str, missing: set[str], others: set[str]) -> str:
+    named = sorted(missing)
+    text = f"{what} lacks {len(named)} weights of its architecture: {', '.join(named[:_NAMED])}"
+    text += ", …" if len(named) > _NAMED else ""
+    if others:
+        text += f". Its files have others, such as {', '.join(sorted(others)[:_NAMED])}"
+    return f"{text}. Save it with the names that its class has (save_pretrained)"
+
+
+def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
+    """The class that makes the hidden states of a text: of an encoder-decoder, its encoder.
+
+    Args:
+        config: of Transformers.
+        trust_remote_code: whether code of the checkpoint may run.
+    """
+    import transformers
+
+    alone = getattr(transformers, f"{type(config).__name__.removesuffix('Config')}EncoderModel", None)
+    if alone is not None:
+        # T5Gemma's encoder refuses a config of both.
+        config.is_encoder_decoder = False
+        return alone
+    if not getattr(config, "is_encoder_decoder", False):
+        return transformers.AutoModel
+    with torch.device("meta"):
+        whole = transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
+    return type(whole.get_encoder())
+
+
+def saved_prefix(network: nn.Module) -> str:
+    """What the names of an encoder's weights have in front in a file that other programs open."""
+    config: Any = network.config
+    is_half = getattr(config, "is_encoder_decoder", False)
+    return "encoder." if is_half and config.model_type not in ENCODERS_ALONE else ""
+
+
+def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, set[str]]:
+    """Load what makes hidden states, in float32; returns also the names of weights that were drawn anew (a pooler's).
+
+    Args:
+        source: a folder or a name on the hub.
+        what: the checkpoint, for messages.
+        trust_remote_code: whether code of the checkpoint may run.
+
+    Raises:
+        ModelError: it cannot be loaded, or its files lack a weight.
+    """
+    from transformers import AutoConfig
+
+    extra = {"trust_remote_code": trust_remote_code}
+    with naming(what), quiet_transformers():
+        config = AutoConfig.from_pretrained(source, **extra)
+        if getattr(config, "model_type", "") == "dpr" and config.projection_dim:
+            raise ModelError(f"{what} has a projection of DPR's own, which raydr does not have")
+        loader = encoder_class(config, trust_remote_code)
+    options: dict[str, Any] = {"config": config, "dtype": torch.float32, **extra}
+    if getattr(config, "is_encoder_decoder", False):
+        options["key_mapping"] = {r"^(model\.)?encoder\.": "", r"^(model\.)?shared\.": "embed_tokens."}
+    return load_network(loader.from_pretrained, source, what, lambda key: "pooler." in key, **options)
+
+
+def build_encoder(source: str, trust_remote_code: bool) -> Any:
+    """The network that :func:`load_encoder` gives for a folder, with weights that are still to be filled in."""
+    from transformers import AutoConfig
+
+    extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    with naming(source), quiet_transformers():
+        config = AutoConfig.from_pretrained(source, **extra)
+        built = encoder_class(config, trust_remote_code)
+        if hasattr(built, "from_config"):
+            return built.from_config(config, dtype=torch.float32, **extra)
+        return built._from_config(config, dtype=torch.float32)
+
+
+def named_weights(network: Any) -> dict[str, Tensor]:
+    """The weights of a network by name, each once: a name for one that is tied to another is left out."""
+    tied = getattr(network, "all_tied_weights_keys", None) or {}
+    return {key: value for key, value in network.state_dict().items() if key not in tied}
+
+
+def fill(network: nn.Module, weights: Mapping[str, Tensor], what: str) -> None:
+    """Put weights into a network that has exactly these (tied weights once).
+
+    Raises:
+        ModelError: a weight is missing, is too many, or has another shape.
+    """
+    missing = named_weights(network).keys() - weights.keys()
+    if missing:
+        raise ModelError(_missing_weights(what, missing, weights.keys() - network.state_dict().keys()))
+    with naming(what):
+        # What is tied is filled with what it is tied to; all else that is wrong is raised.
+        tied = network.state_dict().keys() - weights.keys()
+        result = network.load_state_dict(weights, strict=not tied)
+        if result.unexpected_keys:
+            raise ModelError(f"{what} has weights that its architecture has not: {sorted(result.unexpected_keys)[:3]}")

@@ -1,0 +1,52 @@
+"""Which files of this node were read and have the checksum that they should: once for each content of a file.
+
+Reading a large file twice would cost as much as the work on it. What was found whole is remembered in the node's cache
+by path, size and the times of the last changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from raydr.store.node_cache import node_cache
+
+#: What this process knows already, by path.
+_seen: dict[str, str] = {}
+
+
+def note_content(path: str, checksum: str) -> None:
+    """Remember that a file, as it is now, has a checksum; nothing where the cache cannot be written."""
+    found = os.path.abspath(path)
+    version = _seen[found] = _version(found, checksum)
+    mark = _mark(found)
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        temporary = mark.with_name(f"{mark.name}.tmp-{os.getpid()}")
+        temporary.write_text(version)
+        os.replace(temporary, mark)
+    except OSError:
+        # It is read once more by the next process.
+        return
+
+
+def has_content(path: str, checksum: str) -> bool:
+    """Whether a file, as it is now, is known to have a checksum."""
+    found = os.path.abspath(path)
+    version = _version(found, checksum)
+    if _seen.get(found) == version:
+        return True
+    try:
+        return _mark(found).read_text() == version
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _version(path: str, checksum: str) -> str:
+    details = os.stat(path)
+    return f"{details.st_size} {details.st_mtime_ns} {details.st_ctime_ns} {checksum}"
+
+
+def _mark(path: str) -> Path:
+    return node_cache() / "verified" / hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()

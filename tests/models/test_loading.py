@@ -1,0 +1,254 @@
+"""Every weight of a network comes from the files, or they are refused; encoder-decoders give their encoder's states."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models.test_architectures import checkpoint
+from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
+from safetensors.torch import load_file, save_file
+
+from raydr.errors import ModelError
+from raydr.models.config import ModelConfig
+from raydr.models.cross_encoder import CrossEncoder
+from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tower
+
+WEIGHTS = "model.safetensors"
+
+
+def renamed(source: str, folder: Path, rename: Callable[[str], str | None]) -> str:
+    """A copy of a checkpoint in which weights have other names, or are gone."""
+    shutil.copytree(source, folder)
+    weights = load_file(folder / WEIGHTS)
+    named = {rename(key): value for key, value in weights.items()}
+    save_file({key: value for key, value in named.items() if key}, folder / WEIGHTS, metadata={"format": "pt"})
+    return str(folder)
+
+
+def short(checkpoint: str, **settings: Any) -> ModelConfig:
+    """A config with as many tokens as the tiny checkpoints have positions for."""
+    length = {"max_length": 64}
+    return ModelConfig.model_validate({"checkpoint": checkpoint, "query": length, "passage": length, **settings})
+
+
+def ranker_config(checkpoint: str) -> CrossEncoderConfig:
+    return CrossEncoderConfig(checkpoint=checkpoint, max_length=64)
+
+
+def with_prefix(prefix: str) -> Callable[[str], str]:
+    return lambda key: prefix + key
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("prefix", ["encoder.", "module.", "module.bert.", "bert.", "_orig_mod.", "0.auto_model."])
+def test_a_prefix_that_all_names_share_is_left_out(prefix: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    other = renamed(tiny_checkpoint, tmp_path / "other", with_prefix(prefix))
+    mine, expected = vectors(short(other)), vectors(short(tiny_checkpoint))
+    for side in mine:
+        np.testing.assert_array_equal(mine[side], expected[side])
+    # What is saved has the names of the class.
+    config = short(other)
+    DualEncoder.from_config(config).save(tmp_path / "saved", build_tokenizers(config))
+    assert "embeddings.word_embeddings.weight" in load_file(tmp_path / "saved" / WEIGHTS)
+
+
+WRONG: dict[str, tuple[Callable[[str], str | None], str]] = {
+    "other names": (lambda key: key.replace("attention.self", "attn"), r"lacks 12 weights.*attention\.self\.key\.bias"),
+    "a layer is gone": (lambda key: None if "layer.1." in key else key, r"lacks 16 weights.*layer\.1\."),
+    "one weight is gone": (lambda key: None if "word_embeddings" in key else key, r"lacks 1 weights.*word_embeddings"),
+    "two encoders": (lambda key: ("a." if "layer" in key else "b.") + key, r"lacks \d+ weights.*Its files have others"),
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("case", WRONG)
+def test_weights_that_are_not_there_are_named(case: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    rename, message = WRONG[case]
+    other = renamed(tiny_checkpoint, tmp_path / "other", rename)
+    with pytest.raises(ModelError, match=rf"model\.checkpoint '{other}' {message}"):
+        DualEncoder.from_config(short(other))
+    two = short(tiny_checkpoint, passage_checkpoint=other, towers="two")
+    with pytest.raises(ModelError, match=rf"model\.checkpoint '{other}' {message}"):
+        DualEncoder.from_config(two)
+    # The head of a ranker is new, what is below it is not.
+    with pytest.raises(ModelError, match=r"cross-encoder .* lacks"):
+        CrossEncoder.from_config(ranker_config(other))
+
+
+def test_a_pooler_may_be_missing(tmp_path: Path, tiny_checkpoint: str) -> None:
+    other = renamed(tiny_checkpoint, tmp_path / "other", lambda key: None if "pooler" in key else key)
+    config = short(other)
+    model = DualEncoder.from_config(config)
+    model.save(tmp_path / "saved", build_tokenizers(config))
+    assert not any("pooler" in key for key in load_file(tmp_path / "saved" / WEIGHTS))
+
+
+def test_a_saved_model_is_whole_or_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    config = short(tiny_checkpoint, projection=8)
+    DualEncoder.from_config(config).save(tmp_path / "saved", build_tokenizers(config))
+    gone = renamed(str(tmp_path / "saved"), tmp_path / "gone", lambda key: None if "layer.0." in key else key)
+    with pytest.raises(ModelError, match=rf"{gone}/model\.safetensors lacks 16 weights"):
+        load_tower(gone, "query")
+    dense = tmp_path / "saved" / "2_Dense" / WEIGHTS
+    save_file({"linear.other": torch.zeros(8, 32)}, dense)
+    with pytest.raises(ModelError, match=rf"{dense} lacks 2 weights"):
+        load_tower(tmp_path / "saved", "query")
+
+
+def trained_ranker(folder: Path, tiny_checkpoint: str) -> str:
+    from transformers import AutoModelForSequenceClassification
+
+    shutil.copytree(tiny_checkpoint, folder)
+    torch.manual_seed(1)
+    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_ranker_has_its_head_from_the_file(tmp_path: Path, tiny_checkpoint: str) -> None:
+    ranker = trained_ranker(tmp_path / "ranker", tiny_checkpoint)
+    ddp = renamed(ranker, tmp_path / "ddp", with_prefix("module."))
+    first, second = (
+        CrossEncoder.from_config(ranker_config(one), seed=seed, must_be_trained=True).state_dict()
+        for seed, one in enumerate((ranker, ddp))
+    )
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    headless = renamed(ranker, tmp_path / "headless", lambda key: None if "classifier" in key else key)
+    with pytest.raises(ModelError, match=r"lacks 2 weights.*classifier\.bias"):
+        CrossEncoder.from_config(ranker_config(headless))
+
+
+def test_a_ranker_with_a_prompt_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    ranker = trained_ranker(tmp_path / "ranker", tiny_checkpoint)
+    file = Path(ranker, "config_sentence_transformers.json")
+    file.write_text(json.dumps({"prompts": {"ask": "Rank: "}, "default_prompt_name": None}))
+    CrossEncoder.from_config(ranker_config(ranker))
+    file.write_text(json.dumps({"prompts": {"ask": "Rank: "}, "default_prompt_name": "ask"}))
+    with pytest.raises(ModelError, match=r"puts the prompt 'Rank: ' before each pair \(default_prompt_name\)"):
+        CrossEncoder.from_config(ranker_config(ranker))
+
+
+def test_dprs_passage_encoder_is_loaded(tmp_path: Path, tiny_checkpoint: str) -> None:
+    from transformers import BertConfig, DPRConfig, DPRContextEncoder
+
+    shutil.copytree(tiny_checkpoint, tmp_path / "dpr")
+    shape = BertConfig.from_pretrained(tiny_checkpoint).to_dict()
+    shape = {key: value for key, value in shape.items() if key not in ("model_type", "architectures", "pooler_fc_size")}
+    DPRContextEncoder(DPRConfig(**shape)).save_pretrained(tmp_path / "dpr")
+    saved = load_file(tmp_path / "dpr" / WEIGHTS)
+    tower = DualEncoder.from_config(short(str(tmp_path / "dpr"), pooling="cls")).tower("passage")
+    for key, value in tower.backbone.state_dict().items():
+        assert torch.equal(value, saved[f"ctx_encoder.bert_model.{key}"]), key
+
+
+def _t5(common: dict[str, Any], name: str = "T5") -> Any:
+    import transformers
+
+    shape = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "vocab_size": common["vocab_size"]}
+    return getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**shape, pad_token_id=0))
+
+
+def _mt5(common: dict[str, Any]) -> Any:
+    return _t5(common, "MT5")
+
+
+def _t5_encoder(common: dict[str, Any]) -> Any:
+    import transformers
+
+    return transformers.T5EncoderModel(_t5(common).config)
+
+
+def _bart_like(name: str) -> Callable[[dict[str, Any]], Any]:
+    def build(common: dict[str, Any]) -> Any:
+        import transformers
+
+        sides = {f"{side}_{key}": value for side in ("encoder", "decoder")
+                 for key, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 64}.items()}  # fmt: skip
+        shape = {"vocab_size": common["vocab_size"], "d_model": 32, "max_position_embeddings": 128, "pad_token_id": 0}
+        extra = {"decoder_start_token_id": 0} if name == "Marian" else {}
+        return getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**shape, **sides, **extra))
+
+    return build
+
+
+ENCODERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "T5": _t5,
+    "sentence-t5": _t5_encoder,
+    "mT5": _mt5,
+    "BART": _bart_like("Bart"),
+    "mBART": _bart_like("MBart"),
+    "Marian": _bart_like("Marian"),
+    "Pegasus": _bart_like("Pegasus"),
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_encoder_of_an_encoder_decoder_is_taken(name: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    plain = checkpoint(tmp_path / "plain", tiny_checkpoint, ENCODERS[name])
+    config = short(plain)
+    model = DualEncoder.from_config(config)
+    # Shared tensors are saved once, after a step too.
+    texts = build_tokenizers(config)["query"](None, TEXTS)
+    mine = vectors(config)["query"]
+    # These are the encoder's states, as the whole network has them.
+    ids = torch.from_numpy(texts.ids[texts.offsets[0] : texts.offsets[1]].astype(np.int64))[None]
+    import transformers
+
+    whole = transformers.AutoModel.from_pretrained(plain).eval()
+    encoder = whole if name == "sentence-t5" and not hasattr(whole, "decoder") else whole.get_encoder()
+    expected = encoder(input_ids=ids).last_hidden_state[0].mean(0)
+    np.testing.assert_allclose(mine[0], torch.nn.functional.normalize(expected, dim=0).detach(), atol=1e-5)
+    model.save(tmp_path / "saved", build_tokenizers(config))
+    again = vectors(short(str(tmp_path / "saved")))["query"]
+    np.testing.assert_array_equal(again, mine)
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(theirs, mine, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["T5", "sentence-t5", "mT5", "Marian"])
+def test_a_sentence_transformers_folder_of_it_gives_its_own_vectors(
+    name: str, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    plain = checkpoint(tmp_path / "plain", tiny_checkpoint, ENCODERS[name])
+    dense = {"out_features": 8, "bias": False, "activation_function": torch.nn.Identity()}
+    folder = sentence_transformer(tmp_path / "st", plain, dense=dense, normalize=True, max_seq_length=64)
+    theirs = SentenceTransformer(folder, device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(vectors(short(folder))["query"], theirs, atol=1e-5)
+
+
+def test_vectors_of_a_decoder_are_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    plain = checkpoint(tmp_path / "plain", tiny_checkpoint, ENCODERS["BART"])
+    folder = sentence_transformer(tmp_path / "st", plain, normalize=True, max_seq_length=64)
+    with pytest.raises(ValueError, match=r"the states of its decoder.*set model\.pooling"):
+        ModelConfig(checkpoint=folder)
+    mine = vectors(short(folder, pooling="mean"))["query"]
+    np.testing.assert_allclose(mine, vectors(short(plain))["query"], atol=1e-5)
+
+
+def test_damaged_weights_end_in_one_line(tmp_path: Path, tiny_checkpoint: str) -> None:
+    shutil.copytree(tiny_checkpoint, tmp_path / "cut")
+    whole = (tmp_path / "cut" / WEIGHTS).read_bytes()
+    for content in (b"", whole[:100], whole[: len(whole) // 2], b"\xff" * 64):
+        (tmp_path / "cut" / WEIGHTS).write_bytes(content)
+        for load in (
+            lambda: DualEncoder.from_config(short(str(tmp_path / "cut"))),
+            lambda: CrossEncoder.from_config(ranker_config(str(tmp_path / "cut"))),
+        ):
+            with pytest.raises(ModelError, match=r"^cannot load .*cut'"):
+                load()
+    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    (tmp_path / "cut" / WEIGHTS).write_bytes(whole)
+    (tmp_path / "cut" / "config.json").write_text(json.dumps(config | {"hidden_size": "many"}))
+    with pytest.raises(ModelError, match=r"^cannot load model\.checkpoint"):
+        DualEncoder.from_config(short(str(tmp_path / "cut")))

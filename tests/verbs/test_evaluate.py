@@ -1,0 +1,66 @@
+"""``raydr evaluate``: a system that finds nothing scores 0, and one that cannot be made leaves the others theirs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import small_run
+
+import raydr
+from raydr.config.run import RunConfig
+from raydr.errors import ModelError, RaydrError
+
+
+@pytest.fixture
+def greek(beir_folder: Path, tmp_path: Path) -> Path:
+    """Test queries in another script than the passages."""
+    copy = Path(shutil.copytree(beir_folder, tmp_path / "greek"))
+    rows = [json.loads(line) for line in (copy / "queries.jsonl").read_text().splitlines()]
+    lines = [json.dumps(row | {"text": f"ποταμός {at}βασιλιάς"}) for at, row in enumerate(rows)]
+    (copy / "queries.jsonl").write_text("\n".join(lines) + "\n")
+    return copy
+
+
+def test_bm25_that_finds_nothing_scores_0_beside_the_others(
+    greek: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    config = RunConfig.parse(small_run(greek, tiny_checkpoint, tmp_path / "work"))
+    [made] = raydr.evaluate(config, ["bm25", "untrained"])
+    assert set(made.info["means"]) == {"bm25", "untrained"}
+    assert set(made.info["means"]["bm25"].values()) == {0.0}
+    said = " ".join(capsys.readouterr().err.split())
+    assert "bm25: no query of split 'test' found a passage, and each counts as 0" in said
+
+
+def test_a_system_that_cannot_be_made_leaves_the_others_theirs(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    broken = Path(shutil.copytree(tiny_checkpoint, tmp_path / "broken"))
+    config = RunConfig.parse(small_run(beir_folder, str(broken), tmp_path / "work"))
+    (broken / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelError, match=r"cannot load model\.checkpoint"):
+        raydr.evaluate(config, ["bm25", "untrained"])
+    shown = capsys.readouterr()
+    assert "evaluated without untrained" in " ".join(shown.err.split())
+    assert "test: mean" in shown.err.partition("evaluated without untrained")[2]
+    # No name points to that: with the checkpoint mended it is the evaluation of both.
+    shutil.copy(Path(tiny_checkpoint, "model.safetensors"), broken)
+    [made] = raydr.evaluate(
+        RunConfig.parse(small_run(beir_folder, str(broken), tmp_path / "work")), ["bm25", "untrained"]
+    )
+    assert set(made.info["means"]) == {"bm25", "untrained"}
+
+
+def test_a_run_of_strangers_leaves_the_others_theirs(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "work"))
+    (tmp_path / "a.trec").write_text("stranger Q0 p050 1 2.5 x\n")
+    raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
+    with pytest.raises(RaydrError, match="it was made for another split"):
+        raydr.evaluate(config, ["bm25", "lucene"])
+    assert "evaluated without lucene" in " ".join(capsys.readouterr().err.split())

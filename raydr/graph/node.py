@@ -79,7 +79,7 @@ class Node:
         num_rows: how much there is to do, in rows, given the inputs; decides where it is made.
         asks_model: whether a model reads the rows.
         demand: resources without which it cannot go on.
-        after: nodes that must have ended before, although they are not read.
+        after: nodes that must be there before it is made, although they are no part of what it is.
         temporary: only other nodes need it: it is made if one of these is, and goes when its round is over.
         moves: its name moves to it without asking: it only shows what is there.
         check: raises where it could not be made; called before anything is, so that hours are not lost.

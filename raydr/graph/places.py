@@ -23,8 +23,6 @@ from raydr.store.folder import Folder, require_reachable
 #: Names of systems that are compared, beside those a user gives.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"
 STORE, NAMES = "store", "names"
-#: Where trainings that begin with the same epochs of plain NCE share the states after them; may be removed.
-WARMUPS = "warmups"
 #: Digits of a key in a folder's name.
 _KEY_DIGITS = 16
 

@@ -110,6 +110,7 @@ def _ranker_story(inventory: Inventory, arm: Arm, done: Round) -> RankerStory | 
 #: What a node's time is counted as, by its name in the round where that is here, else by its kind.
 _STAGES = {
     "model": "train",
+    "warmup": "train",
     "quantized": "encode",
     "embeddings": "encode",
     "index": "index",

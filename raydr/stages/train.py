@@ -4,11 +4,12 @@ Artefact ``model``: the files of the model, which ``sentence_transformers.Senten
 
     detection/epoch-*.parquet    (query_id, perplexity, random_pair, log_posterior, clean), where pairs are detected
     optimizer.pt                 the optimiser's moments, if they are kept
+
+Artefact ``warmup``: the state of a training after epochs of plain NCE, which others go on from.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from raydr.stages.train_worker import TrainingJob, train_worker
 from raydr.stages.worker_group import run_workers, trains_here
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
-from raydr.store.identity import Identity, fingerprint_of, flatten
+from raydr.store.identity import fingerprint_of
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.training import Extras, Training
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 #: Raised when training gives another model for the same config.
 VERSION = 2
-
-#: What plays no part before a loss's warm-up is over: settings of training, and what pairs are detected by.
-_AFTER_WARMUP = re.compile(r"(^|\.)(train\.(loss|teacher|pair_detection)|inputs\.margins)(\.|$)")
 
 
 def train(
@@ -48,20 +46,22 @@ def train(
     *,
     training: Training,
     tracker: TrackerHandle | None,
-    warmups: Folder,
+    warmup: Artifact | None = None,
+    until: int | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Any]:
     """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
 
     Args:
-        making: the ``model`` artefact; checkpoints lie beside it until it is finished.
+        making: the ``model`` artefact, or the ``warmup``; checkpoints lie beside it until it is finished.
         pool: where it is trained.
         dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
         extras: what else is read.
         training: the settings.
         tracker: where step and epoch metrics are logged.
-        warmups: where trainings that begin with the same epochs of plain NCE share the states after them.
+        warmup: the state after epochs of plain NCE that it begins with; None if it trains them itself.
+        until: epochs of a ``warmup`` that is made; None for a model.
         watcher: whom the training tells how far it is; the console if None.
 
     Raises:
@@ -84,13 +84,12 @@ def train(
         _say_what_is_replaced(training.model)
     # What goes on from a trained model follows settings that were shown before, or the sieve's own.
     miner = negatives.info.get("miner") if negatives is not None else None
-    for advice in training_advice(training, miner) if start is None else []:
+    for advice in training_advice(training, miner) if start is None and until is None else []:
         warn(advice)
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
-        warmup = warmup_folder(warmups, making.identity)
-        job = TrainingJob(training, data, Corpus(corpus), extras, making.folder, warmup, tracker, watching)
+        job = TrainingJob(training, data, Corpus(corpus), extras, making.folder, tracker, watching, warmup, until)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
@@ -129,19 +128,6 @@ def _check_negatives(training: Training, mined: Artifact | None) -> None:
             f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
             f"{split!r}: mine those of {split!r}"
         )
-
-
-def warmup_folder(warmups: Folder, identity: Identity) -> Folder:
-    """Where trainings that begin with the same epochs of plain NCE share the state after them.
-
-    Args:
-        warmups: the folder of all of them.
-        identity: of the model; its settings of training are under ``train``.
-    """
-    shared = {
-        name: value for name, value in flatten(identity.model_dump()).items() if not _AFTER_WARMUP.search(f".{name}")
-    }
-    return warmups / fingerprint_of(shared)
 
 
 def _show(info: dict[str, Any]) -> None:

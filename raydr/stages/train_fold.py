@@ -9,7 +9,6 @@ from raydr.runtime.console import say
 from raydr.stages.pool import Pool
 from raydr.stages.train import train
 from raydr.store.artifact import Artifact, Building
-from raydr.store.folder import Folder
 from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
@@ -24,12 +23,11 @@ def train_fold(
     *,
     training: Training,
     tracker: TrackerHandle | None,
-    warmups: Folder,
 ) -> dict[str, Any]:
     """Train on what :func:`raydr.stages.folds.leave_fold_out` has left, in smaller batches where a batch holds more.
 
     Args:
-        making, pool, dataset, corpus, training, tracker, warmups: as :func:`raydr.stages.train.train` takes them.
+        making, pool, dataset, corpus, training, tracker: as :func:`raydr.stages.train.train` takes them.
 
     Raises:
         DataError: not even one small batch is left.
@@ -38,7 +36,7 @@ def train_fold(
     if num_queries < batch_size:
         training = _in_small_batches(training, num_queries)
         say(f"cross-fit: batches of {training.train.batch_size} in place of {batch_size}: a fold leaves {num_queries}")
-    return train(making, pool, dataset, corpus, Extras(), training=training, tracker=tracker, warmups=warmups)
+    return train(making, pool, dataset, corpus, Extras(), training=training, tracker=tracker)
 
 
 def _in_small_batches(training: Training, num_queries: int) -> Training:

@@ -21,9 +21,9 @@ from raydr.runtime.tracking import NullTracker, Tracker, TrackerHandle
 from raydr.stages.measure_folds import load_margins
 from raydr.stages.member import Member
 from raydr.stages.ranker_scores import read_ranker_scores
-from raydr.stages.shared_warmup import SharedWarmup
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import PROGRESS
 from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
@@ -46,9 +46,10 @@ class TrainingJob:
         data, corpus: what is trained on.
         extras: what else is read.
         output: where the model goes.
-        warmup: where trainings with the same first epochs share their states.
         tracker: opened by the first worker.
         watcher: told by the first worker how far training is.
+        warmup: the state that it begins with; None: the start.
+        until: epochs after which the state is the output, and no model; None: the model.
     """
 
     training: Training
@@ -56,9 +57,10 @@ class TrainingJob:
     corpus: Corpus
     extras: Extras[Artifact]
     output: Folder
-    warmup: Folder
     tracker: TrackerHandle | None
     watcher: Watcher
+    warmup: Artifact | None = None
+    until: int | None = None
 
 
 def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
@@ -73,12 +75,14 @@ def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
 
 def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[str, Any]:
     trainer, tokenizers = _set_up(job, member, listener)
-    progress = trainer.run()
+    progress = trainer.run(job.until)
     member.wait()
     listener.tell_epochs()
     setup = trainer.setup
     weights = {key: float(value.double().sum()) for key, value in setup.model.state_dict().items()}
-    if member.rank == 0:
+    if member.rank == 0 and job.until is not None:
+        publish_files(job.output, trainer.copy(), last=PROGRESS)
+    elif member.rank == 0:
         publish_files(job.output, lambda path: setup.model.save(path, tokenizers))
         if job.training.keep_optimizer:
             publish_files(job.output, trainer.chosen.optimization.save_moments)
@@ -132,8 +136,7 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     trainer = build_trainer(setup)
     if training.with_optimizer:
         trainer.learner.optimization.take_moments(Path(origin.checkpoint))
-    listener.warmup = SharedWarmup(job.warmup, train)
-    _go_on(trainer, member, listener, listener.warmup)
+    _go_on(trainer, member, listener, job.warmup)
     return trainer, tokenizers
 
 
@@ -155,20 +158,16 @@ def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
     return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
 
 
-def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: SharedWarmup) -> None:
-    """Take up an interrupted run, or the state that another training left after the same first epochs."""
-    from raydr.training.collectives import broadcast_object
-
+def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: Artifact | None) -> None:
+    """Take up an interrupted run, or the state after the epochs that other trainings begin with too."""
     with member.last_state() as folder:
         if folder is not None:
             trainer.resume(folder)
             listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
             return
-    # Rank 0 decides: another training may leave a state between two ranks' looks.
-    epochs = broadcast_object(warmup.num_epochs_there())
-    if epochs:
-        trainer.resume(warmup.state(epochs))
-        listener.tell(f"plain NCE up to epoch {epochs} is there from another training: going on from there")
+    if warmup is not None:
+        trainer.resume(Path(warmup.folder.localize_all()))
+        listener.tell(f"going on from the shared warm-up of {counted(trainer.progress.epoch, 'epoch')}")
 
 
 @dataclass
@@ -184,7 +183,6 @@ class WorkerListener:
         self.rank = self.member.rank
         #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
         self.query_ids: list[str] = []
-        self.warmup: SharedWarmup | None = None
         #: After the last epoch whose state was handed to the member, and how many epochs were told of.
         self.progress: Progress | None = None
         self.num_told = 0
@@ -232,8 +230,6 @@ class WorkerListener:
         if self.rank == 0:
             self.member.wait()
             self.tell_epochs()
-            if finished_epoch and self.warmup is not None:
-                self.warmup.keep(progress.epoch, copy)
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
         report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
         self.member.report(report, copy)

@@ -9,6 +9,7 @@ COMMANDS = {
     "negatives": "raydr mine",
     "verdicts": "raydr judge",
     "model": "raydr train",
+    "warmup": "raydr train",
     "cross_encoder": "raydr train --name ranker",
     "embeddings": "raydr encode",
     "index": "raydr index",

@@ -222,9 +222,9 @@ class TrainConfig(Config):
     not depend on how long a step takes."""
 
     share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
-    """Keep the state after so many epochs of plain NCE (or after each of several numbers) for other trainings of the
-    working folder that begin with the same epochs, so that a comparison trains them once. A loss with a warm-up looks
-    for such states, and keeps the one after its warm-up in any case; the folder ``warmups`` may be removed."""
+    """Make the state after so many epochs of plain NCE (or after each of several numbers) an artefact of its own. All
+    trainings of the working folder that begin with these epochs go on from it, so that a comparison trains them once:
+    those with a loss whose warm-up is as long, and those with ``nce``. The model stays the same."""
 
     log_steps: int = Field(default=10, ge=1)
     """Steps between two rows of step metrics in the log."""
@@ -280,6 +280,21 @@ class TrainConfig(Config):
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
         return self
+
+    @property
+    def shared_epochs(self) -> list[int]:
+        """The numbers of ``share_warmup`` that this training begins with: all epochs up to them are plain NCE.
+
+        >>> TrainConfig(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=(1, 2, 3)).shared_epochs
+        [1, 2]
+        """
+        asked = (self.share_warmup,) if isinstance(self.share_warmup, int) else self.share_warmup or ()
+        # NCE with a detector detects from the first epoch on, with the untrained model, and its states carry the flags.
+        is_plain = isinstance(self.loss, NCE) and self.pair_detection is None
+        num_plain = self.num_epochs if is_plain else self.loss.num_warmup_epochs
+        if self.coteaching is not None:
+            return []
+        return sorted({epochs for epochs in asked if epochs <= min(num_plain, self.num_epochs - 1)})
 
     @property
     def passages_per_query(self) -> int:

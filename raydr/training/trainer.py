@@ -103,14 +103,19 @@ class Trainer:
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
 
-    def run(self) -> Progress:
+    def run(self, until: int | None = None) -> Progress:
         """Train to the end; afterwards the model holds the state that ``keep`` asks for.
+
+        Args:
+            until: epochs after which training pauses, with the model as it is then; never if None.
 
         Raises:
             TrainingError: the loss is not finite; the last checkpoint stays as it is.
         """
-        while not self.progress.finished:
+        while not self.progress.finished and self.progress.epoch != until:
             self._epoch()
+        if until is not None:
+            return self.progress
         if self.config.keep == "best" and self.best is not None:
             self.learner.optimization.put_back(self.best)
         elif self.chosen is not self.learner:

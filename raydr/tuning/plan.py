@@ -1,39 +1,46 @@
-"""A search as far as it can be checked before anything starts, and how the resources are split among its trials."""
+"""A search as far as it can be checked before anything starts: its trials, when they may be stopped, what they take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 from raydr.config.overrides import apply_override, merged
 from raydr.config.run import RunConfig, check_name
 from raydr.errors import ConfigError
+from raydr.graph.declaring import encoders, trainers
+from raydr.graph.node import Resources
 from raydr.graph.refresh_results import check_measure
-from raydr.runtime.console import say, show_table
-from raydr.tuning.parameters import as_text
-from raydr.tuning.proposals import check_proposals, num_trials
-from raydr.tuning.resources import Shares
-from raydr.tuning.schedule import Schedule, plan_schedule
-from raydr.tuning.space import Space, build_space, load_space
-from raydr.tuning.trial_config import SEARCHABLE
+from raydr.stages.resources import IF_IT_GROWS
+from raydr.tuning.settings import as_text
+from raydr.tuning.space import SEARCHABLE, Space, build_space, load_space, with_values
 
 #: Sections that a space may fix, besides those that it may search.
 _FIXABLE = ("bm25", "search")
+#: Trials of a search that does not say how many, and combinations that a grid may have.
+_NUM_TRIALS, _MOST = 16, 10_000
 
 
 @dataclass(frozen=True)
 class TunePlan:
-    """What is searched, when trials are stopped, and how many there are."""
+    """What is searched, and when trials are stopped.
+
+    Args:
+        space: bound to its config.
+        grace_epochs: epochs (rounds, of a refresh) before anything is stopped.
+        max_epochs: the longest trial of the space.
+        longest_warmup: of the space: epochs until a warm-up ends or β is switched on; of refreshes 1 if settings of
+            ``refresh`` are searched, which act from the second round on.
+    """
 
     space: Space
-    schedule: Schedule
-    total: int
-
-    @property
-    def nested(self) -> bool:
-        """Whether trials run Ray Train."""
-        return self.refreshes or self.space.config.train.num_workers != 1
+    grace_epochs: int
+    max_epochs: int
+    longest_warmup: int
 
     @property
     def refreshes(self) -> bool:
@@ -41,30 +48,55 @@ class TunePlan:
         return self.space.settings.objective == "refresh"
 
     @property
+    def unit(self) -> str:
+        """What trials are measured after."""
+        return "round" if self.refreshes else "epoch"
+
+    @property
+    def nested(self) -> bool:
+        """Whether trials run Ray Train."""
+        return self.refreshes or self.space.config.train.num_workers != 1
+
+    @property
     def measure(self) -> str:
         """What trials are compared by, on the dev split."""
         config = self.space.config
         return config.refresh.measure or config.evaluate.measures[0] if self.refreshes else config.train.dev.measure
 
-    def facts(self, shares: Shares) -> list[str]:
-        """How it is searched, in sentences."""
-        schedule, unit = self.schedule, self.schedule.unit
+    @cached_property
+    def combinations(self) -> list[dict[str, Any]]:
+        """What a grid tries after the default, the last setting changing fastest; nothing for other searches."""
+        return _combinations(self.space) if self.space.settings.search.algorithm == "grid" else []
+
+    @property
+    def total(self) -> int:
+        """Trials, the default among them."""
+        search = self.space.settings.search
+        return 1 + len(self.combinations) if search.algorithm == "grid" else search.num_trials or _NUM_TRIALS
+
+    @property
+    def warmups(self) -> tuple[int, ...]:
+        """The warm-ups of the space, in epochs, which trials share."""
+        numbers = {config.train.loss.num_warmup_epochs for _, config in self.space.corners}
+        return tuple(sorted(numbers - {0}))
+
+    def facts(self, concurrency: int) -> list[str]:
+        """How it is searched with so many trials at a time, in sentences."""
+        settings, unit = self.space.settings, self.unit
         best = self.refreshes or self.space.config.train.keep == "best"
-        state = f"the best {unit} so far" if best else "after the last epoch"
-        found = [
-            f"{self.total} trials ({self.space.settings.search.algorithm}), trial 0 is the default; "
-            f"{shares.describe()}",
-            f"trials are compared by dev {self.measure}, {state}",
+        stopping = f"all go on for up to {self.max_epochs} {unit}s"
+        if settings.scheduler.name != "none":
+            warmup = "" if self.refreshes else f" (the longest warm-up of the space is {self.longest_warmup})"
+            stopping = (
+                f"{settings.scheduler.name}: nothing is stopped in the first {self.grace_epochs} of {self.max_epochs} "
+                f"{unit}s{warmup}, and the default never"
+            )
+        return [
+            f"{self.total} trials ({settings.search.algorithm}), {concurrency} at a time; trial 0 is the default",
+            f"trials are compared by dev {self.measure}, "
+            + (f"the best {unit} so far" if best else "after the last epoch"),
+            stopping,
         ]
-        if schedule.name == "none":
-            return [*found, f"all go on for up to {schedule.max_epochs} {unit}s"]
-        warmup = "" if self.refreshes else f" (the longest warm-up of the space is {schedule.longest_warmup})"
-        rungs = f"; compared after {', '.join(map(str, schedule.rungs))}" if schedule.rungs else ""
-        found.append(
-            f"{schedule.name}: nothing is stopped in the first {schedule.grace_epochs} of {schedule.max_epochs} "
-            f"{unit}s{warmup}, and the default never{rungs}"
-        )
-        return found
 
 
 def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, overrides: Sequence[str]) -> TunePlan:
@@ -93,15 +125,16 @@ def plan_search(space: Space) -> TunePlan:
     """Check what can be checked before anything starts.
 
     Raises:
-        ConfigError: the space, its schedule or the number of its trials make no sense, or trials need what the config
-            has not.
+        ConfigError: the space, its grace period or the number of its trials make no sense, or trials need what the
+            config has not.
     """
     settings = space.settings
     fixable = (*SEARCHABLE[settings.objective], *_FIXABLE)
     if wrong := sorted(set(settings.fixed) - set(fixable)):
         raise ConfigError(f"the space fixes {wrong[0]}; it may fix settings of {', '.join(fixable)}")
-    schedule, total = plan_schedule(space), num_trials(space)
-    check_proposals(space)
+    plan = _plan_stopping(space)
+    for values in plan.combinations:
+        with_values(space.config, values)
     if settings.objective == "refresh":
         if space.config.refresh.arms:
             raise ConfigError(
@@ -111,7 +144,58 @@ def plan_search(space: Space) -> TunePlan:
     elif "judge" in settings.fixed or any(key.startswith("judge.") for key in settings.space):
         for values, config in space.corners:
             _check_judges(config, values)
-    return TunePlan(space, schedule, total)
+    return plan
+
+
+def _plan_stopping(space: Space) -> TunePlan:
+    scheduler, corners = space.settings.scheduler, [config for _, config in space.corners]
+    if refreshes := space.settings.objective == "refresh":
+        longest = int(any(key.startswith("refresh.") for key in space.parameters))
+        most = max(config.refresh.num_rounds for config in corners)
+        length, late = "refresh.num_rounds", "settings of refresh, which act from the second round on"
+    else:
+        longest = max(config.train.loss.num_warmup_epochs for config in corners)
+        most = max(config.train.num_epochs for config in corners)
+        length = "train.num_epochs"
+        late = f"warm-ups (or a start of beta) of up to {longest} epochs, whose gain shows later"
+        if longest >= most:
+            raise ConfigError(
+                f"the space {space.name} has warm-ups of up to {longest} epochs, and {length} is {most}: nothing would "
+                "ever begin after such a warm-up; train longer or narrow the space"
+            )
+    if scheduler.name == "none":
+        return TunePlan(space, most, most, longest)
+    grace = scheduler.grace_epochs or longest + 1
+    if grace <= longest:
+        raise ConfigError(
+            f"scheduler.grace_epochs is {grace}, but the space {space.name} has {late}: set it to {longest + 1} or "
+            "more, or leave it out"
+        )
+    plan = TunePlan(space, grace, most, longest)
+    if grace >= most:
+        shorter = "" if refreshes else "narrow the warm-ups of the space, "
+        raise ConfigError(
+            f"scheduler {scheduler.name} cannot stop anything: its grace period is {grace} {plan.unit}s and {length} "
+            f"{most}. Raise {length}, {shorter}or set scheduler.name: none"
+        )
+    return plan
+
+
+def _combinations(space: Space) -> list[dict[str, Any]]:
+    endless = [key for key, parameter in space.parameters.items() if parameter.values is None]
+    if endless:
+        raise ConfigError(
+            f"search.algorithm grid tries every combination, but {', '.join(endless)} is a range: give it steps, or a "
+            "grid of numbers"
+        )
+    if space.settings.search.num_trials is not None:
+        raise ConfigError("search.num_trials is given, but a grid has as many trials as combinations: leave it out")
+    lists = [parameter.values or [] for parameter in space.parameters.values()]
+    if math.prod(map(len, lists)) > _MOST:
+        raise ConfigError(f"the grid of {space.name} has more than {_MOST:,} combinations: leave some values out")
+    default = [as_text(value) for value in space.defaults.values()]
+    combinations = (values for values in product(*lists) if [as_text(value) for value in values] != default)
+    return [dict(zip(space.parameters, values, strict=True)) for values in combinations]
 
 
 def _check_judges(config: RunConfig, values: Mapping[str, Any]) -> None:
@@ -126,9 +210,41 @@ def _check_judges(config: RunConfig, values: Mapping[str, Any]) -> None:
         )
 
 
-def show_plan(plan: TunePlan, shares: Shares) -> None:
-    """Say what will be searched, with which resources."""
-    space = plan.space
-    show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())
-    for fact in plan.facts(shares):
-        say(fact)
+def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
+    """How many trials run at a time: as many trainings as fit; one refresh, whose nodes run side by side.
+
+    Args:
+        plan: of the search.
+        capacity: CPUs and GPUs by Ray's names, ``ray.capacity`` of a cluster that grows.
+
+    Raises:
+        ConfigError: not even one trial fits, or not as many as wanted.
+    """
+    config, wanted = plan.space.config, plan.space.settings.trials.concurrency
+    if plan.refreshes and wanted not in (None, 1):
+        raise ConfigError(f"trials.concurrency is {wanted}: refreshes run one at a time, their artefacts side by side")
+    if not plan.refreshes and not isinstance(config.train.num_workers, int):
+        raise ConfigError(
+            f"train.num_workers is {list(config.train.num_workers)}: trials that grow and shrink cannot be fitted in "
+            "side by side; give one number"
+        )
+    # What trials that are groups train on is made by the workers of encode.
+    needs = {"train": trainers(config)} | ({"encode": encoders(config)} if plan.nested else {})
+    fitting = {section: _num_fitting(need, capacity) for section, need in needs.items()}
+    tightest = min(fitting, key=fitting.__getitem__)
+    if fitting[tightest] < (wanted or 1):
+        raise ConfigError(
+            f"a trial takes {_amounts(needs[tightest])} (section {tightest}), Ray has {_amounts(capacity)}: "
+            f"{fitting[tightest]} at a time fit{f', {wanted} are asked for' if wanted else ''}. Lower the section's "
+            f"resources or trials.concurrency {IF_IT_GROWS}"
+        )
+    return min(wanted or (1 if plan.refreshes else fitting[tightest]), plan.total)
+
+
+def _num_fitting(need: Resources, capacity: Resources) -> int:
+    # 1e-6: ten times 0.1 CPU are one CPU.
+    return min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in need.items() if amount)
+
+
+def _amounts(resources: Resources) -> str:
+    return " and ".join(f"{amount:g} {kind}" for kind, amount in resources.items() if amount)

@@ -1,30 +1,176 @@
-"""The page of a search over settings: its trials, what mattered, and whether the best is better."""
+"""What a search came to: its trials, the best of them, and the page with a table and a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from raydr.compare import Compared
+from raydr.component import Config
+from raydr.pages.figure import COLORS, Draw, grid
 from raydr.pages.html import Page
-from raydr.tuning.importance import Importances
-from raydr.tuning.result import StudyResult, trial_rows
+from raydr.tuning.plan import TunePlan
+from raydr.tuning.settings import Parameter, as_text, is_number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
+Status = Literal["running", "finished", "stopped", "failed"]
+#: Characters of a value on an axis; longer ones are cut.
+_LABEL = 18
 
 
-def tuning_page(
-    result: StudyResult, drawn: Sequence[tuple[bytes, str]], confirmations: Sequence[Compared], best_config: str
-) -> str:
+class Row(Config):
+    """A trial after one epoch."""
+
+    epoch: int
+    """Epochs finished, from 1."""
+
+    score: float
+    """What trials are compared by: the dev measure of the state that this training would keep now."""
+
+    metrics: dict[str, float]
+
+
+class Trial(Config):
+    """One trial of a search; number 0 is the default."""
+
+    number: int
+    values: dict[str, Any]
+    status: Status = "running"
+    rows: list[Row] = []
+    error: str = ""
+    """Why it failed."""
+
+    seconds: float = 0.0
+    """That its last attempt took."""
+
+    @property
+    def score(self) -> float | None:
+        """The last one; None before the first epoch is over."""
+        return self.rows[-1].score if self.rows else None
+
+    @property
+    def epochs(self) -> int:
+        return self.rows[-1].epoch if self.rows else 0
+
+
+def rows_of(history: Sequence[Mapping[str, Any]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
+    """Rows out of the history of a training.
+
+    Args:
+        history: of its manifest or progress: ``epoch`` from 0, and ``metrics``.
+        measure: the dev measure, as configured.
+        keep: ``train.keep``: with ``best`` the score is the best measure so far.
+
+    >>> history = [{"epoch": at, "metrics": {"dev RR@10": value}} for at, value in enumerate([0.1, 0.3, 0.2])]
+    >>> [(row.epoch, row.score) for row in rows_of(history, "RR@10", "best")]
+    [(1, 0.1), (2, 0.3), (3, 0.3)]
+    """
+    rows: list[Row] = []
+    for epoch in history:
+        value = float(epoch["metrics"][f"dev {measure}"])
+        score = max(value, rows[-1].score) if rows and keep == "best" else value
+        rows.append(Row(epoch=epoch["epoch"] + 1, score=score, metrics=dict(epoch["metrics"])))
+    return rows
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """The one with the highest score among those trained to their end; the first of equal ones."""
+    finished = [trial for trial in trials if trial.status == "finished" and trial.score is not None]
+    return max(finished, key=lambda trial: (trial.score, -trial.number), default=None)
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A finished search.
+
+    Args:
+        plan: what was searched.
+        name: of the search.
+        facts: how it was searched, in sentences.
+        trials: by number; 0 is the default.
+    """
+
+    plan: TunePlan
+    name: str
+    facts: Sequence[str]
+    trials: Sequence[Trial]
+
+    @property
+    def measure(self) -> str:
+        """What trials were compared by."""
+        return f"dev {self.plan.measure}"
+
+    @property
+    def default(self) -> Trial:
+        return self.trials[0]
+
+    @property
+    def best(self) -> Trial:
+        best = best_trial(self.trials)
+        assert best is not None
+        return best
+
+    def outcome(self) -> str:
+        """Which trial is the best, and how it compares with the default on dev, where it was chosen."""
+        best, default = self.best, self.default
+        line = f"The best is trial {best.number} with {self.measure} {best.score or 0.0:.4f}"
+        if best.number == 0:
+            return f"{line}, the default itself: nothing that was tried is better."
+        if default.score is None or best.score is None:
+            return f"{line}; the default failed: {default.error}"
+        return f"{line}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
+
+    def table(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows: finished trials by their score, then the stopped ones, then the failed; always the default.
+
+        Args:
+            most: trials that are shown; all if None.
+        """
+        names = short_names(list(self.plan.space.parameters))
+        order = {"finished": 0, "stopped": 1, "failed": 2}
+        ranked = sorted(self.trials, key=lambda one: (order[one.status], -one.epochs, -(one.score or 0.0), one.number))
+        rows = []
+        for trial in [one for at, one in enumerate(ranked) if most is None or at < most or one is self.default]:
+            score = f"{trial.score:.4f}" if trial.score is not None else ""
+            values = [as_text(trial.values[key]) for key in self.plan.space.parameters]
+            number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
+            epochs = f"{trial.epochs}" if trial.status == "finished" else f"{trial.epochs} {trial.status}"
+            rows.append([number, score, epochs, f"{trial.seconds:,.0f}", *values])
+        return ["trial", self.measure, f"{self.plan.unit}s", "s", *names.values()], rows
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """The last step of each key; all of it where another one ends in the same.
+
+    >>> short_names(["train.optimizer.learning_rate", "judge.sieve.optimizer.learning_rate", "model.scale"])
+    {'train.optimizer.learning_rate': 'train.optimizer.learning_rate',
+     'judge.sieve.optimizer.learning_rate': 'judge.sieve.optimizer.learning_rate', 'model.scale': 'scale'}
+    """
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    return {key: key if last[short := key.rpartition(".")[2]] > 1 else short for key in keys}
+
+
+def tuning_page(result: StudyResult, picture: bytes, confirmations: Sequence[Compared], best_config: str) -> str:
     """The self-contained HTML page.
 
     Args:
         result: of the search.
-        drawn: pictures with captions.
+        picture: the score against each setting.
         confirmations: one a split; empty if the best was not trained anew.
         best_config: YAML of the best config, with where it comes from.
     """
     page, space = Page(f"Search {result.name}"), result.plan.space
     if space.settings.description:
         page.paragraph(space.settings.description)
-    page.paragraph(outcome_of(result))
+    page.paragraph(result.outcome())
     left = (
         "What is left of the gain on other seeds and on test stands below."
         if confirmations
@@ -33,10 +179,10 @@ def tuning_page(
     page.note(f"The best of many trials looks better on dev than it is, since it was chosen there. {left}")
     for fact in result.facts:
         page.note(fact)
-    for one in confirmations:
-        page.heading(f"Best against default on {one.split}")
-        seeds = ", ".join(map(str, one.seeds))
-        page.table(f"trained anew with the seeds {seeds}; paired randomisation test (two-sided)", *one.rows())
+    for compared in confirmations:
+        page.heading(f"Best against default on {compared.split}")
+        seeds = ", ".join(map(str, compared.seeds))
+        page.table(f"trained anew with the seeds {seeds}; paired randomisation test (two-sided)", *compared.rows())
         page.note(
             "Each query's value is its mean over the seeds. Intervals: bootstrap over queries; p is not corrected for "
             "the number of measures. Neither covers the choice of the seeds."
@@ -44,42 +190,63 @@ def tuning_page(
     page.heading("What was searched")
     page.table("settings, their defaults, and what was tried", *space.rows())
     page.heading("Trials")
-    page.table("trained to the end first, the best on top", *trial_rows(result))
+    page.table("trained to the end first, the best on top", *result.table())
     if failed := [[f"{trial.number}", trial.error] for trial in result.trials if trial.status == "failed"]:
         page.table("failed trials", ["trial", "why"], failed)
-    for png, caption in drawn:
-        page.picture(png, caption)
-    page.heading("Which settings matter")
-    weights = result.importances
-    if weights.rows:
-        page.paragraph(
-            f"fANOVA: the share of the variance of the score that each setting explains alone, after {result.unit} "
-            f"{weights.epoch}, the last that all {weights.num_trials} trials came to. A share no higher than the one "
-            "by chance says nothing."
-        )
-        page.table("importance", *importance_rows(weights))
-    else:
-        page.paragraph(f"Not computed: {weights.reason}.")
+    page.picture(picture, f"{result.measure} against each setting; hollow: stopped early; the default is ringed")
     page.heading("The best config")
     page.preformatted(best_config)
     return page.render()
 
 
-def outcome_of(result: StudyResult) -> str:
-    """Which trial is the best, and how it compares with the default on dev, where it was chosen."""
-    best, default = result.best, result.default
-    found = f"The best is trial {best.number} with {result.measure} {best.score or 0.0:.4f}"
-    if best.number == 0:
-        return f"{found}, the default itself: nothing that was tried is better."
-    if default.score is None or best.score is None:
-        return f"{found}; the default failed: {default.error}"
-    return f"{found}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
+def score_by_setting(result: StudyResult) -> bytes:
+    """The score of all trials against each setting, one panel each; a PNG."""
+    parameters, default = result.plan.space.parameters, result.default
+    styles = {"finished": ("trained to the end", COLORS[0]), "stopped": ("stopped early", "none")}
+
+    def panel(key: str, parameter: Parameter) -> Draw:
+        def draw(axes: Axes) -> None:
+            for status, (label, color) in styles.items():
+                trials = [trial for trial in result.trials if trial.status == status and trial.score is not None]
+                at = [position(parameter, trial.values[key]) for trial in trials]
+                scores = np.array([trial.score for trial in trials])
+                axes.scatter(at, scores, s=22, facecolors=color, edgecolors=COLORS[0], label=label)
+            if default.score is not None:
+                ring: Any = {"facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5, "label": "default"}
+                axes.scatter([position(parameter, default.values[key])], [default.score], s=120, **ring)
+            places, labels = zip(*ticks(parameter), strict=True)
+            axes.set_xticks(places, labels)
+            axes.tick_params(axis="x", labelsize=7, rotation=35 if sum(map(len, labels)) > 34 else 0)
+            axes.set_xlim(-0.08, 1.08)
+            axes.set_ylabel(result.measure, fontsize=8)
+
+        return draw
+
+    panels = [(name, panel(key, parameters[key])) for key, name in short_names(list(parameters)).items()]
+    return grid(panels, f"{result.name}: score against each setting", columns=3)
 
 
-def importance_rows(found: Importances) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: each setting's share beside the one by chance."""
-    rows = [
-        [row.key, f"{row.share:.2f}", f"{row.by_chance:.2f}", "yes" if row.share > row.by_chance else "no"]
-        for row in found.rows
+def position(parameter: Parameter, value: Any) -> float:
+    """Where a value stands on its axis, from 0 to 1; a default beyond the ends, or that is no number, just outside."""
+    if parameter.values is not None:
+        at = parameter.encode(value)
+        return -0.05 if at is None else at / (len(parameter.values) - 1) if len(parameter.values) > 1 else 0.5
+    low, high = parameter.ends
+    if not is_number(value) or value < low:
+        return -0.05
+    scale = math.log if parameter.log else float
+    return 1.05 if value > high else (scale(value) - scale(low)) / (scale(high) - scale(low))
+
+
+def ticks(parameter: Parameter) -> Sequence[tuple[float, str]]:
+    """Places on a parameter's axis with their labels."""
+    values = list(parameter.values or [])
+    if parameter.values is None or (isinstance(parameter.values, range) and len(values) > 12):
+        low, high = parameter.ends
+        middle = math.sqrt(low * high) if parameter.log else (low + high) / 2
+        values = [low, parameter.rounded(middle) if parameter.values is None else round(middle), high]
+    labels = [(value, as_text(value)) for value in values]
+    return [
+        (position(parameter, value), text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…")
+        for value, text in labels
     ]
-    return ["setting", "share", "by chance (95 %)", "above chance"], rows

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from raydr.compare import Compared, compare_configs, trained_model
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
+from raydr.evaluation.metrics import parse_measures
+from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, Work
+from raydr.graph.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
+from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
-from raydr.runtime.console import say, show_table
+from raydr.runtime.console import say, show_summary, show_table
+from raydr.runtime.tracking import Tracker
 from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
-from raydr.tuning.objective import Objective, trial_config
-from raydr.tuning.outcome import report, show_result, study_result
-from raydr.tuning.plan import TunePlan, show_plan
-from raydr.tuning.refresh import best_model, refresh_model
-from raydr.tuning.resources import Shares, share_resources
-from raydr.tuning.result import StudyResult
-from raydr.tuning.search import search
-from raydr.tuning.trial_config import with_values
-from raydr.tuning.trial_nodes import nodes_of, trained
+from raydr.tuning.plan import TunePlan, num_side_by_side
+from raydr.tuning.report import StudyResult, Trial, score_by_setting, tuning_page
+from raydr.tuning.search import BEST, TRIALS, search
+from raydr.tuning.space import with_values
+from raydr.tuning.trial import Objective, nodes_of, trained
 
+#: The page and its picture, beside the artefact's parts: they are written anew by every command.
+PAGE, PICTURE = "report.html", "settings.png"
+#: Trials that the console's table shows.
+_SHOWN = 20
 #: Raised when a search gives other trials for the same settings.
 VERSION = 1
 
@@ -35,7 +43,7 @@ class TuneOutcome:
 
     Args:
         study: the artefact: its trials, and the best config.
-        result: the trials and what mattered.
+        result: the trials.
         confirmations: the best against the default, by split; empty if that was not asked for.
     """
 
@@ -60,45 +68,56 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome | None:
         TuningError: no trial was trained to its end.
     """
     space, recipe = plan.space, session.recipe
-    wanted = space.settings.trials.concurrency
-    shares = share_resources(space.config, plan.refreshes, cluster_capacity(), plan.total, wanted)
-    show_plan(plan, shares)
+    concurrency = num_side_by_side(plan, cluster_capacity())
+    show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())
+    for fact in plan.facts(concurrency):
+        say(fact)
     if not session.dry_run:
         # The data are what trials start from: only the search is done anew.
-        corpus, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
+        _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
         _check_splits(plan, Dataset(dataset))
-        check_sharing(plan, corpus.rows("passages"), shares)
     dtype = recipe.run.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
-    objective = Objective(trial_config(plan, space.config, dtype), plan.refreshes, shares)
+    config, max_failures = trial_config(plan, space.config, dtype), space.settings.trials.max_failures
+    objective = Objective(config, plan.refreshes, max_failures)
     if not plan.refreshes:
         # Most trials train on what the default trains on.
         session.make(*trained(objective.config).inputs.values(), anew=[])
-    made = session.make(recipe.named(f"tune/{name}", study(session, plan, name, objective)))
+    made = session.make(recipe.named(f"tune/{name}", study(session, plan, name, objective, concurrency)))
     if session.dry_run:
         return None
     [searched] = made
-    result = study_result(plan, searched)
-    model = _name_best(session, plan, result, objective.config)
-    show_result(result)
+    trials = [Trial.model_validate(raw) for raw in searched.read_json(TRIALS)]
+    result = StudyResult(plan, name, searched.info["facts"], trials)
+    model = _name_best(session, result, objective)
+    columns, rows = result.table(_SHOWN)
+    show_table(f"{len(rows)} of {len(trials)} trials, the best first", columns, rows)
     confirmations = _confirm(session, plan, result)
     with session.tracker.stage(f"tune-{name}", {"raydr.key": searched.fingerprint}) as tracker:
         report(result, confirmations, searched, session.places.root / "tune" / name, model, tracker)
     return TuneOutcome(searched, result, confirmations)
 
 
-def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> Node:
+def trial_config(plan: TunePlan, config: RunConfig, dtype: str) -> RunConfig:
+    """A config of the space as trials have it: one arithmetic for all, shared warm-ups, and dev alone is looked at."""
+    warmups = None if plan.refreshes else plan.warmups or None
+    train = config.train.model_copy(update={"dtype": dtype, "share_warmup": warmups})
+    refresh = config.refresh.model_copy(update={"evaluate_splits": [config.data.dev_split]})
+    return config.model_copy(update={"train": train, "refresh": refresh})
+
+
+def study(session: Session, plan: TunePlan, name: str, objective: Objective, concurrency: int) -> Node:
     """The search as a node: what it depends on are the space, and the nodes of its default and of its corners.
 
     Which trials are stopped also depends on the order in which they end, which nobody knows.
     """
-    settings, schedule = plan.space.settings, plan.schedule
+    settings = plan.space.settings
     corners = [trial_config(plan, corner, objective.config.train.dtype) for _, corner in plan.space.corners]
     nodes = [nodes_of(config, plan.refreshes) for config in corners]
 
     def run(work: Work) -> dict[str, Any]:
         work.tracker.log_params(settings.model_dump(mode="json"))
-        return search(work.making, work.tracker, plan, name, objective)
+        return search(work.making, work.tracker, plan, name, objective, concurrency)
 
     return Node(
         "study",
@@ -107,7 +126,7 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> 
         {
             **settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
-            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": schedule.grace_epochs},
+            "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.grace_epochs},
             "measure": plan.measure,
             "model": dict(next(one for one in reversed(nodes[0].values()) if one.kind == "model").settings),
             "nodes of the default and of the corners": fingerprint_of(sorted({key for one in nodes for key in one})),
@@ -119,13 +138,18 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective) -> 
     )
 
 
-def _name_best(session: Session, plan: TunePlan, result: StudyResult, default: RunConfig) -> Artifact:
+def _name_best(session: Session, result: StudyResult, objective: Objective) -> Artifact:
     """Name the best trial's model, so that every verb finds it; what other trials made goes."""
-    config = with_values(default, result.best.values)
-    node = best_model(config) if plan.refreshes else trained(config)
+    config = with_values(objective.config, result.best.values)
+    if objective.refreshes:
+        [arm] = lay_out(session.recipe.run.of(config))
+        rounds = finished_rounds(session.inventory, arm)
+        node = best_round(session.inventory, config, arm.settings, rounds).model
+    else:
+        node = trained(config)
     [made] = session.make(session.recipe.named(f"models/{result.name}-best", node), anew=[], moving=True)
-    if plan.refreshes:
-        session.prune(nodes_of(config, refreshes=True).values())
+    if objective.refreshes:
+        session.prune(objective.nodes(result.best.values))
     return made
 
 
@@ -139,7 +163,7 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
         return []
     run, data = session.recipe.run, space.config.data
     best = with_values(space.config, result.best.values)
-    found = compare_configs(
+    compared = compare_configs(
         session,
         {"default": run.of(space.config), "best": run.of(best)},
         [space.config.seed + 1 + at for at in range(num_seeds)],
@@ -147,10 +171,67 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
         f"confirm-{result.name}",
         (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
     )
-    for one in found:
+    for one in compared:
         title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
         show_table(title, *one.rows())
-    return found
+    return compared
+
+
+def refresh_model(session: Session, run: Declaring, seed: int) -> Node:
+    """The model of the best round, by dev, of a refresh that is run with a seed; its vectors stay, others go."""
+    run = run.of(run.config.model_copy(update={"seed": seed}))
+    [arm] = lay_out(run)
+    values: list[float] = []
+    for one in arm.rounds:
+        session.make(*one.targets(), anew=[])
+        values.append(dev_value(session.inventory, run.config, arm.settings, one))
+        if out_of_patience(values, arm.settings.patience):
+            break
+    best = best_round(session.inventory, run.config, arm.settings, arm.rounds[: len(values)])
+    kept = {node.key for node in best.vectors()}
+    session.prune(node for one in arm.rounds for key, node in one.nodes().items() if key not in kept)
+    return best.model
+
+
+def report(
+    result: StudyResult,
+    confirmations: Sequence[Compared],
+    made: Artifact,
+    place: Folder,
+    model: Artifact,
+    tracker: Tracker,
+) -> None:
+    """Write the page and its picture, log everything, and say where it is.
+
+    Args:
+        result: of the search.
+        confirmations: of its best.
+        made: the study.
+        place: where its name leads to.
+        model: of the best trial.
+        tracker: its MLflow run.
+    """
+    picture, best_config = score_by_setting(result), Path(made.local(BEST)).read_text(encoding="utf-8")
+    with made.folder.publish(PICTURE) as path:
+        Path(path).write_bytes(picture)
+    with made.folder.publish(PAGE) as path:
+        Path(path).write_text(tuning_page(result, picture, confirmations, best_config), encoding="utf-8")
+    for part in (BEST, TRIALS, PAGE, PICTURE):
+        tracker.log_artifact(made.folder.localize(part))
+    for part in model.parts():
+        tracker.log_artifact(model.local(part), f"best-model/{part.rpartition('/')[0]}".rstrip("/"))
+    numbers = {"best/dev": result.best.score, "default/dev": result.default.score}
+    facts = {"on dev": result.outcome()}
+    label = next(iter(parse_measures([result.plan.measure])))
+    for compared in confirmations:
+        rows = compared.comparisons
+        numbers |= {f"gain/{compared.split}/{row.measure}": row.difference for row in rows}
+        first = next((row for row in rows if row.measure == label), rows[0])
+        gain = f"{first.measure} {first.difference:+.4f} [{first.low:+.4f}, {first.high:+.4f}], p {first.p:.4f}"
+        facts[f"confirmed on {compared.split}"] = f"{gain}, {len(compared.seeds)} seeds"
+    tracker.log_metrics({name: value for name, value in numbers.items() if value is not None})
+    facts |= {"best config": place.path(BEST), "its model": str(model.folder)}
+    show_summary(f"search {result.name}", facts | {"report": place.path(PAGE), "trials": place.path(TRIALS)})
 
 
 def _check_splits(plan: TunePlan, data: Dataset) -> None:
@@ -160,22 +241,4 @@ def _check_splits(plan: TunePlan, data: Dataset) -> None:
         raise ConfigError(
             f"the data set at {data.artifact.folder} has no split {missing[0]!r}; it has {', '.join(data.splits)}. Set "
             "data.dev_split, on which trials are compared, and data.test_splits, on which confirm.num_seeds evaluates"
-        )
-
-
-def check_sharing(plan: TunePlan, num_passages: int, shares: Shares) -> None:
-    """Refuse refreshes side by side that could wait for each other.
-
-    Raises:
-        ConfigError: indexes have several shards.
-    """
-    config, beside = plan.space.config, f"{shares.concurrency} refreshes would run side by side"
-    num_shards = -(-num_passages // config.index.shard_rows)
-    if shares.concurrency == 1 or not plan.refreshes:
-        return
-    if num_shards > 1:
-        raise ConfigError(
-            f"{beside}, and an index of {num_passages:,} passages has {num_shards} shards: two trials that search at a "
-            "time could each hold some of the actors that the other waits for. Set trials.concurrency: 1, or make "
-            "index.shard_rows larger"
         )

@@ -1,61 +1,63 @@
-"""A search with Ray Tune: trials are proposed, run side by side, stopped early, and written into a book.
+"""A search with Ray Tune: Optuna proposes trials, a scheduler stops the bad ones, and a killed search is restored.
 
 Artefact ``study``::
 
-    trials/trial-NNN.json    values, status and the rows of every epoch, one file a trial
-    trials.json              all of them
-    trials.parquet           the same as a table, one row a trial and epoch
-    best.yaml                the best trial's config, ready to run
+    trials.json    values, status and the rows of every epoch of all trials
+    best.yaml      the best trial's config, ready to run
 
-Beside them, while it is not over, ``places/`` holds how far running trials are. What trials make, and share, lies under
-the keys of the graph. Ray Tune runs and schedules; what a killed search goes on from is the book alone.
+Beside them, while it is not over, lie what Ray Tune restores it from and how far running trials are. What trials make
+lies under the keys of the graph.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import ray
+import optuna
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from ray import tune
+from ray.tune import Callback
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
+from ray.tune.search.optuna import OptunaSearch
 
-from raydr.data.schema import write_parquet
 from raydr.errors import TuningError
-from raydr.runtime.console import progress_bar, say
+from raydr.runtime.console import ProgressBar, progress_bar, say
 from raydr.runtime.tracking import Tracker
+from raydr.seeding import stable_hash64
 from raydr.store.artifact import Building
-from raydr.tuning.book import Book
-from raydr.tuning.objective import Objective
-from raydr.tuning.parameters import as_text
+from raydr.store.folder import Folder
 from raydr.tuning.plan import TunePlan
-from raydr.tuning.scheduler import make_scheduler
-from raydr.tuning.source import Follower, TrialSource
-from raydr.tuning.training import InputMaker
-from raydr.tuning.trial import TrialProcess
-from raydr.tuning.trial_config import with_values
-from raydr.tuning.trials import PLACES, Trial, as_table, best_trial
+from raydr.tuning.report import Row, Trial, best_trial
+from raydr.tuning.settings import Parameter, as_text
+from raydr.tuning.space import with_values
+from raydr.tuning.trial import VECTORS, Objective, TrialProcess
 
-BEST, TRIALS, TABLE = "best.yaml", "trials.json", "trials.parquet"
-#: Where Ray Tune keeps its own files while it runs.
-_TUNE_FILES = "ray-tune"
-#: Ray's name of a resource that the head alone has.
-HEAD = "node:__internal_head__"
+BEST, TRIALS = "best.yaml", "trials.json"
+#: Where Ray Tune keeps what it restores a search from, and running trials how far they are.
+_TUNE_FILES, _PLACES = "ray-tune", "places"
 #: What Ray books for a trial's own process: memory, and a place on the head, which no cloud takes back and which has no
 #: GPU that would be kept from going home. Its work books CPUs and GPUs for itself.
-TRIAL_SHELL = {"memory": 256 * 2**20, HEAD: 0.001}
-#: Without Tune's own loggers and reporters: the book says what happens. A word of waiting has no score.
+TRIAL_SHELL = {"memory": 256 * 2**20, "node:__internal_head__": 0.001}
+#: Without Tune's own loggers and reporters: :class:`Reporter` says what happens. A trial that has failed has no score.
 _TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
 
-def search(making: Building, tracker: Tracker, plan: TunePlan, name: str, objective: Objective) -> dict[str, Any]:
+def search(
+    making: Building, tracker: Tracker, plan: TunePlan, name: str, objective: Objective, concurrency: int
+) -> dict[str, Any]:
     """Run the trials that are not over, and put what they came to into the artefact.
 
     Args:
@@ -64,18 +66,19 @@ def search(making: Building, tracker: Tracker, plan: TunePlan, name: str, object
         plan: the space and how it is searched.
         name: of the search.
         objective: what a trial does.
+        concurrency: trials at a time.
 
     Raises:
-        TuningError: no trial was trained to its end, or one has waited too long for its resources.
+        TuningError: no trial was trained to its end.
         KeyboardInterrupt: Ctrl-C; the same command goes on.
     """
     with progress_bar(f"tune {name}", plan.total, "trials") as bar:
-        book = Book(making.folder, tracker, plan, objective, bar)
+        reporter = Reporter(tracker, plan, objective, bar)
         try:
-            _run(plan, name, objective, book)
+            _fit(_open_tuner(making.folder, plan, name, objective, concurrency))
         finally:
-            book.close()
-    trials = book.listed()
+            reporter.close()
+    trials = [reporter.trials[number] for number in sorted(reporter.trials)]
     best = best_trial(trials)
     if best is None:
         reason = next((trial.error for trial in trials if trial.error), "nothing was told")
@@ -83,9 +86,14 @@ def search(making: Building, tracker: Tracker, plan: TunePlan, name: str, object
             f"none of the {len(trials)} trials was trained to its end; the first reason: {reason}. Correct the config "
             "or the space and search anew"
         )
-    for trial in trials:
-        objective.forget(trial.values, [best.values], search_is_over=True)
-    _write(making, trials, best_config(plan, name, best, trials[0]))
+    kept = {node.key for node in objective.nodes(best.values) if node.kind == "model"}
+    objective.forget([trial.values for trial in trials], (*VECTORS, "model", "warmup"), kept)
+    for leftover in (_PLACES, _TUNE_FILES):
+        (making.folder / leftover).remove()
+    making.folder.write_json(TRIALS, [trial.model_dump(mode="json") for trial in trials])
+    with making.folder.publish(BEST) as path:
+        Path(path).write_text(best_config(plan, name, best, trials[0]), encoding="utf-8")
+    making.record_files()
     return {
         "name": name,
         "trials": len(trials),
@@ -93,58 +101,245 @@ def search(making: Building, tracker: Tracker, plan: TunePlan, name: str, object
         "best": best.number,
         "best_score": best.score,
         "default_score": trials[0].score,
-        "facts": plan.facts(objective.shares),
+        "facts": plan.facts(concurrency),
     }
 
 
-def _run(plan: TunePlan, name: str, objective: Objective, book: Book) -> None:
-    waiting, trials = book.waiting(), plan.space.settings.trials
-    if len(waiting) < plan.total:
-        say(f"going on: {plan.total - len(waiting)} of {plan.total} trials are over")
-    if not waiting:
-        return
-    files = book.folder / _TUNE_FILES
-    files.remove()
-    inputs = ray.remote(num_cpus=0, resources={HEAD: 0.001})(InputMaker).remote()
-    process = tune.with_parameters(TrialProcess, objective=replace(objective, inputs=inputs), search=book.folder)
-    over = [trial for trial in book.listed() if trial.over]
+def _open_tuner(folder: Folder, plan: TunePlan, name: str, objective: Objective, concurrency: int) -> tune.Tuner:
     os.environ |= _TUNE_SETTINGS
     for logger in ("ray.tune", "ray.air"):
         # Nor stack traces of trials that fail.
         logging.getLogger(logger).setLevel(logging.CRITICAL)
-    tune.Tuner(
-        tune.with_resources(process, tune.PlacementGroupFactory([TRIAL_SHELL])),
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    process = tune.with_resources(
+        tune.with_parameters(TrialProcess, objective=objective, places=folder / _PLACES),
+        tune.PlacementGroupFactory([TRIAL_SHELL]),
+    )
+    files = (folder / _TUNE_FILES).absolute()
+    place = files.root if files.is_local else files.url
+    if tune.Tuner.can_restore(f"{place}/{name}"):
+        say("going on with a search that was interrupted")
+        return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
+    return tune.Tuner(
+        process,
         tune_config=tune.TuneConfig(
-            search_alg=TrialSource(plan.space, book, waiting),
-            scheduler=make_scheduler(plan.space.settings.scheduler, plan.schedule, over),
-            num_samples=len(waiting),
-            max_concurrent_trials=objective.shares.concurrency,
+            search_alg=make_searcher(plan),
+            scheduler=make_scheduler(plan),
+            num_samples=plan.total,
+            max_concurrent_trials=concurrency,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
         run_config=tune.RunConfig(
             name=name,
-            storage_path=files.root if files.is_local else files.url,
-            failure_config=tune.FailureConfig(max_failures=trials.max_failures),
+            storage_path=place,
+            # Of the trial's own process: what works for it is tried again by itself.
+            failure_config=tune.FailureConfig(max_failures=objective.max_failures),
             # What works keeps its own state.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            callbacks=[Follower(book)],
+            callbacks=[Reporter.current],
             verbose=0,
         ),
-    ).fit()
-    if book.waiting():
-        # Tune takes Ctrl-C as a wish to end early and returns.
+    )
+
+
+def _fit(tuner: tune.Tuner) -> None:
+    """Run a search; Ctrl-C, which Tune takes as a wish to end early, keeps its usual meaning."""
+    if threading.current_thread() is not threading.main_thread():
+        tuner.fit()
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        tuner.fit()
+        # Tune's own goes when it is called, and stays otherwise.
+        interrupted = signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if interrupted:
         raise KeyboardInterrupt
-    files.remove()
 
 
-def _write(making: Building, trials: list[Trial], best: str) -> None:
-    (making.folder / PLACES).remove()
-    with making.folder.publish(TABLE) as path:
-        write_parquet(as_table(trials), path)
-    making.folder.write_json(TRIALS, [trial.model_dump(mode="json") for trial in trials])
-    with making.folder.publish(BEST) as path:
-        Path(path).write_text(best, encoding="utf-8")
-    making.record_files()
+@dataclass(frozen=True)
+class Suggestions:
+    """What Optuna's search asks for each trial: its ``number``, and its ``values`` by key.
+
+    Args:
+        parameters: of the space.
+        defaults: values of the first trial.
+        inside: the defaults lie in the space; else Optuna learns nothing from them.
+    """
+
+    parameters: Mapping[str, Parameter]
+    defaults: Mapping[str, Any]
+    inside: bool
+
+    def __call__(self, trial: optuna.Trial) -> dict[str, Any]:
+        if trial.number == 0 and not self.inside:
+            return {"number": 0, "values": self.defaults}
+        values = {key: parameter.suggest(trial, key) for key, parameter in self.parameters.items()}
+        return {"number": trial.number, "values": values if trial.number else self.defaults}
+
+
+def make_searcher(plan: TunePlan) -> OptunaSearch:
+    """Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
+    space, settings = plan.space, plan.space.settings.search
+    points = [
+        {key: parameter.encode(values[key]) for key, parameter in space.parameters.items()}
+        for values in (space.defaults, *plan.combinations)
+    ]
+    if not (inside := None not in points[0].values()):
+        points[0] = {}
+    seed = stable_hash64("tune", space.config.seed) % 2**32
+    sampler: BaseSampler = RandomSampler(seed)
+    if settings.algorithm == "tpe":
+        sampler = TPESampler(seed=seed, n_startup_trials=settings.num_random + 1, constant_liar=True)
+    suggestions = Suggestions(space.parameters, space.defaults, inside)
+    return OptunaSearch(suggestions, metric="score", mode="max", points_to_evaluate=points, sampler=sampler)
+
+
+class _Sparing(FIFOScheduler):  # type: ignore[misc]  # Ray is not typed
+    """A scheduler that never stops the default, since the others are compared with it.
+
+    Tune restores trials and not what its scheduler has seen: this one learns it from the trials.
+    """
+
+    def see(self, trial: Any, result: dict[str, Any]) -> None:
+        """Remember a result of a trial that is not stopped."""
+        raise NotImplementedError
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        for row in trial.last_result.get("rows", []) if trial.is_finished() else []:
+            self.see(trial, row)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if trial.config["number"] == 0 and "score" in result:
+            self.see(trial, result)
+            return str(TrialScheduler.CONTINUE)
+        return str(super().on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        if "score" in result:
+            super().on_trial_complete(tune_controller, trial, result)
+
+
+class SparingASHA(_Sparing, ASHAScheduler):  # type: ignore[misc]
+    def see(self, trial: Any, result: dict[str, Any]) -> None:
+        ASHAScheduler.on_trial_result(self, None, trial, result)
+
+
+class SparingMedian(_Sparing, MedianStoppingRule):  # type: ignore[misc]
+    def see(self, trial: Any, result: dict[str, Any]) -> None:
+        MedianStoppingRule.on_trial_complete(self, None, trial, result)
+
+
+def make_scheduler(plan: TunePlan) -> TrialScheduler:
+    """The scheduler that the space asks for."""
+    settings = plan.space.settings.scheduler
+    shared: dict[str, Any] = {"time_attr": "epoch", "metric": "score", "mode": "max"}
+    shared["grace_period"] = plan.grace_epochs
+    if settings.name == "asha":
+        # A trial that reaches the last epoch ends by itself, when its model is saved.
+        factor = settings.reduction_factor
+        return SparingASHA(**shared, max_t=plan.max_epochs, reduction_factor=factor, stop_last_trials=False)
+    if settings.name == "median":
+        # Without a limit it pauses trials while there are too few to compare with.
+        return SparingMedian(**shared, min_samples_required=settings.min_trials, min_time_slice=float("inf"))
+    return FIFOScheduler()
+
+
+class Reporter(Callback):  # type: ignore[misc]
+    """Says what happens, logs trials, and removes the large things that trials leave which are over.
+
+    Ray's MLflow callback writes flat runs; here a search is one run, with its trials below it.
+
+    Args:
+        tracker: MLflow run of the search.
+        plan: what is searched.
+        objective: removes what trials have left.
+        bar: progress in trials.
+    """
+
+    #: That of this process: Tune pickles it with the search and restores it in another process.
+    current: ClassVar[Reporter]
+
+    def __init__(self, tracker: Tracker, plan: TunePlan, objective: Objective, bar: ProgressBar) -> None:
+        self.tracker, self.plan, self.objective, self.bar = tracker, plan, objective, bar
+        #: By number.
+        self.trials: dict[int, Trial] = {}
+        self._trackers: dict[int, Tracker] = {}
+        Reporter.current = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _current_reporter, ()
+
+    def close(self) -> None:
+        """The search ends; runs of trials that are not over stay resumable."""
+        for tracker in self._trackers.values():
+            tracker.end("KILLED")
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.trials |= {found.number: found for found in map(trial_of, trials)}
+        started = self.trials[trial.config["number"]]
+        settings = ", ".join(f"{key.rpartition('.')[2]} {as_text(value)}" for key, value in started.values.items())
+        say(f"trial {started.number}{'' if started.number else ' (the default)'}: {settings}")
+        tracker = self.tracker.child(f"trial-{started.number:03d}", {"raydr.trial": str(started.number)})
+        tracker.log_params(started.values)
+        self._trackers[started.number] = tracker
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        number, unit = trial.config["number"], self.plan.unit
+        known = self.trials[number]
+        # A trial that goes on tells its rows again.
+        for row in map(Row.model_validate, result["rows"][known.epochs :]):
+            say(f"trial {number}: {unit} {row.epoch}, dev {row.score:.4f}")
+            metrics = {f"{unit}/{name}": value for name, value in row.metrics.items()}
+            self._trackers[number].log_metrics(metrics | {"score": row.score}, row.epoch)
+            known = known.model_copy(update={"rows": [*known.rows, row]})
+        self.trials[number] = known
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._end(trial_of(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._end(trial_of(trial).model_copy(update={"status": "failed", "error": "its process died"}))
+
+    def _end(self, trial: Trial) -> None:
+        self.trials[trial.number] = trial
+        if (tracker := self._trackers.pop(trial.number, None)) is not None:
+            tracker.set_tags({"raydr.status": trial.status} | ({"raydr.error": trial.error} if trial.error else {}))
+            tracker.end("FAILED" if trial.status == "failed" else "FINISHED")
+        over = [one for one in self.trials.values() if one.status != "running"]
+        # The work of the one that has just ended may not be down yet.
+        busy = [trial.values, *(one.values for one in self.trials.values() if one.status == "running")]
+        self.objective.forget([one.values for one in over if one.values not in busy], VECTORS)
+        best = best_trial(over)
+        self.bar.set(len(over), self.plan.total)
+        score = f", dev {trial.score:.4f}" if trial.score is not None else ""
+        what = {"stopped": f"stopped after {self.plan.unit} {trial.epochs}{score}", "failed": f"failed: {trial.error}"}
+        leader = f"; best so far trial {best.number} with {best.score:.4f}" if best is not None else ""
+        text = what.get(trial.status, trial.status + score)
+        say(f"trial {trial.number} {text} ({len(over)} of {self.plan.total} over{leader})")
+
+
+def _current_reporter() -> Reporter:
+    return Reporter.current
+
+
+def trial_of(trial: Any) -> Trial:
+    """What a trial of Ray Tune has come to."""
+    last: Mapping[str, Any] = trial.last_result or {}
+    status = "finished" if last.get("finished") else "stopped" if last.get("done") else "running"
+    error = last.get("error", "its process died" if trial.status == "ERROR" else "")
+    return Trial(
+        number=trial.config["number"],
+        values=trial.config["values"],
+        status="failed" if error else status,
+        rows=last.get("rows", []),
+        error=error,
+        seconds=round(last.get("time_total_s", 0.0), 2),
+    )
 
 
 def best_config(plan: TunePlan, name: str, best: Trial, default: Trial) -> str:

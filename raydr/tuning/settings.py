@@ -1,15 +1,138 @@
-"""Settings of a search, as they stand in a space file beside the space itself."""
+"""A space file: what may vary, and how a search goes over it.
+
+What a setting may be is a mapping with one key, the name of a distribution::
+
+    model.scale: {uniform: [10, 50]}
+    train.optimizer.learning_rate: {loguniform: [1.0e-5, 1.0e-3], steps: 5}
+    train.loss.warmup_epochs: {int: [1, 3]}
+    train.num_hard_negatives: {grid: [1, 2, 4, 8]}
+    train.sampler: {choice: [top, {name: simans, a: 0.5}]}
+    train.optimizer.learning_rate: {times: [0.3, 1, 3]}
+
+``uniform``, ``loguniform`` and ``int`` are ranges, both ends included; with ``steps`` only so many evenly spread values
+of them are tried. ``grid`` is a list of numbers in order, ``choice`` a list of anything, ``times`` a grid of multiples
+of what the config says.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import numpy as np
+from optuna import Trial
+from optuna.distributions import FloatDistribution
+from pydantic import AfterValidator, Field, model_validator
 
 from raydr.component import Config
-from raydr.tuning.parameters import Entry
 
+RANGES = ("uniform", "loguniform", "int")
+LISTS = ("grid", "choice", "times")
 Objective = Literal["training", "refresh"]
+
+#: Digits of a sampled number: more would say nothing and be hard to read.
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What one setting may be.
+
+    Args:
+        ends: what has to be valid for every other value to be: the ends of a range, or all of a list.
+        values: that can be listed, JSON values that are all different; None for all numbers of a range.
+        ordered: listed values are numbers, ascending; near ones are alike.
+        log: a range is even on a logarithmic scale.
+    """
+
+    ends: Sequence[Any]
+    values: Sequence[Any] | None = None
+    ordered: bool = False
+    log: bool = False
+
+    def suggest(self, trial: Trial, key: str) -> Any:
+        """The value that Optuna's sampler gives a trial; a number of a range has few digits."""
+        if self.values is None:
+            return self.rounded(trial.suggest_float(key, *self.ends, log=self.log))
+        places = range(len(self.values))
+        return self.values[
+            trial.suggest_int(key, 0, places[-1]) if self.ordered else trial.suggest_categorical(key, places)
+        ]
+
+    def encode(self, value: Any) -> int | float | None:
+        """A value in Optuna's terms; None if it lies outside, as a default may."""
+        if self.values is not None:
+            text = as_text(value)
+            return next((at for at, listed in enumerate(self.values) if as_text(listed) == text), None)
+        return value if is_number(value) and self.ends[0] <= value <= self.ends[1] else None
+
+    def rounded(self, value: float) -> float:
+        """A number of a range with few digits, and not beyond the ends."""
+        low, high = self.ends
+        return float(min(max(round_digits(value), low), high))
+
+
+def _ascending(numbers: list[float]) -> list[float]:
+    if not numbers or numbers != sorted(set(numbers)):
+        raise ValueError("takes different numbers in ascending order")
+    return numbers
+
+
+class Entry(Config):
+    """One entry of a space, as it is written."""
+
+    uniform: tuple[float, float] | None = None
+    loguniform: tuple[float, float] | None = None
+    whole: tuple[int, int] | None = Field(default=None, alias="int")
+    grid: Annotated[list[float], AfterValidator(_ascending)] | None = None
+    choice: list[Any] | None = Field(default=None, min_length=1)
+    times: Annotated[list[float], AfterValidator(_ascending)] | None = None
+    steps: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_name(cls, raw: Any) -> Any:
+        names = set(raw) - {"steps"} if isinstance(raw, Mapping) else set()
+        if len(names) != 1 or not names <= {*RANGES, *LISTS}:
+            allowed, example = ", ".join(RANGES + LISTS), "{uniform: [0, 1]} or {choice: [a, b]}"
+            raise ValueError(f"expected one of {allowed} with its values, for example {example}")
+        if "steps" in raw and not names <= set(RANGES):
+            raise ValueError(f"steps is for {', '.join(RANGES)}; a {names.pop()} lists its values already")
+        return raw
+
+    def parameter(self, current: Any) -> Parameter:
+        """What it means for a setting.
+
+        Args:
+            current: the setting's value in the config, which ``times`` multiplies.
+
+        Raises:
+            ValueError: its numbers make no sense, here or to Optuna.
+        """
+        if self.choice is not None:
+            if len({as_text(value) for value in self.choice}) < len(self.choice):
+                raise ValueError("choice names a value twice")
+            return Parameter(self.choice, self.choice)
+        if self.times is not None and (not is_number(current) or current == 0):
+            raise ValueError(f"times multiplies what the config says, which is {current!r} and no number to multiply")
+        if numbers := self.grid or [round_digits(factor * current) for factor in self.times or []]:
+            whole = all(number.is_integer() for number in numbers) and not isinstance(current, float)
+            listed = [int(number) if whole else number for number in numbers]
+            return Parameter(listed, listed, ordered=True)
+        low, high = self.whole or self.uniform or self.loguniform or (0, 0)
+        log = self.loguniform is not None
+        # Optuna says what is wrong with the ends.
+        FloatDistribution(low, high, log)
+        full = Parameter((low, high), range(int(low), int(high) + 1) if self.whole else None, bool(self.whole), log)
+        if self.steps is None:
+            return full
+        spread = (np.geomspace if log else np.linspace)(low, high, self.steps).tolist()
+        values = sorted({round(value) if self.whole else full.rounded(value) for value in spread})
+        if len(values) < self.steps:
+            raise ValueError(f"there are no {self.steps} different values between {low:g} and {high:g}; lower steps")
+        return Parameter(values, values, ordered=True)
 
 
 class SearchConfig(Config):
@@ -52,9 +175,6 @@ class TrialsConfig(Config):
     max_failures: int = Field(default=1, ge=0)
     """Further tries of a trial that died, before it is recorded as failed; the loss of a node does not count."""
 
-    max_wait_s: float = Field(default=3600.0, gt=0)
-    """Seconds that a trial waits for its CPUs and GPUs before the search ends and says who holds them."""
-
 
 class ConfirmConfig(Config):
     """Whether the gain is real: the best config and the default trained anew, evaluated on dev and once on test."""
@@ -79,9 +199,44 @@ class TuneConfig(Config):
     """Settings that every trial has, the default one too; they change the config as ``variants`` do."""
 
     space: dict[str, Entry]
-    """Distributions by dotted key, see :mod:`raydr.tuning.parameters`."""
+    """Distributions by dotted key."""
 
     search: SearchConfig = SearchConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     trials: TrialsConfig = TrialsConfig()
     confirm: ConfirmConfig = ConfirmConfig()
+
+
+def round_digits(value: float) -> float:
+    """
+    >>> round_digits(0.00012345678), round_digits(3.0), round_digits(0.0)
+    (0.0001235, 3.0, 0.0)
+    """
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def is_number(value: Any) -> bool:
+    """
+    >>> is_number(1), is_number(0.5), is_number(True), is_number("1")
+    (True, True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def as_text(value: Any) -> str:
+    """A value as one short line, equal for equal values.
+
+    >>> as_text({"name": "rcl", "beta": 0.5}), as_text("top"), as_text(0.25), as_text([])
+    ('rcl(beta=0.5)', 'top', '0.25', 'none')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        settings = ", ".join(f"{key}={as_text(setting)}" for key, setting in value.items() if key != "name")
+        name = str(value.get("name", ""))
+        return f"{name}({settings})" if settings else name
+    if isinstance(value, list | tuple):
+        return " + ".join(as_text(item) for item in value) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value)

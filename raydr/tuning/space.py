@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import runpy
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,18 @@ from raydr.config.run import RunConfig
 from raydr.config.shipped import SPACES, located
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
-from raydr.tuning.parameters import Parameter, as_text
-from raydr.tuning.settings import TuneConfig
-from raydr.tuning.trial_config import check_searchable, value_at, with_values
+from raydr.training.config import NEUTRAL
+from raydr.tuning.settings import Objective, Parameter, TuneConfig, as_text
 
-#: Names that a Python space may have in its file: a mapping, or a function from the config to one.
-SPACE, SPACE_FUNCTION = "SPACE", "space"
+#: Sections that a trial's result depends on.
+SEARCHABLE: dict[Objective, tuple[str, ...]] = {
+    "training": ("model", "train", "negatives", "judge"),
+    "refresh": ("model", "train", "negatives", "judge", "refresh"),
+}
+#: Settings of these that trials are compared by, or that name what is compared.
+_SAME_FOR_ALL = ("train.dev", "train.dtype", "refresh.arms", "refresh.evaluate_splits", "refresh.measure")
+_NEUTRAL = (*(f"train.{name}" for name in NEUTRAL), "refresh.keep_vectors")
 
-#: What a space must be, for messages.
-_SHAPE = "with a section space"
 #: Values that are listed for people; of more only the ends are shown.
 _LISTED = 12
 #: Wrong values that one message lists.
@@ -55,20 +58,19 @@ class Space:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Columns and rows: each setting, its default, and what is tried."""
         rows = []
-        for key, one in self.parameters.items():
-            texts = [as_text(value) for value in one.values or one.ends]
-            spread = f"{texts[0]} to {texts[-1]}" + (", logarithmic" if one.log else "")
-            listed = one.values is not None and len(texts) <= _LISTED
+        for key, parameter in self.parameters.items():
+            texts = [as_text(value) for value in parameter.values or parameter.ends]
+            spread = f"{texts[0]} to {texts[-1]}" + (", logarithmic" if parameter.log else "")
+            listed = parameter.values is not None and len(texts) <= _LISTED
             rows.append([key, as_text(self.defaults[key]), ", ".join(texts) if listed else spread])
         return ["setting", "default", "tried"], rows
 
 
 def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None) -> Space:
-    """Read a space file, YAML or Python, and bind it to a config.
+    """Read a space file and bind it to a config.
 
     Args:
-        path: a ``.py`` file with a mapping ``SPACE`` or a function ``space(config)`` that returns one; else YAML. Or
-            the name of a space that comes with raydr, such as ``npc``.
+        path: a YAML file, or the name of a space that comes with raydr, such as ``npc``.
         config: the run.
         overrides: nested settings of the space file that are changed.
 
@@ -78,7 +80,7 @@ def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any]
     file = located(path, SPACES, "space file")
     if not file.is_file():
         raise ConfigError(f"there is no space file {file}")
-    raw = _from_python(file, config) if file.suffix == ".py" else read_mapping(file, "space file", _SHAPE)
+    raw = read_mapping(file, "space file", "with a section space")
     return build_space(merged(raw, overrides or {}), config, file.stem, str(file))
 
 
@@ -91,9 +93,9 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
     if not settings.space:
         raise ConfigError(f"{where}: the section space is empty: there is nothing to search")
     for key, wanted in settings.requires.items():
-        found = value_at(config, key)
-        if found != wanted:
-            raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {found!r}: take another space")
+        value = value_at(config, key)
+        if value != wanted:
+            raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {value!r}: take another space")
     # Variants are further trainings, and arms further refreshes, which have no part in a search.
     alone = config.model_copy(update={"variants": {}, "refresh": config.refresh.model_copy(update={"arms": {}})})
     raw_fixed = merged(alone.model_dump(mode="json"), settings.fixed)
@@ -118,11 +120,11 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
 def _corners(
     config: RunConfig, parameters: Mapping[str, Parameter], name: str
 ) -> list[tuple[dict[str, Any], RunConfig]]:
-    found: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
+    corners: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
     problems = []
-    for key, value in ((key, value) for key, one in parameters.items() for value in one.ends):
+    for key, value in ((key, value) for key, parameter in parameters.items() for value in parameter.ends):
         try:
-            found.append(({key: value}, with_values(config, {key: value})))
+            corners.append(({key: value}, with_values(config, {key: value})))
         except ConfigError as error:
             # Without the repetition of the whole config.
             reason = str(error).partition(":\n")[2].strip() or str(error)
@@ -131,7 +133,7 @@ def _corners(
         more = [f"... and {len(problems) - _MOST_ERRORS} more"] if len(problems) > _MOST_ERRORS else []
         lines = "\n  ".join(problems[:_MOST_ERRORS] + more)
         raise ConfigError(f"the space {name} has values that are not valid:\n  {lines}")
-    return found
+    return corners
 
 
 def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) -> Any:
@@ -143,13 +145,53 @@ def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) 
     return default
 
 
-def _from_python(file: Path, config: RunConfig) -> dict[str, Any]:
-    found = runpy.run_path(str(file))
-    function = found.get(SPACE_FUNCTION)
-    raw = function(config) if callable(function) else found.get(SPACE)
-    if not isinstance(raw, dict):
-        raise ConfigError(
-            f"{file} must have a mapping {SPACE}, or a function {SPACE_FUNCTION}(config) that returns one, {_SHAPE}; "
-            f"found {raw!r}"
-        )
-    return raw
+def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """The config of a trial.
+
+    Raises:
+        ConfigError: the values, by dotted key, make no valid config, alone or together.
+    """
+    raw = config.model_dump(mode="json")
+    for key, value in values.items():
+        for step in reversed(key.split(".")):
+            value = {step: value}
+        raw = merged(raw, value)
+    return RunConfig.parse(raw, "the config with " + ", ".join(f"{key} = {value!r}" for key, value in values.items()))
+
+
+def value_at(config: RunConfig, key: str) -> Any:
+    """What the config says for a dotted key.
+
+    Raises:
+        ConfigError: there is no such setting; the message has the ones that are there.
+    """
+    value: Any = config.model_dump(mode="json")
+    path = "the config"
+    for step in key.split("."):
+        if value is None:
+            raise ConfigError(f"{key}: the config has no {path}; set it in the config, or in the space's section fixed")
+        if not isinstance(value, dict):
+            raise ConfigError(f"{key}: {path} is {value!r} and has no settings of its own")
+        if step not in value:
+            near = difflib.get_close_matches(step, value, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            named = f"{path} is {value['name']!r}, which" if path != "the config" and "name" in value else path
+            raise ConfigError(f"{key}: {named} has no setting {step!r}; {hint}there are {', '.join(value)}")
+        path = step if path == "the config" else f"{path}.{step}"
+        value = value[step]
+    return value
+
+
+def check_searchable(key: str, objective: Objective = "training") -> None:
+    """
+    Raises:
+        ConfigError: the setting is not one that trials may differ in.
+    """
+    section, sections = key.partition(".")[0], SEARCHABLE[objective]
+    if section not in sections or section == key:
+        more = "; with objective: refresh also in those of refresh" if section == "refresh" else ""
+        raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(sections)}{more}")
+    reasons = {"must be the same for all trials": _SAME_FOR_ALL, "does not change what is learnt": _NEUTRAL}
+    for reason, keys in reasons.items():
+        if any(key == one or key.startswith(f"{one}.") for one in keys):
+            raise ConfigError(f"{key} cannot be searched: it {reason}")

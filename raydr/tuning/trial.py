@@ -1,66 +1,308 @@
-"""A trial's own process: it asks for work, passes on what comes of it, and holds no CPU while it waits."""
+"""What a trial does: it makes the model of its config, or the rounds of its refresh, and tells the dev measures.
+
+A trial is a target of the pipeline: what it agrees in with another trial, a verb or a killed search is there under its
+key. Its own process holds no CPU and no GPU; what works for it is a task of Ray that asks for its own, so that no two
+trials wait for each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import ray
 from ray.tune import Trainable
 
-from raydr.stages.failures import root_cause
+from raydr.config.run import RunConfig
+from raydr.errors import NodeLostError, RaydrError
+from raydr.graph.declaring import Declaring
+from raydr.graph.facts import Facts
+from raydr.graph.node import Node
+from raydr.graph.places import Places
+from raydr.graph.planning import Inventory, required
+from raydr.graph.recipe import Recipe
+from raydr.graph.refresh_results import dev_measures, dev_value, out_of_patience
+from raydr.graph.rounds import lay_out
+from raydr.graph.running import Runner
+from raydr.runtime.cluster import ray_session
+from raydr.runtime.tracking import NullTracker
+from raydr.stages.failures import root_cause, worker_errors
+from raydr.stages.interrupting import interrupt
+from raydr.stages.member import checkpoint_folder
+from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.ray_pool import RayPool
+from raydr.stages.resources import cluster_capacity
+from raydr.stages.train_progress import Watcher
 from raydr.store.folder import Folder
-from raydr.tuning.objective import Objective
-from raydr.tuning.trial_work import News
-from raydr.tuning.trials import WAITED, WAITS_FOR, Row, place_of
+from raydr.tuning.report import Row, rows_of
+from raydr.tuning.space import with_values
 
-#: Why a trial died, in its folder, if it could say so.
-REASON = "died.json"
+if TYPE_CHECKING:
+    from raydr.training.checkpoint import Progress
+
+#: The history of a training in its trial's folder.
+HISTORY = "history.json"
+#: Kinds that are large, and made again from a model.
+VECTORS = ("quantized", "embeddings", "index")
+#: Seconds between two looks at work, and until work that was ended is gone.
+_LOOK_S, _GONE_S = 0.5, 120.0
+
+#: All rows of a trial so far, and whether the last one is there, and the model.
+News = Generator[tuple[list[Row], bool], None, None]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What trials do; goes to their processes, so it holds settings and no data.
+
+    Args:
+        config: of the default trial.
+        refreshes: trials are refreshes.
+        max_failures: further tries of a trial that died.
+    """
+
+    config: RunConfig
+    refreshes: bool
+    max_failures: int = 0
+
+    def follow(self, values: Mapping[str, Any], place: Folder) -> News:
+        """Do what one trial does, or go on with it; what works is ended when the generator is closed.
+
+        Args:
+            values: of the trial, by dotted key.
+            place: the trial's folder.
+        """
+        config = with_values(self.config, values)
+        return follow_refresh(config) if self.refreshes else follow_training(config, place)
+
+    def nodes(self, values: Mapping[str, Any]) -> list[Node]:
+        """What a trial makes itself: what a training reads, apart from its warm-ups, may belong to a verb."""
+        try:
+            nodes = list(nodes_of(with_values(self.config, values), self.refreshes).values())
+        except RaydrError:
+            # Such a trial has failed, and said why; it has made nothing.
+            return []
+        return nodes if self.refreshes else [*(node for node in nodes if node.kind == "warmup"), nodes[-1]]
+
+    def forget(self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str], kept: Collection[str] = ()) -> None:
+        """Remove what trials have made, unless it has a name, and the states of trainings that were stopped.
+
+        Args:
+            ended: values of trials that are over; no other trial is at work with the same ones.
+            kinds: of what is removed.
+            kept: keys of what stays.
+        """
+        places = Places.of(self.config.workdir)
+        needed = places.named_keys() | set(kept)
+        for node in (node for values in ended for node in self.nodes(values)):
+            folder = places.folder(node.kind, node.key)
+            if node.kind == "model":
+                checkpoint_folder(folder).remove()
+            if node.kind in kinds and node.key not in needed:
+                folder.remove()
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
-    """What Ray Tune runs for a trial: each of its steps is an epoch (or round), or the word that the trial waits."""
+    """What Ray Tune runs for a trial: each of its steps is an epoch, or a round.
 
-    def setup(self, config: dict[str, Any], objective: Objective, search: Folder) -> None:
+    A class and no function: Tune waits for its ``cleanup``, which ends what works. A group of Ray Train outlives the
+    process that asked for it.
+    """
+
+    def setup(self, config: dict[str, Any], objective: Objective, places: Folder) -> None:
         """Begin.
 
         Args:
-            config: under ``trial`` its ``number`` and ``values``, and the ``rows`` that an interrupted search has left:
-                they are told again, so that the scheduler sees what it saw then.
+            config: the ``number`` and the ``values`` of the trial.
             objective: what to do.
-            search: the folder of the search.
+            places: where trials have folders of their own.
         """
-        trial = config["trial"]
-        self.results = _results(trial, objective, place_of(search, trial["number"]))
+        self.results = _results(config["values"], objective, places / f"trial-{config['number']:03d}")
 
     def step(self) -> dict[str, Any]:
         return next(self.results)
 
     def cleanup(self) -> None:
-        """End what works for the trial. Tune waits for that before this process goes."""
         self.results.close()
 
 
-def _results(trial: dict[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
-    place.remove(REASON)
-    reported = 0
-    before = News([Row.model_validate(row) for row in trial["rows"]])
+def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
+    """What Tune is told: every row once, and why the trial failed in the end."""
+    told: list[Row] = []
+    num_failures = 0
+
+    def result(**more: Any) -> dict[str, Any]:
+        last = {"epoch": told[-1].epoch, "score": told[-1].score} if told else {}
+        return {"rows": [row.model_dump() for row in told], **last, **more}
+
+    while True:
+        try:
+            for rows, finished in objective.follow(values, place):
+                for row in rows[len(told) :]:
+                    told.append(row)
+                    done = finished and row is rows[-1]
+                    # Tune says of a trial that a scheduler stops that it is done, too.
+                    yield result(finished=done, done=done)
+            return
+        except NodeLostError:
+            # A cloud's doing, and no failure of the trial.
+            continue
+        except Exception as error:
+            num_failures += 1
+            if num_failures > objective.max_failures:
+                yield result(error=root_cause(error), done=True)
+                return
+
+
+@contextmanager
+def outside(task: Callable[..., Any], *arguments: Any, **resources: Any) -> Iterator[Any]:
+    """A Ray task outside the trial's placement group, never tried again.
+
+    When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
+    takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
+    the dashboard.
+    """
+    options = {
+        "num_cpus": 0,
+        "max_retries": 0,
+        # The process ends with its work: what it held of memory and GPU is free for the next trial.
+        "max_calls": 1,
+        "scheduling_strategy": "DEFAULT",
+        # Without it that actor finds no dashboard where several Rays run on one machine, and dies of it.
+        "runtime_env": {"env_vars": {"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}},
+    }
+    reference = ray.remote(**options | resources)(task).remote(*arguments)
     try:
-        with closing(objective.run(trial["values"], place)) as work:
-            for news in chain([before], work):
-                if news.waits_for:
-                    # No scheduler looks at what has no score.
-                    yield {WAITS_FOR: news.waits_for, WAITED: news.waited_s}
-                for row in news.rows:
-                    done = news.finished and row is news.rows[-1]
-                    # An interrupted search may have written the last row and not that it was the last.
-                    if row.epoch > reported or done:
-                        reported = row.epoch
-                        # Tune says of a trial that a scheduler stops that it is done, too.
-                        result = {"epoch": row.epoch, "score": row.score, "row": row.model_dump(), "finished": done}
-                        yield result | {"done": done}
-    except Exception as error:
-        # Tune passes errors on as pickles; the book reads this.
-        place.write_json(REASON, root_cause(error))
-        raise
+        yield reference
+    finally:
+        # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
+        interrupt([reference], recursive=False)
+        ray.wait([reference], timeout=_GONE_S)
+
+
+def _result_of(work: Any) -> Any:
+    with worker_errors():
+        return ray.get(work)
+
+
+@dataclass(frozen=True)
+class HistoryWatcher:
+    """Writes the history of a training after each epoch, but not the last: that is over when the model is saved.
+
+    Args:
+        place: of the trial.
+    """
+
+    place: Folder
+
+    def tell(self, message: str) -> None:
+        """Nobody reads the lines of single trials."""
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        """Only epochs count."""
+
+    def epoch(self, progress: Progress) -> None:
+        if not progress.finished:
+            self.place.write_json(HISTORY, [row.model_dump() for row in progress.history])
+
+
+def follow_training(config: RunConfig, place: Folder) -> News:
+    """Train, and tell the rows so far again and again."""
+    settings = config.train
+    # A group of Ray Train books its own.
+    alone = {
+        "num_cpus": settings.cpus_per_worker,
+        "num_gpus": float(settings.use_gpu),
+        "label_selector": dict(settings.node_labels),
+    }
+    with outside(train, config, place, **alone if settings.num_workers == 1 else {}) as training:
+        while not ray.wait([training], timeout=_LOOK_S)[0]:
+            if place.exists(HISTORY):
+                yield rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep), False
+        yield rows_of(_result_of(training), settings.dev.measure, settings.keep), True
+
+
+def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
+    """Train in the main thread, where Ray Train can be interrupted; returns the whole history.
+
+    A trial that is one process also makes in it what it trains on, with the CPUs and GPUs that it holds.
+    """
+    node = trained(config, HistoryWatcher(place))
+    pool = ThisProcess(config.train.cpus_per_worker) if config.train.num_workers == 1 else RayPool()
+    history: list[dict[str, Any]] = make(config, [node], pool).open(node).info["history"]
+    return history
+
+
+def follow_refresh(config: RunConfig) -> News:
+    """Run the rounds of a refresh; the next one is begun when the caller comes back."""
+    rows: list[Row] = []
+    over = False
+    while not over:
+        with outside(run_round, config, len(rows) + 1) as work:
+            row, over = _result_of(work)
+        rows.append(row)
+        yield rows, over
+
+
+def run_round(config: RunConfig, number: int) -> tuple[Row, bool]:
+    """Run the rounds of a refresh up to one, from 1, as far as they are not done.
+
+    Returns:
+        The round's row, with the best score so far, and whether the refresh is over.
+    """
+    [arm] = lay_out(declare(config))
+    done = arm.rounds[:number]
+    inventory = make(config, [target for one in done for target in one.targets()])
+    values = [dev_value(inventory, config, arm.settings, one) for one in done]
+    metrics = {f"dev {name}": mean for name, mean in dev_measures(inventory, config, done[-1]).items()}
+    over = number == len(arm.rounds) or out_of_patience(values, arm.settings.patience)
+    return Row(epoch=number, score=max(values), metrics=metrics), over
+
+
+def declare(config: RunConfig) -> Declaring:
+    """What the nodes of a trial's config are declared with."""
+    return Declaring(config, _facts(config.workdir), config)
+
+
+@lru_cache(maxsize=4)
+def _facts(workdir: str) -> Facts:
+    # Once a process: checkpoints are hashed for each.
+    return Facts(Places.of(workdir))
+
+
+def trained(config: RunConfig, watcher: Watcher | None = None) -> Node:
+    """The model that a trial of trainings makes; the watcher is told how far it is."""
+    return Recipe(declare(config)).trained(watcher=watcher)
+
+
+def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
+    """All nodes of a trial, by key; the model of a training is the last.
+
+    Raises:
+        RaydrError: its config has none.
+    """
+    if not refreshes:
+        model = trained(config)
+        return {**model.ancestors(), model.key: model}
+    [arm] = lay_out(declare(config))
+    return {key: node for one in arm.rounds for key, node in one.nodes().items()}
+
+
+def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -> Inventory:
+    """Make nodes of a trial; in a task outside the trial's own process.
+
+    Args:
+        config: of the trial.
+        targets: what is asked for; what they need is made as well.
+        pool: where all of them are made; chosen for each if None.
+    """
+    inventory = Inventory(Places.of(config.workdir))
+    with ray_session(config.ray):
+        runner = Runner(
+            inventory, NullTracker(), config.model_dump(mode="json"), cluster_capacity(), names={}, pool=pool
+        )
+        runner.make(required(inventory, targets))
+    return inventory

@@ -28,7 +28,7 @@ from raydr.pages.noise_plots import parse_fit
 from raydr.stages.arithmetic import resolve_training_dtype
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
-from raydr.stages.train import save_untrained, train, warmup_folder
+from raydr.stages.train import save_untrained, train
 from raydr.stages.train_cross_encoder import train_cross_encoder
 from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.store.artifact import Artifact, Building, begin
@@ -81,7 +81,6 @@ def fit(
         pool=pool or RayPool(),
         training=training,
         tracker=None,
-        warmups=Folder(str(output.parent / "warmups")),
         watcher=watcher,
         identity=identity,
     )
@@ -125,7 +124,6 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
         mixture = parse_fit(found["fit"])
         if mixture is not None and mixture.bimodal:
             np.testing.assert_allclose(table["log_posterior"], mixture.log_posterior(table["perplexity"].to_numpy()))
-    assert list((tmp_path / "warmups").glob("*/epoch-1/progress.json"))
 
 
 def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path):
@@ -169,18 +167,6 @@ def test_a_loss_that_is_not_finite_ends_training_without_retries(ray_local, tiny
         fit(training, tiny_data, tmp_path / "model")
     with pytest.raises(ArtifactError, match="not complete"):
         Artifact.open(Folder(str(tmp_path / "model")), "model")
-
-
-def test_a_warm_up_is_shared_only_if_its_state_is_the_same(tiny_checkpoint, tmp_path):
-    def place(**changes: Any) -> str:
-        settings = training_of(tiny_checkpoint, **changes).model_dump(mode="json")
-        return warmup_folder(Folder("warmups"), Identity(kind="model", config=settings)).url
-
-    assert place(loss={"name": "npc"}) == place(loss={"name": "npc", "use_consistency": False}) == place()
-    assert place(loss={"name": "npc"}, pair_detection={"num_random": 7}) == place()
-    assert place(optimizer={"learning_rate": 2e-3}) != place()
-    # A state of keep: last has no copy of the best epoch, which keep: best would need later.
-    assert place(keep="best") != place()
 
 
 def test_what_could_not_be_trained_on_is_refused_before_anything_starts(tiny_data, tiny_checkpoint, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +21,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.threads import torch_threads
 from raydr.stages import worker_group
 from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.shared_warmup import SharedWarmup
 from raydr.stages.train import train
-from raydr.stages.train_worker import _go_on
 from raydr.stages.worker_group import _run_group, _trainer
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -76,7 +73,6 @@ def fit(
     output: Path,
     watcher: Recorder | None,
     pool: Pool | None = None,
-    warmups: str = "warmups",
 ) -> Artifact:
     # What plays no part in the result is none of the identity's business, as in the graph.
     content = training.model_dump(mode="json") | {"train": training.train.model_dump(mode="json", exclude=NEUTRAL)}
@@ -91,7 +87,6 @@ def fit(
         pool=pool,
         training=training,
         tracker=None,
-        warmups=Folder(str(output.parent / warmups)),
         watcher=watcher,
     )
 
@@ -117,43 +112,18 @@ def test_a_lone_process_gives_the_same_model_also_after_a_death(tiny_data, tiny_
         torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.invariant
-def test_a_longer_warm_up_goes_on_from_a_shorter_one_with_the_same_result(tiny_data, tiny_checkpoint, tmp_path):
-    shared = {"share_warmup": [1, 2]}
-    fit(training_of(tiny_checkpoint, **shared), tiny_data, tmp_path / "short", Recorder())
-    assert [path.parent.name for path in (tmp_path / "warmups").rglob("progress.json")] == ["epoch-1"]
-    longer = {"loss": {"name": "npc", "warmup_epochs": 2}}
-    recorder = Recorder()
-    fit(training_of(tiny_checkpoint, **shared, **longer), tiny_data, tmp_path / "long", recorder)
-    assert recorder.messages[1].startswith("plain NCE up to epoch 1 is there")
-    fit(training_of(tiny_checkpoint, **longer), tiny_data, tmp_path / "alone", Recorder(), warmups="elsewhere")
-    for name, tensor in weights(tmp_path / "long").items():
-        torch.testing.assert_close(tensor, weights(tmp_path / "alone")[name], rtol=1e-5, atol=1e-7)
-
-
-def test_ranks_begin_with_the_epoch_that_rank_0_has_found(tmp_path, monkeypatch):
-    """Another training may leave a state between two ranks' looks."""
-    monkeypatch.setattr("raydr.training.collectives.broadcast_object", lambda value: 1)
-    warmup = SharedWarmup(Folder(str(tmp_path)), TrainConfig.model_validate({"loss": {"name": "npc"}}))
-    (tmp_path / "epoch-1").mkdir()
-    resumed: list[Path] = []
-    trainer = SimpleNamespace(resume=resumed.append)
-    member = SimpleNamespace(last_state=nullcontext)
-    _go_on(trainer, member, SimpleNamespace(tell=lambda message: None), warmup)
-    assert resumed == [tmp_path / "epoch-1"]
-
-
 def test_only_epochs_of_plain_nce_are_shared():
-    def kept(**train: Any) -> set[int]:
-        return SharedWarmup(Folder("memory://warm"), TrainConfig.model_validate(train)).kept
+    def shared(**train: Any) -> list[int]:
+        return TrainConfig.model_validate(train).shared_epochs
 
-    assert kept(loss="nce", num_epochs=2, share_warmup=[1, 2, 3]) == {1, 2}
-    assert kept(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=[1, 3]) == {1, 2}
+    # After the last epoch there is nothing left to go on with.
+    assert shared(loss="nce", num_epochs=3, share_warmup=[3, 2, 1]) == [1, 2]
+    assert shared(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=[1, 3]) == [1]
     # It detects with the untrained model, and its states carry the flags.
-    assert kept(loss="nce", pair_detection={}, share_warmup=1) == set()
-    assert kept(loss="npc", pair_detection={}, share_warmup=1) == {1}
+    assert shared(loss="nce", pair_detection={}, share_warmup=1) == []
+    assert shared(loss="npc", pair_detection={}, share_warmup=1) == [1]
     # It distils from its teacher from the first step on.
-    assert kept(loss="distillation", share_warmup=1) == set()
+    assert shared(loss="distillation", share_warmup=1) == []
 
 
 def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoint, tmp_path):
@@ -169,7 +139,7 @@ def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoin
         fit(training, tiny_data, tmp_path / "alone", Looking())
         assert set(seen) == {2}
         seen.clear()
-        fit(training, tiny_data, tmp_path / "beside", Looking(), ThisProcess(num_cpus=1.5), "elsewhere")
+        fit(training, tiny_data, tmp_path / "beside", Looking(), ThisProcess(num_cpus=1.5))
         assert set(seen) == {1}
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before

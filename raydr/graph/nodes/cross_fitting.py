@@ -8,7 +8,6 @@ from raydr.graph.declaring import Declaring, encoders, trainers
 from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.graph.nodes.training import cross_encoder, training_of, training_settings, untrained
-from raydr.graph.places import WARMUPS
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
@@ -174,7 +173,6 @@ def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
     training = _training(run, split)
     if not run.config.cross_fit.num_epochs:
         return untrained(run, training.model, f"{run.place}cross-fit-untrained")
-    warmups = run.facts.places.root / WARMUPS
     return Node(
         "model",
         f"{run.place}cross-fit-train-{fold + 1}",
@@ -185,7 +183,6 @@ def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
             work["corpus"],
             training=training,
             tracker=work.tracker.handle(),
-            warmups=warmups,
         ),
         {**training_settings(training), "checkpoint": run.facts.checkpoint(training.model)},
         {"dataset": _left_out(run, cut, split, fold), "corpus": data.corpus(run)},

@@ -10,12 +10,13 @@ from raydr.errors import ConfigError
 from raydr.graph.declaring import Declaring, asking, encoders, trainers
 from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data, retrieval
-from raydr.graph.places import WARMUPS
+from raydr.losses.nce import NCE
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
-from raydr.training.config import NEUTRAL
+from raydr.store.artifact import Artifact
+from raydr.training.config import NEUTRAL, TeacherConfig
 from raydr.training.training import Extras, Training
 
 
@@ -62,12 +63,44 @@ def trained(
         )
     if training.train.guide is not None:
         extras = _guided(run, extras, training.train_split)
-    also = extras.there()
-    warmups = run.facts.places.root / WARMUPS
-    epochs = training.train.num_epochs
+    label, warmup = run.label("train", name), None
+    for epochs in training.train.shared_epochs:
+        warmup = _training(run, label, training, pairs, extras, watcher=watcher, warmup=warmup, until=epochs)
+    return _training(run, label, training, pairs, extras, after, watcher, warmup)
+
+
+def _training(
+    run: Declaring,
+    label: str,
+    training: Training,
+    pairs: Node,
+    extras: Extras[Node],
+    after: tuple[Node, ...] = (),
+    watcher: Watcher | None = None,
+    warmup: Node | None = None,
+    until: int | None = None,
+) -> Node:
+    """A model, or the state after its first epochs.
+
+    Args:
+        run, training, pairs, extras, after, watcher: as of :func:`trained`.
+        label: what the model is called.
+        warmup: the state that it goes on from; it changes nothing but the time, so that it is no input.
+        until: epochs of plain NCE after which the state is what is made; None for the model.
+    """
+    if until is not None:
+        plain = {"loss": NCE(), "teacher": TeacherConfig(), "pair_detection": None}
+        train_config = training.train.model_copy(update=plain)
+        training = training.model_copy(update={"train": train_config, "keep_optimizer": False})
+        extras = replace(extras, margins=None, ranker=None, ranker_scores=None)
+    also, num_epochs = extras.there(), until or training.train.num_epochs
+
+    def state() -> Artifact | None:
+        return None if warmup is None else Artifact.open(run.facts.places.folder(warmup.kind, warmup.key), warmup.kind)
+
     return Node(
-        "model",
-        run.label("train", name),
+        "model" if until is None else "warmup",
+        label if until is None else f"{label}-warm-up-{until}",
         lambda work: train(
             work.making,
             work.pool,
@@ -76,16 +109,19 @@ def trained(
             Extras(**{role: work[role] for role in also}),
             training=training,
             tracker=work.tracker.handle(),
-            warmups=warmups,
+            warmup=state(),
+            until=until,
             watcher=watcher,
         ),
-        training_settings(training) | ({} if extras.start else {"checkpoint": run.facts.checkpoint(training.model)}),
+        training_settings(training)
+        | ({} if extras.start else {"checkpoint": run.facts.checkpoint(training.model)})
+        | ({} if until is None else {"until": until}),
         {"dataset": pairs, "corpus": data.corpus(run), **also},
         VERSION,
-        num_rows=lambda inputs: epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
+        num_rows=lambda inputs: num_epochs * inputs["dataset"].rows(f"qrels/{training.train_split}"),
         asks_model=True,
         demand=trainers(run.config),
-        after=after,
+        after=after if warmup is None else (*after, warmup),
     )
 
 

@@ -1,0 +1,67 @@
+"""Warm-ups that trainings share: one artefact for all that begin with the same epochs, and the same models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import recipe_of, small_run
+
+from raydr.config.run import RunConfig
+from raydr.graph.node import Node
+from raydr.graph.session import open_session
+from raydr.models.dual_encoder import DualEncoder
+
+NPC = {"name": "npc", "warmup_epochs": 2}
+SHARED = [1, 2]
+
+
+@pytest.fixture
+def raw(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> dict[str, Any]:
+    train = {"num_epochs": 3, "num_hard_negatives": 0, "loss": NPC, "share_warmup": SHARED}
+    return small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train=train)
+
+
+def trained(raw: dict[str, Any], **train: Any) -> Node:
+    return recipe_of(RunConfig.parse(raw | {"train": raw["train"] | train})).model()
+
+
+def warmups(node: Node) -> list[str]:
+    return [key for key, one in node.ancestors().items() if one.kind == "warmup"]
+
+
+@pytest.mark.usefixtures("here")
+def test_trainings_share_the_epochs_in_which_they_are_the_same(raw: dict[str, Any]) -> None:
+    model = trained(raw)
+    assert len(warmups(model)) == 2
+    shared: Sequence[dict[str, Any]] = [
+        {"loss": "nce"},
+        {"loss": NPC | {"use_consistency": False}},
+        {"loss": {"name": "rcl", "beta": {"start_epoch": 2}}},
+        {"pair_detection": {"num_random": 7}},
+        {"teacher": {"momentum": 0.9}},
+    ]
+    for changes in shared:
+        assert warmups(trained(raw, **changes)) == warmups(model), changes
+    assert warmups(trained(raw, loss=NPC | {"warmup_epochs": 1})) == warmups(model)[:1]
+    # A state of keep: last has no copy of the best epoch, which keep: best needs later.
+    for changes in ({"optimizer": {"learning_rate": 2e-3}}, {"keep": "last"}, {"num_epochs": 4}):
+        assert not set(warmups(trained(raw, **changes))) & set(warmups(model)), changes
+    assert trained(raw, share_warmup=None).key == model.key
+
+
+@pytest.mark.invariant
+def test_a_model_that_goes_on_from_a_shared_warm_up_is_the_same(raw: dict[str, Any], tmp_path: Path) -> None:
+    found = {}
+    for name, share in {"shared": SHARED, "alone": None}.items():
+        changes = {"train": raw["train"] | {"share_warmup": share}, "workdir": str(tmp_path / name)}
+        with open_session(RunConfig.parse(raw | changes)) as session:
+            [model] = session.make(session.recipe.model())
+        assert [row["epoch"] for row in model.info["history"]] == [0, 1, 2]
+        assert len(list(tmp_path.glob(f"{name}/store/warmup/*/manifest.json"))) == len(share or [])
+        found[name] = DualEncoder.load(Path(model.folder.localize_all())).state_dict()
+    for key, tensor in found["shared"].items():
+        assert torch.equal(tensor, found["alone"][key]), key

@@ -33,14 +33,11 @@ class TunePlan:
         space: bound to its config.
         grace_epochs: epochs (rounds, of a refresh) before anything is stopped.
         max_epochs: the longest trial of the space.
-        longest_warmup: of the space: epochs until a warm-up ends or β is switched on; of refreshes 1 if settings of
-            ``refresh`` are searched, which act from the second round on.
     """
 
     space: Space
     grace_epochs: int
     max_epochs: int
-    longest_warmup: int
 
     @property
     def refreshes(self) -> bool:
@@ -83,19 +80,12 @@ class TunePlan:
     def facts(self, concurrency: int) -> list[str]:
         """How it is searched with so many trials at a time, in sentences."""
         settings, unit = self.space.settings, self.unit
-        best = self.refreshes or self.space.config.train.keep == "best"
-        stopping = f"all go on for up to {self.max_epochs} {unit}s"
-        if settings.scheduler.name != "none":
-            warmup = "" if self.refreshes else f" (the longest warm-up of the space is {self.longest_warmup})"
-            stopping = (
-                f"{settings.scheduler.name}: nothing is stopped in the first {self.grace_epochs} of {self.max_epochs} "
-                f"{unit}s{warmup}, and the default never"
-            )
+        which = f"the best {unit} so far" if self.refreshes or self.space.config.train.keep == "best" else "the last"
+        stopping = f"nothing is stopped in the first {self.grace_epochs} of {self.max_epochs} {unit}s"
         return [
             f"{self.total} trials ({settings.search.algorithm}), {concurrency} at a time; trial 0 is the default",
-            f"trials are compared by dev {self.measure}, "
-            + (f"the best {unit} so far" if best else "after the last epoch"),
-            stopping,
+            f"trials are compared by dev {self.measure} of {which}",
+            f"scheduler {settings.scheduler.name}: {stopping}, and the default never",
         ]
 
 
@@ -149,7 +139,7 @@ def plan_search(space: Space) -> TunePlan:
 
 def _plan_stopping(space: Space) -> TunePlan:
     scheduler, corners = space.settings.scheduler, [config for _, config in space.corners]
-    if refreshes := space.settings.objective == "refresh":
+    if space.settings.objective == "refresh":
         longest = int(any(key.startswith("refresh.") for key in space.parameters))
         most = max(config.refresh.num_rounds for config in corners)
         length, late = "refresh.num_rounds", "settings of refresh, which act from the second round on"
@@ -164,21 +154,19 @@ def _plan_stopping(space: Space) -> TunePlan:
                 "ever begin after such a warm-up; train longer or narrow the space"
             )
     if scheduler.name == "none":
-        return TunePlan(space, most, most, longest)
+        return TunePlan(space, most, most)
     grace = scheduler.grace_epochs or longest + 1
     if grace <= longest:
         raise ConfigError(
             f"scheduler.grace_epochs is {grace}, but the space {space.name} has {late}: set it to {longest + 1} or "
             "more, or leave it out"
         )
-    plan = TunePlan(space, grace, most, longest)
     if grace >= most:
-        shorter = "" if refreshes else "narrow the warm-ups of the space, "
         raise ConfigError(
-            f"scheduler {scheduler.name} cannot stop anything: its grace period is {grace} {plan.unit}s and {length} "
-            f"{most}. Raise {length}, {shorter}or set scheduler.name: none"
+            f"scheduler {scheduler.name} cannot stop anything: its grace period is {grace} and {length} {most}. Raise "
+            f"{length}, narrow the warm-ups of the space, or set scheduler.name: none"
         )
-    return plan
+    return TunePlan(space, grace, most)
 
 
 def _combinations(space: Space) -> list[dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Status = Literal["running", "finished", "stopped", "failed"]
 #: Characters of a value on an axis; longer ones are cut.
 _LABEL = 18
+#: An axis of positive numbers is logarithmic if the largest is so many times the smallest.
+_WIDE = 20
 
 
 class Row(Config):
@@ -122,7 +124,7 @@ class StudyResult:
         """Which trial is the best, and how it compares with the default on dev, where it was chosen."""
         best, default = self.best, self.default
         line = f"The best is trial {best.number} with {self.measure} {best.score or 0.0:.4f}"
-        if best.number == 0:
+        if best is default:
             return f"{line}, the default itself: nothing that was tried is better."
         if default.score is None or best.score is None:
             return f"{line}; the default failed: {default.error}"
@@ -205,19 +207,26 @@ def score_by_setting(result: StudyResult) -> bytes:
     styles = {"finished": ("trained to the end", COLORS[0]), "stopped": ("stopped early", "none")}
 
     def panel(key: str, parameter: Parameter) -> Draw:
+        def place(trial: Trial) -> float:
+            """A number where it is, another value by its position in the list, a default outside the list before it."""
+            value, at = trial.values[key], parameter.encode(trial.values[key])
+            return float(value) if is_numeric(parameter) and is_number(value) else -1.0 if at is None else float(at)
+
         def draw(axes: Axes) -> None:
             for status, (label, color) in styles.items():
                 trials = [trial for trial in result.trials if trial.status == status and trial.score is not None]
-                at = [position(parameter, trial.values[key]) for trial in trials]
                 scores = np.array([trial.score for trial in trials])
-                axes.scatter(at, scores, s=22, facecolors=color, edgecolors=COLORS[0], label=label)
+                axes.scatter(
+                    list(map(place, trials)), scores, s=22, facecolors=color, edgecolors=COLORS[0], label=label
+                )
             if default.score is not None:
                 ring: Any = {"facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5, "label": "default"}
-                axes.scatter([position(parameter, default.values[key])], [default.score], s=120, **ring)
-            places, labels = zip(*ticks(parameter), strict=True)
-            axes.set_xticks(places, labels)
-            axes.tick_params(axis="x", labelsize=7, rotation=35 if sum(map(len, labels)) > 34 else 0)
-            axes.set_xlim(-0.08, 1.08)
+                axes.scatter([place(default)], [default.score], s=120, **ring)
+            if not is_numeric(parameter):
+                labels = [shorten(as_text(value), _LABEL, placeholder="…") for value in parameter.values or ()]
+                axes.set_xticks(range(len(labels)), labels, rotation=35, fontsize=7)
+            elif parameter.log or (min(parameter.ends) > 0 and max(parameter.ends) > _WIDE * min(parameter.ends)):
+                axes.set_xscale("log")
             axes.set_ylabel(result.measure, fontsize=8)
 
         return draw
@@ -226,27 +235,6 @@ def score_by_setting(result: StudyResult) -> bytes:
     return grid(panels, f"{result.name}: score against each setting", columns=3)
 
 
-def position(parameter: Parameter, value: Any) -> float:
-    """Where a value stands on its axis, from 0 to 1; a default beyond the ends, or that is no number, just outside."""
-    if parameter.values is not None:
-        at = parameter.encode(value)
-        return -0.05 if at is None else at / (len(parameter.values) - 1) if len(parameter.values) > 1 else 0.5
-    low, high = parameter.ends
-    if not is_number(value) or value < low:
-        return -0.05
-    scale = math.log if parameter.log else float
-    return 1.05 if value > high else (scale(value) - scale(low)) / (scale(high) - scale(low))
-
-
-def ticks(parameter: Parameter) -> Sequence[tuple[float, str]]:
-    """Places on a parameter's axis with their labels."""
-    values = list(parameter.values or [])
-    if parameter.values is None or (isinstance(parameter.values, range) and len(values) > 12):
-        low, high = parameter.ends
-        middle = math.sqrt(low * high) if parameter.log else (low + high) / 2
-        values = [low, parameter.rounded(middle) if parameter.values is None else round(middle), high]
-    labels = [(value, as_text(value)) for value in values]
-    return [
-        (position(parameter, value), text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…")
-        for value, text in labels
-    ]
+def is_numeric(parameter: Parameter) -> bool:
+    """Whether its values are numbers on an axis."""
+    return all(map(is_number, parameter.ends))

@@ -11,7 +11,6 @@ from raydr.compare import Compared, compare_configs, trained_model
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.evaluation.metrics import parse_measures
 from raydr.graph.declaring import Declaring
 from raydr.graph.node import Node, Work
 from raydr.graph.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
@@ -221,16 +220,10 @@ def report(
     for part in model.parts():
         tracker.log_artifact(model.local(part), f"best-model/{part.rpartition('/')[0]}".rstrip("/"))
     numbers = {"best/dev": result.best.score, "default/dev": result.default.score}
-    facts = {"on dev": result.outcome()}
-    label = next(iter(parse_measures([result.plan.measure])))
     for compared in confirmations:
-        rows = compared.comparisons
-        numbers |= {f"gain/{compared.split}/{row.measure}": row.difference for row in rows}
-        first = next((row for row in rows if row.measure == label), rows[0])
-        gain = f"{first.measure} {first.difference:+.4f} [{first.low:+.4f}, {first.high:+.4f}], p {first.p:.4f}"
-        facts[f"confirmed on {compared.split}"] = f"{gain}, {len(compared.seeds)} seeds"
+        numbers |= {f"gain/{compared.split}/{row.measure}": row.difference for row in compared.comparisons}
     tracker.log_metrics({name: value for name, value in numbers.items() if value is not None})
-    facts |= {"best config": place.path(BEST), "its model": str(model.folder)}
+    facts = {"on dev": result.outcome(), "best config": place.path(BEST), "its model": str(model.folder)}
     show_summary(f"search {result.name}", facts | {"report": place.path(PAGE), "trials": place.path(TRIALS)})
 
 

@@ -345,10 +345,6 @@ def trial_of(trial: Any) -> Trial:
 def best_config(plan: TunePlan, name: str, best: Trial, default: Trial) -> str:
     """The best trial's config as a YAML file that says where it comes from."""
     config = with_values(plan.space.config, best.values)
-    against = f"; the default came to {default.score:.4f}" if default.score is not None else ""
-    lines = [
-        f"Trial {best.number} of the search {name}: dev {plan.measure} {best.score or 0.0:.4f}{against}.",
-        *(f"  {key}: {as_text(value)}" for key, value in best.values.items()),
-        *(["Its rounds: raydr refresh with this file."] if plan.refreshes else []),
-    ]
-    return "".join(f"# {line}\n" for line in lines) + config.to_yaml()
+    verb = "refresh" if plan.refreshes else "train"
+    line = f"Trial {best.number} of the search {name}, for raydr {verb}: dev {plan.measure} {best.score or 0.0:.4f}"
+    return f"# {line}; the default {default.score or 0.0:.4f}\n{config.to_yaml()}"

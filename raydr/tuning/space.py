@@ -166,18 +166,18 @@ def value_at(config: RunConfig, key: str) -> Any:
         ConfigError: there is no such setting; the message has the ones that are there.
     """
     value: Any = config.model_dump(mode="json")
-    path = "the config"
-    for step in key.split("."):
-        if value is None:
-            raise ConfigError(f"{key}: the config has no {path}; set it in the config, or in the space's section fixed")
+    steps = key.split(".")
+    for at, step in enumerate(steps):
+        path = ".".join(steps[:at]) or "the config"
         if not isinstance(value, dict):
-            raise ConfigError(f"{key}: {path} is {value!r} and has no settings of its own")
+            raise ConfigError(
+                f"{key}: {path} is {as_text(value)} and has no settings; change it in the config, or in the space's "
+                "section fixed"
+            )
         if step not in value:
             near = difflib.get_close_matches(step, value, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            named = f"{path} is {value['name']!r}, which" if path != "the config" and "name" in value else path
-            raise ConfigError(f"{key}: {named} has no setting {step!r}; {hint}there are {', '.join(value)}")
-        path = step if path == "the config" else f"{path}.{step}"
+            raise ConfigError(f"{key}: {path} has no setting {step!r}; {hint}there are {', '.join(value)}")
         value = value[step]
     return value
 

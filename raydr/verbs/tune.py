@@ -59,7 +59,7 @@ def run(
     """Search over settings of the training; a search that was killed goes on with the same command.
 
     Args:
-        space: space file, YAML or Python, or a name: npc, ccr, joint, ...
+        space: space file, or the name of one that comes with raydr: npc, ccr, joint, ...
         name: name of the search; that of the space file if left out.
         set_space: override a setting of the space file, e.g. search.num_trials=12 or scheduler.name=none; repeatable.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from raydr.config.run import RunConfig
+from raydr.tuning.report import Row, Status, Trial
 from raydr.tuning.space import Space, build_space
-from raydr.tuning.trials import Row, Status, Trial
 
 SPACE: dict[str, Any] = {
     "train.loss.warmup_epochs": {"int": [1, 3]},

@@ -10,24 +10,17 @@ from small_runs import small_run
 
 from raydr.compare import compare_configs
 from raydr.config.run import RunConfig
-from raydr.errors import ConfigError
 from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import open_session
 from raydr.runtime.cluster import ray_session
-from raydr.tuning.objective import Objective
 from raydr.tuning.plan import plan_search
-from raydr.tuning.refresh import refresh_model, run_round
-from raydr.tuning.resources import Shares
-from raydr.tuning.run import check_sharing, study
-from raydr.tuning.space import build_space
-from raydr.tuning.trial_config import with_values
-from raydr.tuning.trial_nodes import declare, nodes_of
+from raydr.tuning.run import refresh_model, study
+from raydr.tuning.space import build_space, with_values
+from raydr.tuning.trial import VECTORS, Objective, declare, nodes_of, run_round
 
 #: What differs from the default: another round.
 LONGER = {"refresh.num_rounds": 2}
-CAPACITY = {"CPU": 2.0, "GPU": 0.0}
-ALONE, BESIDE = Shares(1, CAPACITY, ""), Shares(2, CAPACITY, "")
 
 
 @pytest.fixture
@@ -50,31 +43,26 @@ def there(config: RunConfig, kind: str) -> set[str]:
 
 
 def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunConfig) -> None:
-    objective = Objective(config, True, ALONE)
+    objective = Objective(config, True)
     longer = with_values(config, LONGER)
     with ray_session(config.ray):
-        first, over = run_round(config, CAPACITY, 1)
+        first, over = run_round(config, 1)
         assert over
         shared = there(config, "model")
         assert len(shared) == 1
-        objective.forget({}, [LONGER])
-        # The other trial is running, and needs them.
-        assert len(there(config, "index")) == 1
-        assert run_round(longer, CAPACITY, 1) == (first, False)
-        second, over = run_round(longer, CAPACITY, 2)
+        assert run_round(longer, 1) == (first, False)
+        second, over = run_round(longer, 2)
         assert over
         assert set(second.metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
         assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
-        assert shared < there(longer, "model")
         both = there(longer, "model")
-        objective.forget(LONGER, [])
+        assert shared < both
+        objective.forget([LONGER], VECTORS)
         assert not there(longer, "index") | there(longer, "embeddings")
         # A trial to come may go on from them.
         assert there(longer, "model") == both
-        objective.forget(LONGER, [{}], search_is_over=True)
+        objective.forget([{}, LONGER], (*VECTORS, "model"), kept=shared)
         assert there(longer, "model") == shared
-        objective.forget({}, [], search_is_over=True)
-        assert not there(longer, "model")
         # What is small stays, and a trial to come finds it.
         assert there(longer, "run")
     with open_session(config) as session:
@@ -97,23 +85,10 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         assert [one.by_seed for one in confirmed()] == [one.by_seed for one in found]
 
 
-def test_side_by_side_takes_an_index_of_one_shard(config: RunConfig) -> None:
-    def plan(rows: int, **changes: Any) -> Any:
-        index = config.index.model_copy(update={"shard_rows": rows})
-        changed = config.model_copy(update={"index": index} | changes)
-        settings = {"objective": "refresh", "scheduler": {"name": "none"}, "space": {"model.scale": {"grid": [1, 2]}}}
-        return plan_search(build_space(settings, changed, "mine"))
-
-    check_sharing(plan(1000), 120, BESIDE)
-    check_sharing(plan(50), 120, ALONE)
-    with pytest.raises(ConfigError, match=r"has 3 shards: two trials that search at a time could each hold"):
-        check_sharing(plan(50), 120, BESIDE)
-
-
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
-    objective = Objective(config, True, ALONE)
+    objective = Objective(config, True)
     with ray_session(config.ray):
-        objective.forget({"refresh.judges": ["misspelt"]}, [{"train.num_epochs": -1}])
+        objective.forget([{"refresh.judges": ["misspelt"]}, {"train.num_epochs": -1}], VECTORS)
 
 
 def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig) -> None:
@@ -129,7 +104,7 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig)
         }
         plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
         with open_session(plan.space.config) as session:
-            return study(session, plan, "mine", Objective(plan.space.config, True, ALONE)).key
+            return study(session, plan, "mine", Objective(plan.space.config, True), 1).key
 
     assert key(0.05) == key(0.05)
     assert key(0.05) != key(0.2)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from optuna.trial import FixedTrial
 
 from raydr.errors import ConfigError
-from raydr.tuning.parameters import Entry
-from raydr.tuning.plan import plan_search
-from raydr.tuning.schedule import plan_schedule
-from raydr.tuning.space import build_space, load_space
-from raydr.tuning.trial_config import with_values
-from tuning.made_space import SPACE, make_config, make_space
+from raydr.tuning.plan import num_side_by_side, plan_search
+from raydr.tuning.settings import Entry
+from raydr.tuning.space import build_space, load_space, with_values
+from tuning.made_space import make_config, make_space
 
 SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
 
@@ -42,8 +42,11 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
     ("space", "message"),
     [
         ({"train.loss.warmup": {"int": [1, 2]}}, "no setting 'warmup'; did you mean 'warmup_epochs'"),
-        ({"train.pair_detection.num_random": {"int": [1, 2]}}, "has no train.pair_detection; set it"),
-        ({"model.scale.x": {"int": [1, 2]}}, "model.scale is 20.0 and has no settings"),
+        (
+            {"train.pair_detection.num_random": {"int": [1, 2]}},
+            "train.pair_detection is null and has no settings; change it",
+        ),
+        ({"model.scale.x": {"int": [1, 2]}}, "model.scale is 20 and has no settings"),
         ({"seed": {"int": [1, 2]}}, "seed cannot be searched"),
         ({"data.train_split": {"choice": ["a", "b"]}}, "data.train_split cannot be searched"),
         ({"train.dev.max_queries": {"int": [1, 2]}}, "must be the same for all"),
@@ -109,14 +112,13 @@ def test_values_in_the_terms_of_optuna_and_back(entry, value, params):
     one = Entry.model_validate(entry).parameter(None)
     assert one.encode(value) == params
     if params is not None:
-        assert one.distribution._contains(params)
-        assert one.decode(params) == value
+        assert one.suggest(FixedTrial({"key": params}), "key") == value
 
 
 def test_numbers_of_a_range_have_few_digits_and_stay_in_it():
     one = Entry.model_validate({"uniform": [1 / 3, 2 / 3]}).parameter(None)
-    assert one.decode(0.123456789 + 1 / 3) == 0.4568
-    assert one.decode(1 / 3) == 1 / 3
+    assert one.rounded(0.123456789 + 1 / 3) == 0.4568
+    assert one.rounded(1 / 3) == 1 / 3
 
 
 def test_values_that_are_wrong_only_together_are_refused_before_a_grid_starts():
@@ -127,16 +129,17 @@ def test_values_that_are_wrong_only_together_are_refused_before_a_grid_starts():
 
 
 def test_the_grace_period_is_beyond_the_longest_warm_up():
-    assert plan_schedule(make_space()).grace_epochs == 4
-    assert plan_schedule(make_space(scheduler={"grace_epochs": 5})).grace_epochs == 5
+    assert plan_search(make_space()).grace_epochs == 4
+    assert plan_search(make_space(scheduler={"grace_epochs": 5})).grace_epochs == 5
     with pytest.raises(ConfigError, match="warm-ups .* of up to 3 epochs, whose gain shows later: set it to 4"):
-        plan_schedule(make_space(scheduler={"grace_epochs": 3}))
+        plan_search(make_space(scheduler={"grace_epochs": 3}))
     with pytest.raises(ConfigError, match="cannot stop anything: its grace period is 8"):
-        plan_schedule(make_space(scheduler={"grace_epochs": 8}))
+        plan_search(make_space(scheduler={"grace_epochs": 8}))
     with pytest.raises(ConfigError, match="nothing would ever begin after such a warm-up"):
-        plan_schedule(make_space(config=make_config(train={"num_epochs": 3})))
+        plan_search(make_space(config=make_config(train={"num_epochs": 3})))
     beta = {"train.loss.beta.start_epoch": {"int": [1, 5]}}
-    assert plan_schedule(make_space(beta, make_config(train={"loss": {"name": "rcl"}}))).longest_warmup == 5
+    plan = plan_search(make_space(beta, make_config(train={"loss": {"name": "rcl"}})))
+    assert (plan.grace_epochs, plan.warmups) == (6, (1, 5))
 
 
 def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
@@ -144,19 +147,18 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
     rounds = make_config(refresh={"num_rounds": 3, "arms": {"plain": {}}}, evaluate={"measures": ["RR@10"]})
     space = make_space(starts, rounds, objective="refresh")
     assert not space.config.refresh.arms
-    schedule = plan_schedule(space)
+    plan = plan_search(space)
     # What differs here acts from the second round on.
-    assert (schedule.unit, schedule.grace_epochs, schedule.max_epochs) == ("round", 2, 3)
+    assert (plan.unit, plan.grace_epochs, plan.max_epochs, plan.measure) == ("round", 2, 3, "RR@10")
     scales = {"model.scale": {"uniform": [5, 9]}}
-    assert plan_schedule(make_space(scales, rounds, objective="refresh")).grace_epochs == 1
-    assert plan_search(space).measure == "RR@10"
+    assert plan_search(make_space(scales, rounds, objective="refresh")).grace_epochs == 1
     with pytest.raises(ConfigError, match=r"settings of refresh, which act from the second round on: set it to 2 or"):
-        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 1}))
-    with pytest.raises(ConfigError, match=r"grace period is 3 rounds and refresh.num_rounds 3"):
-        plan_schedule(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 3}))
+        plan_search(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 1}))
+    with pytest.raises(ConfigError, match=r"grace period is 3 and refresh.num_rounds 3"):
+        plan_search(make_space(starts, rounds, objective="refresh", scheduler={"grace_epochs": 3}))
     with pytest.raises(ConfigError, match="with objective: refresh also in those of refresh"):
         make_space(starts, rounds)
-    with pytest.raises(ConfigError, match=r"refresh.measure cannot be searched: it decides what the trials"):
+    with pytest.raises(ConfigError, match=r"refresh.measure cannot be searched: it must be the same for all trials"):
         make_space({"refresh.measure": {"choice": ["", "R@5"]}}, rounds, objective="refresh")
     with pytest.raises(ConfigError, match=r"the space fixes refresh; it may fix settings of model, train, negatives"):
         plan_search(make_space(fixed={"refresh": {"num_rounds": 4}}))
@@ -167,18 +169,58 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
         plan_search(make_space(starts, asked, objective="refresh"))
 
 
-def test_a_python_space_may_look_at_the_config(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "def space(config):\n"
-        "    return {'space': {'train.loss.warmup_epochs': {'int': [1, config.train.num_epochs // 2]}}}\n"
-    )
-    assert load_space(file, make_config()).parameters["train.loss.warmup_epochs"].ends == [1, 4]
-    file.write_text(f"SPACE = {{'space': {SPACE!r}}}\n")
-    assert load_space(file, make_config(), {"search": {"num_trials": 5}}).settings.search.num_trials == 5
-    file.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match=r"must have a mapping SPACE, or a function space\(config\)"):
-        load_space(file, make_config())
+def test_a_grid_is_every_combination_after_the_default():
+    grid = {"model.scale": {"grid": [10, 20]}, "train.loss.warmup_epochs": {"int": [1, 2]}}
+    plan = plan_search(make_space(grid, search={"algorithm": "grid"}))
+    assert plan.total == 4
+    assert tuple(plan.space.defaults.values()) == (20.0, 2)
+    assert [tuple(values.values()) for values in plan.combinations] == [(10, 1), (10, 2), (20, 1)]
+    with pytest.raises(ConfigError, match="leave it out"):
+        plan_search(make_space(grid, search={"algorithm": "grid", "num_trials": 4}))
+    with pytest.raises(ConfigError, match=r"train.optimizer.learning_rate is a range: give it steps"):
+        plan_search(make_space(search={"algorithm": "grid"}))
+
+
+def test_as_many_trials_run_as_fit():
+    def fitting(num_cpus: float, num_gpus: float = 0, concurrency: int | None = None, **train: Any) -> int:
+        space = make_space(config=make_config(train=train), trials={"concurrency": concurrency})
+        return num_side_by_side(plan_search(space), {"CPU": num_cpus, "GPU": num_gpus})
+
+    assert fitting(2) == 2
+    assert fitting(2, num_workers=2) == 1
+    assert fitting(64, 4, use_gpu=True, cpus_per_worker=4) == 4
+    # As many as there are trials.
+    assert fitting(64) == 16
+    assert fitting(1, cpus_per_worker=0.1) == 10
+    with pytest.raises(ConfigError, match=r"a trial takes 4 CPU .* Ray has 2 CPU: 0 at a time fit. Lower"):
+        fitting(2, num_workers=4)
+    with pytest.raises(ConfigError, match=r"2 at a time fit, 3 are asked for. Lower .* or trials.concurrency"):
+        fitting(2, concurrency=3)
+    with pytest.raises(ConfigError, match=r"takes 1 CPU and 1 GPU .* Ray has 2 CPU: 0 at a time fit"):
+        fitting(2, use_gpu=True)
+    with pytest.raises(ConfigError, match="grow and shrink"):
+        fitting(2, num_workers=(1, 2))
+
+
+def test_the_nodes_of_a_refresh_must_fit():
+    def fitting(num_cpus: float, concurrency: int | None = None) -> int:
+        config = make_config(encode={"cpus_per_actor": 2, "cpus_per_tokenizer": 1}, refresh={"num_rounds": 3})
+        scales = {"model.scale": {"uniform": [5, 9]}}
+        space = make_space(scales, config, objective="refresh", trials={"concurrency": concurrency})
+        return num_side_by_side(plan_search(space), {"CPU": num_cpus, "GPU": 0.0})
+
+    assert fitting(8) == 1
+    with pytest.raises(ConfigError, match=r"takes 3 CPU \(section encode\), Ray has 2 CPU"):
+        fitting(2)
+    with pytest.raises(ConfigError, match="refreshes run one at a time"):
+        fitting(8, concurrency=2)
+
+
+def test_a_space_file_is_found_and_its_settings_are_changed(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"space": {"model.scale": {"uniform": [5, 50]}}}))
+    space = load_space(file, make_config(), {"search": {"num_trials": 5}})
+    assert (space.name, space.settings.search.num_trials) == ("mine", 5)
     with pytest.raises(ConfigError, match="there is no space file"):
         load_space(tmp_path / "none.yaml", make_config())
 
@@ -192,7 +234,7 @@ def test_the_spaces_of_the_repository_fit_a_plain_config(path):
     )
     plan = plan_search(load_space(path, config))
     assert plan.total >= 12
-    assert plan.schedule.grace_epochs == plan.schedule.longest_warmup + 1
+    assert plan.grace_epochs == 1 + max(plan.warmups, default=0) or plan.refreshes
     assert plan.space.settings.description
     for values, changed in plan.space.corners:
         assert with_values(plan.space.config, values) == changed

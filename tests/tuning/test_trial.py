@@ -1,28 +1,84 @@
-"""A trial's process: what works for it ends with it and gives its CPUs back, and who waits for them says so."""
+"""A trial's process: what works for it ends with it and gives its CPUs back, and what breaks off is tried again."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patience import wait_until
 from ray import cloudpickle, tune
+from ray.exceptions import NodeDiedError, RayActorError
 
+from raydr.errors import DataError
+from raydr.stages.failures import worker_errors
+from raydr.stages.worker_group import lost_a_worker
 from raydr.store.folder import Folder
-from raydr.tuning import refresh, training, trial_work
-from raydr.tuning.resources import describe_booked
-from raydr.tuning.trial import REASON, TrialProcess
-from raydr.tuning.trial_work import INPUTS, RESOURCES, News, outside
-from raydr.tuning.trials import WAITED, Row
-from tuning.free_cpus import free_cpus, wait_for_cpus
-from tuning.made_space import make_config
+from raydr.tuning.report import Row, best_trial
+from raydr.tuning.trial import TrialProcess, outside
+from tuning.made_space import make_trial
 
 # Processes of Ray do not find the packages of the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+ROWS = [Row(epoch=epoch, score=0.1 * epoch, metrics={}) for epoch in (1, 2, 3)]
+
+
+class Breaking:
+    """An objective whose work breaks off after its second epoch, so many times."""
+
+    def __init__(self, error: Exception, times: int, max_failures: int = 1) -> None:
+        self.error, self.times, self.max_failures = error, times, max_failures
+
+    def follow(self, values: dict[str, Any], place: Folder) -> Generator[tuple[list[Row], bool], None, None]:
+        # It goes on from what is kept, and tells all rows again.
+        yield ROWS[:1], False
+        yield ROWS[:2], False
+        if self.times:
+            self.times -= 1
+            with worker_errors():
+                raise self.error
+        yield ROWS, True
+
+
+def results(objective: Any) -> list[dict[str, Any]]:
+    process = object.__new__(TrialProcess)
+    process.setup({"number": 0, "values": {}}, objective, Folder("memory://places"))
+    found = [process.step()]
+    while not found[-1]["done"]:
+        found.append(process.step())
+    return found
+
+
+@pytest.mark.parametrize(("error", "times"), [(NodeDiedError("gone"), 6), (DataError("a bad row"), 1)])
+def test_every_epoch_is_told_once_however_often_work_breaks_off(error: Exception, times: int) -> None:
+    """The loss of a node, which a cloud may take back at any time, is no failure of the trial."""
+    found = results(Breaking(error, times))
+    assert [result["epoch"] for result in found] == [1, 2, 3]
+    assert [len(result["rows"]) for result in found] == [1, 2, 3]
+    assert [result["finished"] for result in found] == [False, False, True]
+
+
+def test_a_trial_that_fails_again_says_why_and_is_over() -> None:
+    last = results(Breaking(DataError("a bad row"), 2))[-1]
+    assert (last["error"], last["done"], last["epoch"]) == ("a bad row", True, 2)
+
+
+def test_a_dead_worker_is_told_from_one_that_raised() -> None:
+    class GroupError(Exception):
+        def __init__(self, *failures: Exception) -> None:
+            self.worker_failures = dict(enumerate(failures))
+
+    assert lost_a_worker(GroupError(RuntimeError("connection closed by peer"), RayActorError()))
+    assert not lost_a_worker(GroupError(RuntimeError("CUDA out of memory")))
+    assert not lost_a_worker(RuntimeError("of the controller"))
+
+
+def test_the_best_is_among_those_trained_to_their_end() -> None:
+    trials = [make_trial(0, [0.1, 0.3]), make_trial(1, [0.9], "stopped"), make_trial(2, [0.1, 0.3])]
+    assert best_trial(trials) == trials[0]
+    assert best_trial(trials[1:2]) is None
 
 
 def train_for_ever(begun: str, store: str) -> None:
@@ -49,112 +105,44 @@ class Endless:
     """An objective whose training never ends.
 
     Args:
-        begun: a file that is there when the group works; None: nobody waits for it.
+        begun: a file that is there when the group works.
         store: of Ray Train.
     """
 
-    def __init__(self, begun: str, store: str, waits: bool) -> None:
-        self.begun, self.store, self.waits = begun, store, waits
+    max_failures = 0
 
-    def run(self, values: dict[str, Any], place: Folder) -> Generator[News, None, None]:
+    def __init__(self, begun: str, store: str) -> None:
+        self.begun, self.store = begun, store
+
+    def follow(self, values: dict[str, Any], place: Folder) -> Generator[tuple[list[Row], bool], None, None]:
         import ray
 
         with outside(train_for_ever, self.begun, self.store) as work:
-            while self.waits and not Path(self.begun).exists():
+            while not Path(self.begun).exists():
                 assert not ray.wait([work], timeout=0.1)[0]
-            while not self.waits and free_cpus():
-                assert not ray.wait([work], timeout=0.1)[0]
-            yield News([], waits_for=RESOURCES, waited_s=1.0)
+            yield ROWS[:1], False
             raise AssertionError("a trial that was stopped goes on")
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["working", "starting"])
-def test_the_group_of_a_stopped_trial_gives_its_cpus_back(ray_local, tmp_path, waits):
+def test_the_group_of_a_stopped_trial_gives_its_cpus_back(ray_local, tmp_path):
     """Ray Train's own cleaner asks the dashboard, which this Ray has not: it would never give them back."""
     import ray
     from ray.util import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    wait_for_cpus(2)
-    objective = Endless(str(tmp_path / "begun"), str(tmp_path / "store"), waits)
-    process = tune.with_parameters(TrialProcess, objective=objective, search=Folder(str(tmp_path)))
+    def free_cpus() -> float:
+        return float(ray.available_resources().get("CPU", 0))
+
+    wait_until(lambda: free_cpus() == 2, "both CPUs are free")
+    objective = Endless(str(tmp_path / "begun"), str(tmp_path / "store"))
+    process = tune.with_parameters(TrialProcess, objective=objective, places=Folder(str(tmp_path)))
     # As Tune does: what such a process starts has to be where its group is, which has no CPU.
     group = placement_group([{"memory": 1}])
     captured = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-    process = ray.remote(num_cpus=0, scheduling_strategy=captured)(process).remote(
-        {"trial": {"number": 3, "values": {}, "rows": []}}
-    )
-    assert ray.get(process.train.remote())[WAITED] == 1.0
+    process = ray.remote(num_cpus=0, scheduling_strategy=captured)(process).remote({"number": 3, "values": {}})
+    assert ray.get(process.train.remote())["epoch"] == 1
     assert free_cpus() == 0
     ray.get(process.stop.remote())
     ray.kill(process)
     remove_placement_group(group)
-    wait_for_cpus(2)
-    assert not (tmp_path / "places/trial-003" / REASON).exists()
-
-
-def test_a_task_knows_its_ray_where_several_run(ray_local):
-    import ray
-
-    with outside(os.getenv, "RAY_API_SERVER_ADDRESS") as work:
-        assert ray.get(work) == ray.get_runtime_context().gcs_address
-
-
-def test_a_training_without_cpus_says_that_it_waits(ray_local, tmp_path, monkeypatch):
-    import ray
-    from ray.util import placement_group, remove_placement_group
-
-    wait_for_cpus(2)
-    monkeypatch.setattr(trial_work, "_WORD_S", 0.0)
-    # What it trains on is there.
-    monkeypatch.setattr(training, "missing", lambda config, nodes: [])
-    monkeypatch.setattr(training, "trained", lambda config: SimpleNamespace(inputs={}))
-    others = placement_group([{"CPU": 1}, {"CPU": 1}])
-    ray.get(others.ready())
-    try:
-        waiting = training.follow_training(make_config(), Folder(str(tmp_path)), None)
-        news = [next(waiting), next(waiting)]
-        assert 0 < news[0].waited_s < news[1].waited_s
-        assert {one.waits_for for one in news} == {RESOURCES}
-        assert describe_booked() == "of 2 CPU, 2 are booked: 2 by groups of workers, 0 by other tasks and actors"
-        waiting.close()
-    finally:
-        remove_placement_group(others)
-
-
-class Slow:
-    """An actor that makes inputs until it is told that another trial needs them no longer."""
-
-    def __init__(self, done: str) -> None:
-        self.done = done
-
-    def make(self, config: Any) -> None:
-        import time
-
-        while not Path(self.done).exists():
-            time.sleep(0.05)
-
-
-def slow_round(done: str, capacity: Any, number: int) -> Any:
-    Slow(done).make(None)
-    return Row(epoch=number, score=0.5, metrics={}), True
-
-
-def test_a_trial_says_what_is_being_made_for_it(ray_local, tmp_path, monkeypatch):
-    import ray
-
-    wait_for_cpus(2)
-    monkeypatch.setattr(trial_work, "_WORD_S", 0.0)
-    monkeypatch.setattr(training, "missing", lambda config, nodes: [nodes])
-    monkeypatch.setattr(training, "trained", lambda config: SimpleNamespace(inputs={}))
-    monkeypatch.setattr(training, "train", lambda config, place: [])
-    monkeypatch.setattr(refresh, "run_round", slow_round)
-    done = tmp_path / "done"
-    maker = ray.remote(num_cpus=0)(Slow).remote(str(done))
-    following = training.follow_training(make_config(), Folder(str(tmp_path)), maker)
-    assert next(following).waits_for == INPUTS
-    rounds = refresh.follow_refresh(str(done), {})
-    assert next(rounds).waits_for == "round 1, which is being made"
-    done.touch()
-    assert next(one for one in rounds if one.finished).rows[0].score == 0.5
-    following.close()
+    wait_until(lambda: free_cpus() == 2, "the CPUs of the stopped trial are free")

@@ -1,0 +1,122 @@
+"""What Ray Tune is given: Optuna's search with the default first, and schedulers that spare it and remember."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from ray import cloudpickle
+from ray.tune.search.optuna import OptunaSearch
+
+from raydr.tuning.plan import plan_search
+from raydr.tuning.search import make_scheduler, make_searcher, trial_of
+from tuning.made_space import make_config, make_space, make_trial
+
+SCALES = {"model.scale": {"uniform": [1, 99]}, "train.sampler": {"choice": ["top", "uniform"]}}
+
+
+def searcher(space: dict[str, Any] | None = None, seed: int = 0, **search: Any) -> OptunaSearch:
+    return make_searcher(plan_search(make_space(space, make_config(seed=seed), search=search)))
+
+
+def values(asked: OptunaSearch, number: int) -> dict[str, Any]:
+    suggestion = asked.suggest(str(number))
+    assert suggestion is not None
+    assert suggestion["number"] == number
+    found: dict[str, Any] = suggestion["values"]
+    return found
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "random"])
+def test_the_first_trial_is_the_default_and_the_others_are_drawn_by_the_seed(algorithm):
+    space = make_space()
+    asked, same, other = (searcher(seed=seed, algorithm=algorithm) for seed in (0, 0, 1))
+    drawn = [values(asked, number) for number in range(8)]
+    assert drawn[0] == space.defaults
+    assert drawn == [values(same, number) for number in range(8)]
+    assert drawn[1] != [values(other, number) for number in range(2)][1]
+    for one in drawn[1:]:
+        assert all(parameter.encode(one[key]) is not None for key, parameter in space.parameters.items())
+
+
+def test_a_default_outside_the_space_is_the_first_trial_all_the_same():
+    asked = searcher({"model.scale": {"uniform": [30, 60]}}, num_random=1)
+    assert values(asked, 0) == {"model.scale": 20.0}
+    asked.on_trial_complete("0", {"score": 0.9})
+    for number in range(1, 6):
+        assert 30 <= values(asked, number)["model.scale"] <= 60
+        asked.on_trial_complete(str(number), {"score": 0.1 * number})
+
+
+def test_a_grid_is_tried_in_its_order():
+    asked = searcher({"model.scale": {"grid": [10, 20, 40]}}, algorithm="grid")
+    assert [values(asked, number)["model.scale"] for number in range(3)] == [20.0, 10.0, 40.0]
+
+
+def test_tpe_learns_where_the_good_trials_are_also_after_a_restore(tmp_path: Path):
+    asked = searcher(SCALES, algorithm="tpe", num_random=10)
+    scores = []
+    for number in range(40):
+        if number == 20:
+            # As Ray Tune does when a killed search goes on.
+            asked.save(str(tmp_path / "searcher"))
+            asked = searcher(SCALES, algorithm="tpe", num_random=10)
+            asked.restore(str(tmp_path / "searcher"))
+        found = values(asked, number)
+        score = 1.0 - abs(found["model.scale"] - 70.0) / 100.0 + 0.2 * (found["train.sampler"] == "uniform")
+        asked.on_trial_complete(str(number), {"score": score})
+        scores.append(score)
+    # The first are drawn at random.
+    assert np.mean(scores[20:]) > np.mean(scores[1:11]) + 0.15
+
+
+class TuneTrial:
+    """What schedulers look at of a trial of Ray Tune."""
+
+    def __init__(self, number: int, rows: list[dict[str, Any]] | None = None) -> None:
+        self.trial_id, self.config, self.status = f"id-{number}", {"number": number, "values": {}}, "TERMINATED"
+        self.last_result: dict[str, Any] = {"rows": rows, "done": True, "finished": True} if rows else {}
+
+    def is_finished(self) -> bool:
+        return bool(self.last_result)
+
+
+@pytest.mark.parametrize("name", ["asha", "median"])
+def test_a_restored_scheduler_stops_what_it_would_have_stopped(name):
+    plan = plan_search(make_space(scheduler={"name": name, "grace_epochs": 4, "min_trials": 2}))
+    over = [make_trial(at, [0.1, 0.2, 0.3, 0.4 + at / 10, 0.5 + at / 10]) for at in range(3)]
+
+    def decision(known: list[Any], number: int, score: float) -> str:
+        scheduler, trial = make_scheduler(plan), TuneTrial(number)
+        for one in known:
+            scheduler.on_trial_add(None, TuneTrial(one.number, [row.model_dump() for row in one.rows]))
+        scheduler.on_trial_add(None, trial)
+        decisions = [scheduler.on_trial_result(None, trial, {"epoch": epoch, "score": score}) for epoch in range(1, 5)]
+        # A trial that has failed has no score.
+        scheduler.on_trial_complete(None, trial, {"error": "died"})
+        assert set(decisions[:3]) == {"CONTINUE"}
+        return decisions[3]
+
+    assert decision(over, 7, 0.05) == "STOP"
+    assert decision(over, 7, 0.99) == "CONTINUE"
+    assert decision([], 7, 0.05) == "CONTINUE"
+    # The others are compared with the default, so it is trained to its end however bad it is.
+    assert decision(over, 0, 0.05) == "CONTINUE"
+    # Tune keeps it with the search.
+    cloudpickle.dumps(make_scheduler(plan))
+
+
+def test_what_a_trial_of_ray_tune_has_come_to():
+    def status(ray_status: str = "TERMINATED", **last: Any) -> tuple[str, str]:
+        found = trial_of(SimpleNamespace(config={"number": 3, "values": {}}, status=ray_status, last_result=last))
+        return found.status, found.error
+
+    row = {"epoch": 1, "score": 0.5, "metrics": {}}
+    assert status("RUNNING", rows=[row], finished=False, done=False) == ("running", "")
+    assert status(rows=[row], finished=False, done=True) == ("stopped", "")
+    assert status(rows=[row], finished=True, done=True) == ("finished", "")
+    assert status(rows=[], error="a bad row", done=True) == ("failed", "a bad row")
+    assert status("ERROR", rows=[row], finished=False) == ("failed", "its process died")

@@ -131,9 +131,6 @@ def plan_search(space: Space) -> TunePlan:
                 "the space fixes refresh.arms: a trial is one refresh, search over what the arms differ in"
             )
         check_measure(space.config, space.config.refresh)
-    elif "judge" in settings.fixed or any(key.startswith("judge.") for key in settings.space):
-        for values, config in space.corners:
-            _check_judges(config, values)
     return plan
 
 
@@ -148,11 +145,6 @@ def _plan_stopping(space: Space) -> TunePlan:
         most = max(config.train.num_epochs for config in corners)
         length = "train.num_epochs"
         late = f"warm-ups (or a start of beta) of up to {longest} epochs, whose gain shows later"
-        if longest >= most:
-            raise ConfigError(
-                f"the space {space.name} has warm-ups of up to {longest} epochs, and {length} is {most}: nothing would "
-                "ever begin after such a warm-up; train longer or narrow the space"
-            )
     if scheduler.name == "none":
         return TunePlan(space, most, most)
     grace = scheduler.grace_epochs or longest + 1
@@ -186,18 +178,6 @@ def _combinations(space: Space) -> list[dict[str, Any]]:
     return [dict(zip(space.parameters, values, strict=True)) for values in combinations]
 
 
-def _check_judges(config: RunConfig, values: Mapping[str, Any]) -> None:
-    """A training without candidates leaves judges of candidates out, and the search would be for nothing."""
-    judging = [judge.name for judge in config.judge.judges if judge.subject == "negatives"]
-    if judging and not config.draws_candidates:
-        where = "".join(f" with {key} = {as_text(value)}" for key, value in values.items())
-        raise ConfigError(
-            f"the space{where} judges hard negatives with {judging[0]}, and the training has none: set a section "
-            "negatives and train.num_hard_negatives in the config, for example --set negatives.miner=bm25 --set "
-            "train.num_hard_negatives=4"
-        )
-
-
 def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
     """How many trials run at a time: as many trainings as fit; one refresh, whose nodes run side by side.
 
@@ -211,11 +191,6 @@ def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
     config, wanted = plan.space.config, plan.space.settings.trials.concurrency
     if plan.refreshes and wanted not in (None, 1):
         raise ConfigError(f"trials.concurrency is {wanted}: refreshes run one at a time, their artefacts side by side")
-    if not plan.refreshes and not isinstance(config.train.num_workers, int):
-        raise ConfigError(
-            f"train.num_workers is {list(config.train.num_workers)}: trials that grow and shrink cannot be fitted in "
-            "side by side; give one number"
-        )
     # What trials that are groups train on is made by the workers of encode.
     needs = {"train": trainers(config)} | ({"encode": encoders(config)} if plan.nested else {})
     fitting = {section: _num_fitting(need, capacity) for section, need in needs.items()}

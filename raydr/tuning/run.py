@@ -71,18 +71,19 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome | None:
     show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())
     for fact in plan.facts(concurrency):
         say(fact)
-    if not session.dry_run:
-        # The data are what trials start from: only the search is done anew.
-        _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
-        _check_splits(plan, Dataset(dataset))
     dtype = recipe.run.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
     config, max_failures = trial_config(plan, space.config, dtype), space.settings.trials.max_failures
     objective = Objective(config, plan.refreshes, max_failures)
+    node = study(session, plan, name, objective, concurrency)
+    if not session.dry_run:
+        # The data are what trials start from: only the search is done anew.
+        _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
+        _check_splits(plan, Dataset(dataset))
     if not plan.refreshes:
         # Most trials train on what the default trains on.
         session.make(*trained(objective.config).inputs.values(), anew=[])
-    made = session.make(recipe.named(f"tune/{name}", study(session, plan, name, objective, concurrency)))
+    made = session.make(recipe.named(f"tune/{name}", node))
     if session.dry_run:
         return None
     [searched] = made
@@ -109,10 +110,20 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, con
     """The search as a node: what it depends on are the space, and the nodes of its default and of its corners.
 
     Which trials are stopped also depends on the order in which they end, which nobody knows.
+
+    Raises:
+        ConfigError: a setting is searched that changes nothing.
     """
-    settings = plan.space.settings
-    corners = [trial_config(plan, corner, objective.config.train.dtype) for _, corner in plan.space.corners]
-    nodes = [nodes_of(config, plan.refreshes) for config in corners]
+    settings, dtype = plan.space.settings, objective.config.train.dtype
+    nodes = [nodes_of(trial_config(plan, corner, dtype), plan.refreshes) for _, corner in plan.space.corners]
+    changing = {
+        key
+        for (values, _), own in zip(plan.space.corners, nodes, strict=True)
+        for key in values
+        if own.keys() != nodes[0].keys()
+    }
+    if idle := [key for key in plan.space.parameters if key not in changing]:
+        raise ConfigError(f"{idle[0]} cannot be searched: with this config no value of it changes what a trial makes")
 
     def run(work: Work) -> dict[str, Any]:
         work.tracker.log_params(settings.model_dump(mode="json"))

@@ -5,16 +5,14 @@ Artefact ``study``::
     trials.json    values, status and the rows of every epoch of all trials
     best.yaml      the best trial's config, ready to run
 
-Beside them, while it is not over, lie what Ray Tune restores it from and how far running trials are. What trials make
-lies under the keys of the graph.
+While it is not over, what Ray Tune restores it from and how far running trials are lie beside it. What trials make lies
+under the keys of the graph.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +30,7 @@ from raydr.errors import TuningError
 from raydr.runtime.console import ProgressBar, progress_bar, say
 from raydr.runtime.tracking import Tracker
 from raydr.seeding import stable_hash64
+from raydr.stages.member import checkpoint_folder
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
 from raydr.tuning.plan import TunePlan
@@ -41,8 +40,6 @@ from raydr.tuning.space import with_values
 from raydr.tuning.trial import VECTORS, Objective, TrialProcess
 
 BEST, TRIALS = "best.yaml", "trials.json"
-#: Where Ray Tune keeps what it restores a search from, and running trials how far they are.
-_TUNE_FILES, _PLACES = "ray-tune", "places"
 #: What Ray books for a trial's own process: memory, and a place on the head, which no cloud takes back and which has no
 #: GPU that would be kept from going home. Its work books CPUs and GPUs for itself.
 TRIAL_SHELL = {"memory": 256 * 2**20, "node:__internal_head__": 0.001}
@@ -51,6 +48,8 @@ _TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    # Ctrl-C is a kill from which the same command goes on.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
@@ -72,10 +71,12 @@ def search(
         TuningError: no trial was trained to its end.
         KeyboardInterrupt: Ctrl-C; the same command goes on.
     """
+    states = checkpoint_folder(making.folder)
+    making.scratch.append(states)
     with progress_bar(f"tune {name}", plan.total, "trials") as bar:
         reporter = Reporter(tracker, plan, objective, bar)
         try:
-            _fit(_open_tuner(making.folder, plan, name, objective, concurrency))
+            _open_tuner(states, plan, name, objective, concurrency).fit()
         finally:
             reporter.close()
     trials = [reporter.trials[number] for number in sorted(reporter.trials)]
@@ -88,35 +89,26 @@ def search(
         )
     kept = {node.key for node in objective.nodes(best.values) if node.kind == "model"}
     objective.forget([trial.values for trial in trials], (*VECTORS, "model", "warmup"), kept)
-    for leftover in (_PLACES, _TUNE_FILES):
-        (making.folder / leftover).remove()
     making.folder.write_json(TRIALS, [trial.model_dump(mode="json") for trial in trials])
     with making.folder.publish(BEST) as path:
         Path(path).write_text(best_config(plan, name, best, trials[0]), encoding="utf-8")
     making.record_files()
-    return {
-        "name": name,
-        "trials": len(trials),
-        **Counter(trial.status for trial in trials),
-        "best": best.number,
-        "best_score": best.score,
-        "default_score": trials[0].score,
-        "facts": plan.facts(concurrency),
-    }
+    counts = Counter(str(trial.status) for trial in trials)
+    return {"best": best.number, "best_score": best.score, **counts, "facts": plan.facts(concurrency)}
 
 
-def _open_tuner(folder: Folder, plan: TunePlan, name: str, objective: Objective, concurrency: int) -> tune.Tuner:
+def _open_tuner(states: Folder, plan: TunePlan, name: str, objective: Objective, concurrency: int) -> tune.Tuner:
     os.environ |= _TUNE_SETTINGS
     for logger in ("ray.tune", "ray.air"):
         # Nor stack traces of trials that fail.
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     process = tune.with_resources(
-        tune.with_parameters(TrialProcess, objective=objective, places=folder / _PLACES),
+        tune.with_parameters(TrialProcess, objective=objective, places=states / "trials"),
         tune.PlacementGroupFactory([TRIAL_SHELL]),
     )
-    files = (folder / _TUNE_FILES).absolute()
-    place = files.root if files.is_local else files.url
+    states = states.absolute()
+    place = states.root if states.is_local else states.url
     if tune.Tuner.can_restore(f"{place}/{name}"):
         say("going on with a search that was interrupted")
         return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
@@ -140,22 +132,6 @@ def _open_tuner(folder: Folder, plan: TunePlan, name: str, objective: Objective,
             verbose=0,
         ),
     )
-
-
-def _fit(tuner: tune.Tuner) -> None:
-    """Run a search; Ctrl-C, which Tune takes as a wish to end early, keeps its usual meaning."""
-    if threading.current_thread() is not threading.main_thread():
-        tuner.fit()
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        tuner.fit()
-        # Tune's own goes when it is called, and stays otherwise.
-        interrupted = signal.getsignal(signal.SIGINT) is handler
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if interrupted:
-        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -301,6 +277,10 @@ class Reporter(Callback):  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._end(trial_of(trial))
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        """Of a search that was killed when all trials were over, nothing else is told."""
+        self.trials = {found.number: found for found in map(trial_of, trials)}
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._end(trial_of(trial).model_copy(update={"status": "failed", "error": "its process died"}))

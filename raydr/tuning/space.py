@@ -17,7 +17,6 @@ from raydr.config.run import RunConfig
 from raydr.config.shipped import SPACES, located
 from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
-from raydr.training.config import NEUTRAL
 from raydr.tuning.settings import Objective, Parameter, TuneConfig, as_text
 
 #: Sections that a trial's result depends on.
@@ -27,12 +26,9 @@ SEARCHABLE: dict[Objective, tuple[str, ...]] = {
 }
 #: Settings of these that trials are compared by, or that name what is compared.
 _SAME_FOR_ALL = ("train.dev", "train.dtype", "refresh.arms", "refresh.evaluate_splits", "refresh.measure")
-_NEUTRAL = (*(f"train.{name}" for name in NEUTRAL), "refresh.keep_vectors")
 
 #: Values that are listed for people; of more only the ends are shown.
 _LISTED = 12
-#: Wrong values that one message lists.
-_MOST_ERRORS = 5
 
 
 @dataclass(frozen=True)
@@ -121,18 +117,13 @@ def _corners(
     config: RunConfig, parameters: Mapping[str, Parameter], name: str
 ) -> list[tuple[dict[str, Any], RunConfig]]:
     corners: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
-    problems = []
     for key, value in ((key, value) for key, parameter in parameters.items() for value in parameter.ends):
         try:
             corners.append(({key: value}, with_values(config, {key: value})))
         except ConfigError as error:
             # Without the repetition of the whole config.
-            reason = str(error).partition(":\n")[2].strip() or str(error)
-            problems.append(f"{key} = {as_text(value)}: {' '.join(reason.split())}")
-    if problems:
-        more = [f"... and {len(problems) - _MOST_ERRORS} more"] if len(problems) > _MOST_ERRORS else []
-        lines = "\n  ".join(problems[:_MOST_ERRORS] + more)
-        raise ConfigError(f"the space {name} has values that are not valid:\n  {lines}")
+            reason = " ".join((str(error).partition(":\n")[2] or str(error)).split())
+            raise ConfigError(f"the space {name} cannot have {key} = {as_text(value)}: {reason}") from None
     return corners
 
 
@@ -191,7 +182,5 @@ def check_searchable(key: str, objective: Objective = "training") -> None:
     if section not in sections or section == key:
         more = "; with objective: refresh also in those of refresh" if section == "refresh" else ""
         raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(sections)}{more}")
-    reasons = {"must be the same for all trials": _SAME_FOR_ALL, "does not change what is learnt": _NEUTRAL}
-    for reason, keys in reasons.items():
-        if any(key == one or key.startswith(f"{one}.") for one in keys):
-            raise ConfigError(f"{key} cannot be searched: it {reason}")
+    if any(key == one or key.startswith(f"{one}.") for one in _SAME_FOR_ALL):
+        raise ConfigError(f"{key} cannot be searched: it must be the same for all trials")

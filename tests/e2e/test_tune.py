@@ -106,7 +106,7 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     assert kept in models(files)
     assert len(models(files)) == 3
     assert not list((files / "work/store").glob("warmup/*"))
-    assert not [name for name in study.folder.files() if name.startswith(("places", "ray-tune"))]
+    assert not list((files / "work/store").glob("*/*.training"))
     page = (files / "work/tune/mine/report.html").read_text()
     assert page.count("<img") == 1
     assert "Best against default on test" in page

@@ -42,3 +42,21 @@ def test_trials_find_in_folders_of_their_own_what_is_named_from_here(
     for one in searched:
         assert one.config.data.reader.path == str(beir_folder)
         assert one.config.workdir == f"{beir_folder.parent}/work"
+
+
+@pytest.mark.parametrize(
+    ("train", "key", "values"),
+    [
+        # How it is computed, and not what.
+        ({}, "train.cpus_per_worker", [1, 2]),
+        # Judges of hard negatives, where a training has none.
+        ({"num_hard_negatives": 0}, "judge.judges", [[], [{"name": "sieve"}]]),
+    ],
+)
+def test_a_setting_that_changes_nothing_is_not_searched(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, train: dict[str, Any], key: str, values: list[Any]
+) -> None:
+    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 2} | train)
+    with pytest.raises(ConfigError, match=f"{key} cannot be searched: with this config no value of it changes"):
+        raydr.tune(raydr.RunConfig.parse(raw), {"space": {key: {"choice": values}}}, name="mine")
+    assert not (tmp_path / "work" / "store").exists()

@@ -50,7 +50,6 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
         ({"seed": {"int": [1, 2]}}, "seed cannot be searched"),
         ({"data.train_split": {"choice": ["a", "b"]}}, "data.train_split cannot be searched"),
         ({"train.dev.max_queries": {"int": [1, 2]}}, "must be the same for all"),
-        ({"train.num_workers": {"int": [1, 2]}}, "does not change what is learnt"),
         ({"model.scale": {"normal": [1, 2]}}, "expected one of uniform"),
         ({"model.scale": [1, 2]}, "expected one of uniform"),
         ({"model.scale": {"uniform": [2, 1]}}, r"low <= high"),
@@ -135,7 +134,7 @@ def test_the_grace_period_is_beyond_the_longest_warm_up():
         plan_search(make_space(scheduler={"grace_epochs": 3}))
     with pytest.raises(ConfigError, match="cannot stop anything: its grace period is 8"):
         plan_search(make_space(scheduler={"grace_epochs": 8}))
-    with pytest.raises(ConfigError, match="nothing would ever begin after such a warm-up"):
+    with pytest.raises(ConfigError, match=r"grace period is 4 and train.num_epochs 3"):
         plan_search(make_space(config=make_config(train={"num_epochs": 3})))
     beta = {"train.loss.beta.start_epoch": {"int": [1, 5]}}
     plan = plan_search(make_space(beta, make_config(train={"loss": {"name": "rcl"}})))
@@ -198,8 +197,8 @@ def test_as_many_trials_run_as_fit():
         fitting(2, concurrency=3)
     with pytest.raises(ConfigError, match=r"takes 1 CPU and 1 GPU .* Ray has 2 CPU: 0 at a time fit"):
         fitting(2, use_gpu=True)
-    with pytest.raises(ConfigError, match="grow and shrink"):
-        fitting(2, num_workers=(1, 2))
+    # A group that grows needs its fewest workers, and what it trains on is made by a worker and a tokenizer.
+    assert fitting(4, num_workers=(1, 2)) == 2
 
 
 def test_the_nodes_of_a_refresh_must_fit():
@@ -238,9 +237,3 @@ def test_the_spaces_of_the_repository_fit_a_plain_config(path):
     assert plan.space.settings.description
     for values, changed in plan.space.corners:
         assert with_values(plan.space.config, values) == changed
-
-
-def test_a_config_without_hard_negatives_cannot_be_sieved():
-    sieve = next(path for path in SPACES if path.stem == "sieve")
-    with pytest.raises(ConfigError, match=r"--set train.num_hard_negatives=4"):
-        plan_search(load_space(sieve, make_config()))

@@ -166,7 +166,7 @@ def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: A
             listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
             return
     if warmup is not None:
-        trainer.resume(Path(warmup.folder.localize_all()))
+        trainer.resume(Path(warmup.local_folder()))
         listener.tell(f"going on from the shared warm-up of {counted(trainer.progress.epoch, 'epoch')}")
 
 

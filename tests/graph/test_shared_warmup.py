@@ -62,6 +62,6 @@ def test_a_model_that_goes_on_from_a_shared_warm_up_is_the_same(raw: dict[str, A
             [model] = session.make(session.recipe.model())
         assert [row["epoch"] for row in model.info["history"]] == [0, 1, 2]
         assert len(list(tmp_path.glob(f"{name}/store/warmup/*/manifest.json"))) == len(share or [])
-        found[name] = DualEncoder.load(Path(model.folder.localize_all())).state_dict()
+        found[name] = DualEncoder.load(Path(model.local_folder())).state_dict()
     for key, tensor in found["shared"].items():
         assert torch.equal(tensor, found["alone"][key]), key

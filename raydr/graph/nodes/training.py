@@ -92,7 +92,7 @@ def _training(
         plain = {"loss": NCE(), "teacher": TeacherConfig(), "pair_detection": None}
         train_config = training.train.model_copy(update=plain)
         training = training.model_copy(update={"train": train_config, "keep_optimizer": False})
-        extras = replace(extras, margins=None, ranker=None, ranker_scores=None)
+        extras = replace(extras, margins=None, ranker_scores=None)
     also, num_epochs = extras.there(), until or training.train.num_epochs
 
     def state() -> Artifact | None:

@@ -52,6 +52,11 @@ def tracking_uri(config: TrackingConfig, workdir: Folder) -> str:
     return f"sqlite:///{workdir.path('mlflow.db')}"
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a SQLite URI; None of others."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
 def probe_tracking(uri: str) -> str:
     """Why nothing can be tracked at a URI now, in one line; empty if it answers."""
     from mlflow.exceptions import MlflowException

@@ -12,8 +12,7 @@ import pytest
 
 from raydr.errors import ClusterError, ConfigError
 from raydr.ops.submit import client
-from raydr.ops.submit.client import SubmittedJob, follow, resolve_address
-from raydr.ops.submit.explain import explained
+from raydr.ops.submit.client import SubmittedJob, explained, follow, resolve_address
 
 JOB = SubmittedJob("j1", "http://127.0.0.1:8265")
 LOG = ["one\n", "two\n", "three\n", "four\n"]
@@ -143,6 +142,13 @@ def test_an_address_that_ray_would_not_take_is_refused() -> None:
     with pytest.raises(ConfigError, match="unset RAY_API_SERVER_ADDRESS"):
         resolve_address("http://a:1", {"RAY_API_SERVER_ADDRESS": "http://b:1"})
     assert resolve_address("http://a:1", {"RAY_ADDRESS": "http://a:1/"}) == "http://a:1"
+
+
+@pytest.mark.parametrize("address", ["http://TOKEN@head:8265", "http://head:8265/#token=TOKEN"])
+def test_an_address_with_a_token_is_refused_and_not_shown(address: str) -> None:
+    with pytest.raises(ConfigError, match="--address is a URL that holds credentials") as refused:
+        resolve_address(address, {})
+    assert "TOKEN" not in str(refused.value)
 
 
 def test_nothing_at_the_address_is_told_soon() -> None:

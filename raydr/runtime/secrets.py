@@ -68,11 +68,42 @@ def _has_credentials(scheme: str, rest: str) -> bool:
     return _SECRET_PARAMETER.search(rest) is not None
 
 
+#: Settings whose texts become names: of files, of runs, of addresses.
+_NAMED = re.compile(
+    r"(^|\.)(name|workdir|path|file|(passage_)?checkpoint|uri|experiment|registered_model|address|temp_dir)$"
+    r"|^data\.reader\.",
+)
+
+
+def refuse_unwritable(text: str, where: str, named: bool) -> None:
+    """Refuse a text that no file, database or terminal can hold as it is.
+
+    Args:
+        text: what is checked.
+        where: it stands.
+        named: whether it becomes a name, which has no line breaks either.
+
+    Raises:
+        ConfigError: it has NUL, half a surrogate pair, or as a name a control character.
+
+    >>> refuse_unwritable("two\\nlines", "name", named=True)
+    Traceback (most recent call last):
+    raydr.errors.ConfigError: name is 'two\\nlines': '\\n' at its place 4 cannot be in a name; leave it out
+    """
+    for place, letter in enumerate(text, start=1):
+        control = named and len(text) > 1 and (letter < " " or letter == "\x7f")
+        if letter == "\0" or "\ud800" <= letter <= "\udfff" or control:
+            shown = ascii(text) if len(text) < 200 else f"{text[:200]!a}..."
+            what = "a name" if named else "a setting"
+            raise ConfigError(f"{where} is {shown}: {letter!a} at its place {place} cannot be in {what}; leave it out")
+
+
 def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
     """Check nested settings.
 
     Raises:
-        ConfigError: names the key whose value holds credentials, and not the value.
+        ConfigError: names the key whose value holds credentials, and not the value; or a value is no text that can be
+            written.
     """
     for key, value in settings.items():
         where = f"{prefix}{key}"
@@ -82,6 +113,8 @@ def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
         for text in value if isinstance(value, list | tuple) else [value]:
             if isinstance(text, Mapping):
                 refuse_credentials(text, f"{where}.")
+            if isinstance(text, str):
+                refuse_unwritable(text, where, _NAMED.search(where) is not None)
             if isinstance(text, str) and holds_credentials(text):
                 raise ConfigError(
                     f"{where} is a URL that holds credentials. A config is stored in every artefact, and MLflow and "

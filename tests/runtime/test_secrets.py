@@ -9,7 +9,7 @@ import pytest
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.runtime.secrets import holds_credentials, looks_secret, refuse_credentials
-from raydr.runtime.tracking_config import TrackingConfig
+from raydr.runtime.tracking import TrackingConfig
 
 READER = {"reader": {"name": "beir", "path": "x"}}
 URL = "https://me:hush-hush@mlflow.example.org"

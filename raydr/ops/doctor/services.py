@@ -15,7 +15,8 @@ from raydr.ops.doctor.machine import GIB, MAIN, Finding, free_bytes, installed
 from raydr.ops.preflight import raw_inputs
 from raydr.runtime.cluster import RayConfig, address_of, connected
 from raydr.runtime.console import counted
-from raydr.runtime.mlflow_runs import probe_tracking, sqlite_file, tracking_uri
+from raydr.runtime.mlflow_writer import probe_tracking
+from raydr.runtime.tracking import DATABASE, Store
 from raydr.store.folder import Folder
 
 #: Seconds for a task on the cluster: a node that has to be started first is not waited for.
@@ -153,18 +154,18 @@ def check_mlflow(config: RunConfig) -> Finding:
     if not config.tracking.enabled:
         return Finding("mlflow", "ok", "tracking is off (tracking.enabled: false)")
     try:
-        uri = tracking_uri(config.tracking, Folder(config.workdir).absolute())
+        store = Store.of(config.tracking, Folder(config.workdir).absolute())
     except RaydrError as error:
         return Finding("mlflow", "broken", str(error), "set tracking.uri, or tracking.enabled: false")
-    if (file := sqlite_file(uri)) is not None and not file.exists():
-        return Finding("mlflow", "ok", f"{uri}, made at its first use")
-    if problem := probe_tracking(uri):
+    if not store.uri and not store.workdir.exists(DATABASE):
+        return Finding("mlflow", "ok", f"{store.shown}, made at its first use")
+    if problem := probe_tracking(store):
         advice = (
             "check tracking.uri, that the server runs and lets this host in (--allowed-hosts), and "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; or set tracking.enabled: false"
         )
-        return Finding("mlflow", "broken", f"{uri}: {problem}", advice)
-    return Finding("mlflow", "ok", f"{uri} answers")
+        return Finding("mlflow", "broken", f"{store.shown}: {problem}", advice)
+    return Finding("mlflow", "ok", f"{store.shown} answers")
 
 
 def check_data(config: RunConfig) -> Finding:

@@ -216,7 +216,7 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
     tokenizers = build_tokenizers(settings)
     model = DualEncoder.from_config(settings, config.seed)
     num_parameters = sum(weights.numel() for weights in model.parameters())
-    rates = {}
+    rates: dict[str, TextRates] = {}
     sides: tuple[tuple[Side, list[str] | None, list[str]], ...]
     sides = ("passage", texts.titles, texts.texts), ("query", None, queries)
     for side, titles, asked in sides:

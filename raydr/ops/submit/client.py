@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -25,14 +24,10 @@ from raydr.runtime.console import duration, say, show_summary, warn
 T = TypeVar("T")
 #: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-#: Times in a row that the log is opened again, or the state asked for, in vain before giving up.
-LOG_RETRIES = 5
-#: Seconds between two tries.
-POLL_S = 1.0
-#: Seconds of silence after which the job's state is asked for, and until an answer is given up.
-LOOK_S, ANSWER_S = 10.0, 30.0
-#: Seconds of silence after which a word is said, and after which the log's connection is taken for dead.
-HEARTBEAT_S, RECONNECT_S = 60.0, 300.0
+#: Times in a row that the cluster is asked again in vain before giving up.
+RETRIES = 5
+#: Seconds between two questions, until an answer is given up, and of silence after which a word is said.
+POLL_S, ANSWER_S, HEARTBEAT_S = 2.0, 30.0, 60.0
 
 #: What Ray lets win over an address given in the program.
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -113,86 +108,47 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
 def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> SubmittedJob:
     """Write the job's log until it is over (to standard output by default), say how it ended, and return that.
 
-    The job's state is asked for whenever the log is silent: the log's connection may end while the job goes on, or stay
-    open behind a tunnel that leads nowhere any more. It is opened again then; what was written is not repeated.
+    State and log are asked for again and again, each time in a request of its own, so that neither a connection that
+    breaks nor one that leads nowhere any more ends it.
 
     Raises:
         ClusterError: the cluster no longer answers; the job may go on without us.
     """
     with explained(job.address):
         client = _connect(job.address)
-    out = write or _to_standard_output
-    written = failures = 0
+    out, written, failures = write or _to_standard_output, 0, 0
+    heard_at = told_at = time.monotonic()
     while True:
-        pieces, seen, before = _tail(client, job), 0, written
-        text: str | BaseException | None = ""
-        heard_at = told_at = time.monotonic()
+        asked_at = time.monotonic()
         try:
-            while time.monotonic() - heard_at < RECONNECT_S:
-                try:
-                    text = pieces.get(timeout=LOOK_S)
-                except Empty:
-                    now = _state(client, job)
-                    if now.status in _OVER:
-                        out(_answer(lambda: client.get_job_logs(job.submission_id))[written:])
-                        return _report_end(now)
-                    failures, silent = 0, time.monotonic() - heard_at
-                    if time.monotonic() - told_at >= HEARTBEAT_S:
-                        told_at = time.monotonic()
-                        say(f"job {job.submission_id} is {now.status.lower()}, without a word for {duration(silent)}")
-                    continue
-                if isinstance(text, BaseException):
-                    raise text
-                if text is None:
-                    break
-                if seen + len(text) > written:
-                    out(text[max(written - seen, 0) :])
-                seen, heard_at = seen + len(text), time.monotonic()
-                written = max(written, seen)
-            # Ray has ended the log, or nobody has heard of it for long.
-            if (now := _state(client, job)).status in _OVER and text is None:
-                return _report_end(now)
+            # The log after the state: when the job is over it is whole.
+            info = _answer(client.get_job_info, job.submission_id)
+            text = _answer(client.get_job_logs, job.submission_id)
+            failures = 0
         except (RuntimeError, OSError, Empty) as broken:
-            failures = failures + 1 if written == before else 1
-            if failures > LOG_RETRIES:
+            failures += 1
+            if failures > RETRIES:
                 reason = "it no longer answers" if isinstance(broken, Empty) else first_line(broken)
                 commands = "\n".join(f"  {command}" for command in job.commands.values())
                 raise ClusterError(
                     f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n{commands}"
                 ) from broken
-        time.sleep(POLL_S)
-
-
-def _tail(client: Any, job: SubmittedJob) -> Queue[str | BaseException | None]:
-    """The job's log from its beginning, piece by piece, then why it broke off, or None where Ray has ended it."""
-    pieces: Queue[str | BaseException | None] = Queue()
-
-    async def tail() -> None:
-        async for text in client.tail_job_logs(job.submission_id):
-            pieces.put(text)
-
-    def run() -> None:
-        import aiohttp
-
-        try:
-            asyncio.run(tail())
-        except Exception as error:
-            pieces.put(OSError(str(error)) if isinstance(error, aiohttp.ClientError) else error)
         else:
-            pieces.put(None)
+            now = time.monotonic()
+            if len(text) > written:
+                out(text[written:])
+                written, heard_at = len(text), now
+            job = replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
+            if job.status in _OVER:
+                return _report_end(job)
+            if now - max(heard_at, told_at) >= HEARTBEAT_S:
+                told_at, silent = now, duration(now - heard_at)
+                say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
+        # Each answer holds the whole log: a long one is asked for less often.
+        time.sleep(max(POLL_S, 10 * (time.monotonic() - asked_at)) if not failures else POLL_S)
 
-    # Nobody waits for one that hangs.
-    Thread(target=run, name="raydr-job-log", daemon=True).start()
-    return pieces
 
-
-def _state(client: Any, job: SubmittedJob) -> SubmittedJob:
-    """The job as the cluster sees it now."""
-    info = _answer(lambda: client.get_job_info(job.submission_id))
-    return replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
-
-
-def _answer(ask: Callable[[], T]) -> T:
+def _answer(ask: Callable[[str], T], submission_id: str) -> T:
     """What the cluster answers.
 
     Raises:
@@ -203,7 +159,7 @@ def _answer(ask: Callable[[], T]) -> T:
     def run() -> None:
         answer: Future[T] = Future()
         try:
-            answer.set_result(ask())
+            answer.set_result(ask(submission_id))
         except Exception as error:
             answer.set_exception(error)
         answers.put(answer)

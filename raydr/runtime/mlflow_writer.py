@@ -75,6 +75,11 @@ class Log:
                 # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
                 logging.getLogger(logger).setLevel(logging.CRITICAL)
             with self._alone():
+                if not self.store.uri:
+                    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+                    # With a place for files that is a URI: MLflow writes a path as it is into an SQL command.
+                    SqlAlchemyStore(self.uri, self._files)
                 client = MlflowClient(tracking_uri=self.uri)
                 client.search_experiments(max_results=1)
             self._client = client
@@ -114,11 +119,15 @@ class Log:
             self._run_ids[address.key] = run_id
         return self._run_ids[address.key]
 
+    @property
+    def _files(self) -> str:
+        return Path(self.store.workdir.path("mlflow-artifacts")).as_uri()
+
     def _experiment_id(self) -> str:
         client, name = self.client(), self.store.experiment
         if (found := client.get_experiment_by_name(name)) is not None:
             return str(found.experiment_id)
-        files = None if self.store.uri else Path(self.store.workdir.path("mlflow-artifacts")).as_uri()
+        files = None if self.store.uri else self._files
         return str(client.create_experiment(name, artifact_location=files, tags=_KIND))
 
     def _numbered(self, address: RunAddress, record: Mapping[str, str]) -> str:

@@ -363,7 +363,7 @@ def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Pat
             stage.log_dataset("mine", "f" * 64, "/data/mine", "training")
         with run.stage("untrained", {"raydr.key": "k2"}):
             pass
-        for key, value in (("k1", 0.5), ("k2", 0.25), ("nobody's", 0.0)):
+        for key, value in (("k1", 0.5), ("k2", 0.25), ("nobody", 0.0)):
             run.log_measures(key, {"test/recall@20": value})
     # Two models are compared under one name, in the runs that made them.
     assert {name: run_of(tmp_path, name)[0].data.metrics for name in ("train", "untrained", "trial")} == {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
@@ -17,7 +16,7 @@ from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.models.config import ModelConfig
-from raydr.ops.plan.measure import ModelRates, SearchRates, StepRates, TextRates
+from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
 from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
 from raydr.stages.ranker_scores import KIND as RANKER_SCORES
@@ -27,16 +26,6 @@ from raydr.training.config import TrainConfig
 START_SECONDS = 3.0
 #: Rounds of k-means in FAISS; bytes of an id with its offset in an Arrow file; of a scored pair; of a row of a run.
 _KMEANS_ROUNDS, _ID_BYTES, _PAIR_BYTES = 10, 16, 20
-
-
-class Rates(Protocol):
-    """What one worker does; :class:`raydr.ops.plan.measure.Trials` finds it out."""
-
-    def retriever(self, model: ModelConfig) -> ModelRates: ...
-    def ranker(self) -> ModelRates: ...
-    def step(self, model: ModelConfig, train: TrainConfig) -> StepRates: ...
-    def ranker_step(self) -> StepRates: ...
-    def search(self, dim: int) -> SearchRates: ...
 
 
 def is_ranker(node: Node) -> bool:
@@ -60,7 +49,7 @@ class Estimator:
     num_passages: int
     num_queries: Mapping[str, int]
     capacity: Mapping[str, float]
-    rates: Rates
+    rates: Trials
 
     def __call__(self, node: Node) -> StageEstimate | None:
         """What a node takes; None for those that are not planned."""

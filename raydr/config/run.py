@@ -37,8 +37,8 @@ from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.margins import CrossFitConfig
 from raydr.runtime.cluster import RayConfig
-from raydr.runtime.secrets import refuse_credentials
-from raydr.runtime.tracking_config import TrackingConfig
+from raydr.runtime.secrets import refuse_credentials, refuse_unwritable
+from raydr.runtime.tracking import TrackingConfig
 from raydr.store.identity import flatten
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import RankerConfig
@@ -268,6 +268,7 @@ class RunConfig(Config):
         Raises:
             ConfigError: with the file, the key, the value and what is allowed.
         """
+        refuse_unwritable(str(path), "the config file", named=True)
         raw = read_mapping(
             located(path, CONFIGS, "config file"), "config file", "of sections (data, model, train, ...)"
         )

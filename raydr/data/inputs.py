@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-import fsspec
-
 from raydr.errors import DataError
-from raydr.store.folder import Folder, require_reachable, resolve_url
+from raydr.store.folder import Folder, open_file, require_reachable, resolve_url
 
 _CHUNK = 1 << 20
 
@@ -102,7 +100,7 @@ def checksum(path: str) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
-        with fsspec.open(path, "rb") as file:
+        with open_file(path) as file:
             for chunk in iter(lambda: file.read(_CHUNK), b""):
                 digest.update(chunk)
     except OSError as error:

@@ -13,13 +13,12 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any, cast
-
-import fsspec
+from typing import Any
 
 from raydr.data.fields import is_blank
 from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
+from raydr.store.folder import open_file
 
 _CHUNK = 1 << 18
 #: Characters of a quoted field, at most.
@@ -48,8 +47,7 @@ def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
         DataError: the file is not there, or it is no text in UTF-8 but something else that can be told.
     """
     try:
-        with fsspec.open(path, "rb") as opened:
-            raw = cast(IO[bytes], opened)
+        with open_file(path) as raw:
             begins = raw.read(len(_GZIP))
             raw.seek(0)
             if path.endswith(".gz") and begins and begins != _GZIP:

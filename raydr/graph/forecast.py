@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from raydr.config.plan import ConfirmAbove, Prices
 from raydr.errors import ConfigError
 from raydr.graph.node import Node
+from raydr.graph.stage_times import StageTime
 from raydr.runtime.console import duration
 from raydr.store.folder import Folder
 
 #: The last forecast, in the working folder.
 FORECAST_FILE = "forecast.json"
-_GIB = 2**30
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -23,37 +24,33 @@ class StageEstimate:
 
     Args:
         name: as the run's report has it.
-        work: what there is to do, for people.
         seconds: from its beginning to its end.
         cpus: CPUs held meanwhile.
         gpus: GPUs held meanwhile.
         worker_bytes: memory of its largest worker; None if not known.
         disk_bytes: what it writes.
-        network_bytes: gradients over each link between machines.
-        note: how it was arrived at.
-        key: tells stages of the same name apart, such as those of two arms of a refresh.
+        key: of its node, which tells stages of the same name apart.
+        note: what else is to be known, such as the kind of an index.
     """
 
     name: str
-    work: str
     seconds: float
     cpus: float
     gpus: float
     worker_bytes: int | None
     disk_bytes: int
-    network_bytes: int = 0
-    note: str = ""
     key: str = ""
+    note: str = ""
 
-    def cost(self, cpu_hour: float | None, gpu_hour: float | None) -> float | None:
+    def cost(self, prices: Prices) -> float | None:
         """Money for what it holds; None if nothing of it has a price.
 
-        >>> StageEstimate("train", "", 3600, 4, 2, None, 0).cost(0.05, 2.0)
+        >>> StageEstimate("train", 3600, 4, 2, None, 0).cost(Prices(cpu_hour=0.05, gpu_hour=2.0))
         4.2
         """
-        if cpu_hour is None and gpu_hour is None:
+        if prices.cpu_hour is None and prices.gpu_hour is None:
             return None
-        return (self.cpus * (cpu_hour or 0.0) + self.gpus * (gpu_hour or 0.0)) * self.seconds / 3600
+        return (self.cpus * (prices.cpu_hour or 0.0) + self.gpus * (prices.gpu_hour or 0.0)) * self.seconds / 3600
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class Forecast:
 
     def cost(self, prices: Prices) -> float | None:
         """Money for all stages; None without prices."""
-        costs = [stage.cost(prices.cpu_hour, prices.gpu_hour) for stage in self.stages]
+        costs = [stage.cost(prices) for stage in self.stages]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def of(self, nodes: Iterable[Node]) -> Forecast:
@@ -110,11 +107,37 @@ class Forecast:
     def words(self) -> str:
         """Its sums as one line.
 
-        >>> Forecast((StageEstimate("train", "", 7200, 4, 2, None, 2**31),), 10, "an H100", "").words()
+        >>> Forecast((StageEstimate("train", 7200, 4, 2, None, 2**31),), 10, "an H100", "").words()
         '2 h 00 min one after the other, 4.0 GPU-hours, 2.0 GiB written'
         """
         gpus = f"{self.gpu_hours():.1f} GPU-hours, " if self.gpu_hours() else ""
-        return f"{duration(self.seconds)} one after the other, {gpus}{self.disk_bytes / _GIB:.1f} GiB written"
+        return f"{duration(self.seconds)} one after the other, {gpus}{self.disk_bytes / GIB:.1f} GiB written"
+
+    def notes(self) -> dict[str, list[str]]:
+        """Notes of stages, each with the names of those that have it."""
+        notes = dict.fromkeys(stage.note for stage in self.stages if stage.note)
+        return {note: [stage.name for stage in self.stages if stage.note == note] for note in notes}
+
+    def beside(self, taken: Sequence[StageTime]) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows of a table of the forecast beside what the stages took.
+
+        >>> Forecast((StageEstimate("train", 90, 1, 0, None, 0),), 10, "cpu", "").beside(
+        ...     [StageTime(stage="train", seconds=100)])[1]
+        [['train', '1 min 30 s', '1 min 40 s', '1.11']]
+        """
+        # Arms of a refresh have stages of the same name.
+        times = {(time.stage, time.key): time for time in taken}
+        rows = []
+        for stage in self.stages:
+            actual, ratio = times.get((stage.name, stage.key)), ""
+            took = "not run" if actual is None else duration(actual.seconds)
+            if actual is not None and actual.num_parts_before:
+                # What the interrupted attempts took is not known.
+                took += ", resumed"
+            elif actual is not None:
+                ratio = f"{actual.seconds / stage.seconds:.2f}"
+            rows.append([stage.name, duration(stage.seconds), took, ratio])
+        return ["stage", "planned", "took", "took / planned"], rows
 
 
 def read_forecast(root: Folder) -> Forecast | None:
@@ -139,7 +162,7 @@ def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
         return
     found = {
         "gpu_hours": (forecast.gpu_hours(), limits.gpu_hours),
-        "disk_gib": (forecast.disk_bytes / _GIB, limits.disk_gib),
+        "disk_gib": (forecast.disk_bytes / GIB, limits.disk_gib),
     }
     for name, (value, limit) in found.items():
         if limit is not None and value > limit:

@@ -12,7 +12,6 @@ from raydr.graph.forecast import FORECAST_FILE, Forecast
 from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
-from raydr.ops.plan.tables import compare
 from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerStory
@@ -112,7 +111,7 @@ def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     if not root.exists(FORECAST_FILE):
         return None
     plan = Forecast.from_json(root.read_sealed(FORECAST_FILE))
-    return f"for {plan.num_passages:,} passages, rates of {plan.device}", *compare(plan, read_times(root))
+    return f"for {plan.num_passages:,} passages, rates of {plan.device}", *plan.beside(read_times(root))
 
 
 def _model_story(name: str, model: Artifact) -> ModelStory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -35,8 +34,6 @@ TIME_TO_START = {
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_worker_register_timeout_seconds": "120",
 }
-#: In Ray's core: the least level that is logged.
-_LEVEL_OF_RAYS_CORE, _FATAL = "_ZN3ray6RayLog19severity_threshold_E", 3
 #: How the names of threads begin that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
 #: Lives as long as the process; its thread begins when it is first needed.
@@ -128,7 +125,7 @@ def start_ray() -> None:
         if config is None:
             raise ClusterError("Ray is used outside of a session: wrap the call in raydr.runtime.cluster.ray_session")
         quiet_ray_logs()
-        if there := _address(config):
+        if there := address_of(config):
             knock(there)
             _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
             return
@@ -146,17 +143,17 @@ def start_ray() -> None:
             _temp_dir=str(temp_dir),
         )
         # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main:
+        if threading.current_thread() is threading.main_thread():
             _begin(start)
         else:
-            _LASTING_THREAD.submit(start).result()
+            _LASTING_THREAD.submit(_begin, start).result()
 
 
 def _begin(start: Callable[[], object]) -> None:
     """Start Ray or join it; what SIGTERM does stays as it was."""
     ended_by = signal.getsignal(signal.SIGTERM)
-    start()
+    with _core_says_nothing_of_its_level():
+        start()
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
         # Ray has put its own in its place, which leaves in the middle of whatever is done.
         signal.signal(signal.SIGTERM, ended_by)
@@ -165,16 +162,17 @@ def _begin(start: Callable[[], object]) -> None:
 def local_session() -> RayConfig | None:
     """The session's settings if its Ray is, or would be, one that raydr starts on this machine; else None."""
     config = _Session.config
-    return config if config is not None and not _address(config) else None
+    return config if config is not None and not address_of(config) else None
 
 
 def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
     """The session's ``ray.capacity``; None for a Ray on this machine, which does not grow."""
     config = _Session.config
-    return config.capacity if config is not None and _address(config) else None
+    return config.capacity if config is not None and address_of(config) else None
 
 
-def _address(config: RayConfig) -> str:
+def address_of(config: RayConfig) -> str:
+    """Address of the running cluster that is used; empty for a Ray on this machine."""
     return config.address or os.environ.get("RAY_ADDRESS", "")
 
 
@@ -229,13 +227,26 @@ def quiet_ray_logs() -> None:
     """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray Data makes the core worker log an error about its own actors; real errors reach raydr as exceptions.
-    if os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal") == "fatal":
-        # The core would print that it has found this variable, on the terminal and before it obeys it.
-        import ray._raylet
-
-        core = ctypes.CDLL(ray._raylet.__file__)
-        if hasattr(core, _LEVEL_OF_RAYS_CORE):
-            ctypes.c_int8.in_dll(core, _LEVEL_OF_RAYS_CORE).value = _FATAL
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for name in ("ray.data", "ray.train", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def _core_says_nothing_of_its_level() -> Iterator[None]:
+    """Leave one line out of standard error: Ray's core says that it obeys ``RAY_BACKEND_LOG_LEVEL`` before it does."""
+    with tempfile.TemporaryFile() as kept:
+        sys.stderr.flush()
+        terminal = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            kept.seek(0)
+            for line in kept:
+                if b"Set ray log level from environment variable" not in line:
+                    os.write(2, line)

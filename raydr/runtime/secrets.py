@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote
 
 from raydr.errors import ConfigError
 
@@ -21,8 +21,17 @@ _SECRET_NAME = re.compile(
 )
 #: Names that say where a secret is, not what it is.
 _PLACE = re.compile(r"(_PATH|_FILE|_DIR|^GOOGLE_APPLICATION_CREDENTIALS)$", re.IGNORECASE)
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
-_SECRET_QUERY = re.compile(r"(token|password|secret|signature|sig|credential|key)$", re.IGNORECASE)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]+)")
+#: A parameter, after ``?`` or in a fragment, whose name says that it is a secret.
+_SECRET_PARAMETER = re.compile(
+    r"[?#&;][^=&#;]*(token|pass|password|passwd|passphrase|pwd|secret|signature|sig|credentials?|key|auth)=[^&#;]",
+    re.IGNORECASE,
+)
+#: Schemes whose URLs have a name before the @ that is none: an account to log in with, a container of Azure.
+_NAMES_BEFORE_AT = re.compile(
+    r"((git|hg|svn)\+)?(ssh|git|sftp|scp|rsync)|hdfs|abfss?|wasbs?|(postgres|mysql|mariadb|mssql|oracle)[\w+]*",
+    re.IGNORECASE,
+)
 
 
 def looks_secret(name: str) -> bool:
@@ -39,29 +48,62 @@ def looks_secret(name: str) -> bool:
 def holds_credentials(text: str) -> bool:
     """Whether a text has a URL with a password, or with a token or a signature among its parameters.
 
-    >>> holds_credentials("http://mlflow:5000"), holds_credentials("s3://bucket/run"), holds_credentials("a: b@c")
-    (False, False, False)
-    >>> holds_credentials("https://me:hush@mlflow.org"), holds_credentials("https://x.org/a?X-Amz-Signature=1f")
-    (True, True)
-    >>> holds_credentials("tracking.uri=https://me:hush@mlflow.org"), holds_credentials("--trec=s3://key:hush@bucket/x")
-    (True, True)
+    >>> [text for text in ("http://mlflow:5000", "s3://bucket/a@b", "a: b@c", "abfs://container@account/x",
+    ...                    "git+ssh://git@host/x", "postgresql://me@host/db") if holds_credentials(text)]
+    []
+    >>> [text for text in ("https://me:hush@mlflow.org", "http://TOKEN@host", "git+https://TOKEN@host/x.git",
+    ...                    "https://x.org/a?X-Amz-Signature=1f", "http://host/#token=hush", "http://host/?a=1;key=hush",
+    ...                    "--trec=s3://key:hush@bucket/x", "postgresql://me:hush@host/db")
+    ...  if not holds_credentials(text)]
+    []
     """
-    return any(_has_credentials(found) for found in _URL.findall(text))
+    return any(_has_credentials(scheme, unquote(rest)) for scheme, rest in _URL.findall(text))
 
 
-def _has_credentials(text: str) -> bool:
-    try:
-        url = urlsplit(text)
-    except ValueError:
-        return False
-    return bool(url.password) or any(_SECRET_QUERY.search(name) for name, value in parse_qsl(url.query) if value)
+def _has_credentials(scheme: str, rest: str) -> bool:
+    before, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    name, _, password = before.partition(":")
+    if at and (password or (name and not _NAMES_BEFORE_AT.fullmatch(scheme))):
+        return True
+    return _SECRET_PARAMETER.search(rest) is not None
+
+
+#: Settings whose texts become names: of files, of runs, of addresses.
+_NAMED = re.compile(
+    r"(^|\.)(name|workdir|path|file|(passage_)?checkpoint|uri|experiment|registered_model|address|temp_dir)$"
+    r"|^data\.reader\.",
+)
+
+
+def refuse_unwritable(text: str, where: str, named: bool) -> None:
+    """Refuse a text that no file, database or terminal can hold as it is.
+
+    Args:
+        text: what is checked.
+        where: it stands.
+        named: whether it becomes a name, which has no line breaks either.
+
+    Raises:
+        ConfigError: it has NUL, half a surrogate pair, or as a name a control character.
+
+    >>> refuse_unwritable("two\\nlines", "name", named=True)
+    Traceback (most recent call last):
+    raydr.errors.ConfigError: name is 'two\\nlines': '\\n' at its place 4 cannot be in a name; leave it out
+    """
+    for place, letter in enumerate(text, start=1):
+        control = named and len(text) > 1 and (letter < " " or letter == "\x7f")
+        if letter == "\0" or "\ud800" <= letter <= "\udfff" or control:
+            shown = ascii(text) if len(text) < 200 else f"{text[:200]!a}..."
+            what = "a name" if named else "a setting"
+            raise ConfigError(f"{where} is {shown}: {letter!a} at its place {place} cannot be in {what}; leave it out")
 
 
 def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
     """Check nested settings.
 
     Raises:
-        ConfigError: names the key whose value holds credentials, and not the value.
+        ConfigError: names the key whose value holds credentials, and not the value; or a value is no text that can be
+            written.
     """
     for key, value in settings.items():
         where = f"{prefix}{key}"
@@ -71,6 +113,8 @@ def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
         for text in value if isinstance(value, list | tuple) else [value]:
             if isinstance(text, Mapping):
                 refuse_credentials(text, f"{where}.")
+            if isinstance(text, str):
+                refuse_unwritable(text, where, _NAMED.search(where) is not None)
             if isinstance(text, str) and holds_credentials(text):
                 raise ConfigError(
                     f"{where} is a URL that holds credentials. A config is stored in every artefact, and MLflow and "

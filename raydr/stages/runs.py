@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +28,7 @@ from raydr.runtime.console import warn
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, open_file
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
@@ -239,7 +238,7 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
     expected = "expected 6 columns: query_id Q0 passage_id rank score tag"
     number = 0
     try:
-        with fsspec.open(path, "rb", compression="infer") as file:
+        with open_file(path, compression="infer") as file:
             for number, raw in enumerate(file, start=1):
                 columns = columns_of(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
                 if not columns:

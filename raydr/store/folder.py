@@ -50,6 +50,9 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     Raises:
         ArtifactError: the package for this kind of URL is not installed, or there is no such kind.
     """
+    if "::" in url and ("://" not in url or url.startswith(("/", ".", "~"))):
+        # A path, where for fsspec a double colon chains two file systems.
+        return LocalFileSystem(), os.path.join(os.getcwd(), os.path.expanduser(url)).rstrip("/")
     try:
         # Listings that are kept would hide what other processes have written since.
         filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
@@ -58,6 +61,12 @@ def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     except ValueError as error:
         raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
     return filesystem, str(path)
+
+
+def open_file(url: str, compression: str | None = None) -> IO[bytes]:
+    """A file by its path or URL, for reading; ``compression`` as fsspec has it, such as ``infer`` from its name."""
+    filesystem, path = resolve_url(url)
+    return cast(IO[bytes], filesystem.open(path, "rb", compression=compression))
 
 
 def require_reachable(url: str) -> None:

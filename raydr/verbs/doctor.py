@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from raydr.config.run import GivenConfig, RunConfig
-from raydr.ops.doctor.examine import examine, show
-from raydr.ops.doctor.finding import Finding, any_broken
+from raydr.ops.doctor.examine import any_broken, examine, show
+from raydr.ops.doctor.machine import Finding
 from raydr.verbs.command import Overrides
 
 

@@ -13,7 +13,7 @@ from raydr.data.dataset import Dataset
 from raydr.graph.places import TRAINED
 from raydr.graph.session import CONFIG_FILE, Session, open_session
 from raydr.runtime.console import say, show_summary, show_table
-from raydr.runtime.mlflow_runs import tracking_uri
+from raydr.runtime.tracking import DATABASE, Store
 from raydr.stages.evaluate import PICTURE, REPORT
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, Overrides, program
@@ -76,7 +76,12 @@ def _show_next_steps(session: Session) -> None:
     )
     say("look further:")
     if config.tracking.enabled:
-        say(f"  {program('mlflow')} ui --backend-store-uri {tracking_uri(config.tracking, root)}")
+        store = Store.of(config.tracking, root)
+        place, uri = "", store.shown
+        if not store.uri and set("?%#") & set(uri):
+            # No URI of such a path means the same to all that read it.
+            place, uri = f"cd {shlex.quote(str(root))} && ", f"sqlite:///{DATABASE}"
+        say(f"  {place}{program('mlflow')} ui --backend-store-uri {shlex.quote(uri)}")
     data = Dataset(session.places.open("dataset", "dataset"))
     example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
     say(f"  {program('raydr')} audit {root.path(CONFIG_FILE)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from small_runs import small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.graph.places import Places
 from raydr.graph.session import open_session
+from raydr.graph.stage_times import StageTime
 from raydr.verbs import app
 
 GPU_HOUR, GIB = 3600.0, 2**30
@@ -26,14 +29,36 @@ def raw(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> dict[str, An
     return small_run(beir_folder, tiny_checkpoint, tmp_path / "w", train={"num_epochs": 1})
 
 
+def test_money_is_hours_held_times_prices_and_hours_of_gpus_are_counted() -> None:
+    train, index = StageEstimate("train", 7200, 4, 2, 2**31, 2**30), StageEstimate("index", 10, 1, 0, None, 2**20)
+    plan = Forecast((train, index), 10, "an H100", "prepare")
+    assert Forecast.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+    assert (plan.gpu_hours(), plan.disk_bytes, plan.cost(Prices())) == (4, 2**30 + 2**20, None)
+    assert plan.cost(Prices(gpu_hour=3)) == 12
+    assert plan.cost(Prices(gpu_hour=3, cpu_hour=0.5)) == 12 + 4 + 10 * 0.5 / 3600
+
+
+def test_what_did_not_run_or_was_interrupted_has_no_ratio() -> None:
+    """Arms of a refresh have stages of the same name."""
+    stages = tuple(StageEstimate("index", 10, 1, 0, None, 0, key=key) for key in "bacd")
+    taken = [StageTime(stage="index", seconds=5, key="a"), StageTime(stage="index", seconds=60, key="b")]
+    taken.append(StageTime(stage="index", seconds=6, key="d", num_parts_before=3))
+    assert Forecast(stages, 10, "", "").beside(taken)[1] == [
+        ["index", "10.0 s", "1 min 00 s", "6.00"],
+        ["index", "10.0 s", "5.0 s", "0.50"],
+        ["index", "10.0 s", "not run", ""],
+        ["index", "10.0 s", "6.0 s, resumed", ""],
+    ]
+
+
 def forecast(raw: dict[str, Any], scaled: bool = False) -> RunConfig:
     """A config with a forecast of 150 GPU-hours for its training, and of a TiB for something else."""
     config = RunConfig.parse(raw)
     with open_session(config) as session:
         key = session.recipe.model().key
     stages = (
-        StageEstimate("train-trained", "", 50 * GPU_HOUR, 8, 3, None, 2 * GIB, key=key),
-        StageEstimate("encode-trained-passages", "", 10, 8, 3, None, 2048 * GIB, key="of another model"),
+        StageEstimate("train-trained", 50 * GPU_HOUR, 8, 3, None, 2 * GIB, key=key),
+        StageEstimate("encode-trained-passages", 10, 8, 3, None, 2048 * GIB, key="of another model"),
     )
     root = Places.of(config.workdir).root
     root.write_json(FORECAST_FILE, Forecast(stages, 60, "an H100", "", scaled).as_json())

@@ -8,8 +8,8 @@ import pytest
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.runtime.secrets import looks_secret, refuse_credentials
-from raydr.runtime.tracking_config import TrackingConfig
+from raydr.runtime.secrets import holds_credentials, looks_secret, refuse_credentials
+from raydr.runtime.tracking import TrackingConfig
 
 READER = {"reader": {"name": "beir", "path": "x"}}
 URL = "https://me:hush-hush@mlflow.example.org"
@@ -34,6 +34,32 @@ def test_lists_and_inner_sections_are_looked_into() -> None:
     with pytest.raises(ConfigError, match=r"^judge\.judges\.endpoint "):
         refuse_credentials({"judge": {"judges": ["npc", {"endpoint": "https://me:hush@host/v1"}]}})
     refuse_credentials({"a": {"b": ["s3://bucket/a@b", "user:password", "gs://x?generation=3"]}, "c": 3})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://TOKEN@host", "https://TOKEN@host/path", "http://TOKEN:@host", "s3://AKIA@bucket/x", "HTTPS://T@h"),
+        *("git+https://ghp_hush@github.com/org/repo.git", "http://host/#token=hush", "http://host#access_token=hush"),
+        *("http://host/#/page?api_key=hush", "http://host/?a=1;password=hush", "https://host/?%74oken=hush"),
+        *("http://TOKEN@[::1", "https://%54OKEN@host", "http://host:5000/?x=1&sig=hush", "see http://T@h, or not"),
+        *("postgresql+psycopg2://me:hush@host/db", "--uri=http://T@h", "redis://:hush@host"),
+    ],
+)
+def test_tokens_in_urls_are_credentials(url: str) -> None:
+    assert holds_credentials(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://mlflow:5000", "s3://bucket/a@b", "s3://bucket/key=5/x", "gs://x?generation=3", "user@host", "a: b@c"),
+        *("abfs://container@account.dfs.core.windows.net/x", "git+ssh://git@github.com/org/repo.git", "sqlite:////a@b"),
+        *("postgresql://me@host/db", "http://host/#/experiments/1?tab=metrics", "http://host/?token=", "hdfs://me@n/x"),
+    ],
+)
+def test_other_urls_are_none(url: str) -> None:
+    assert not holds_credentials(url)
 
 
 def test_names_of_places_are_no_secrets() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
@@ -18,6 +17,7 @@ from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
+from raydr.store.folder import open_file
 
 #: Ends of files of pairs.
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
@@ -88,7 +88,7 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
 
 def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     row = 0
-    with fsspec.open(path, "rb") as file:
+    with open_file(path) as file:
         try:
             batches = pq.ParquetFile(file).iter_batches(batch_size=1024)
             for row, record in enumerate((record for batch in batches for record in batch.to_pylist()), start=1):

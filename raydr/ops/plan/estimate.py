@@ -1,4 +1,4 @@
-"""From sizes and rates to seconds, memory, disk and money of each stage. Pure arithmetic; each formula is in words.
+"""From sizes and measured rates to seconds, memory and disk of each node. Arithmetic; each formula is in words.
 
 Seconds of a stage are its start-up and its work divided by what the workers that fit do together.
 """
@@ -6,265 +6,239 @@ Seconds of a stage are its start-up and its work divided by what the workers tha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
+from raydr.graph.node import Node
+from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
-from raydr.ops.plan.rates import EncodingRates, RunRates, SearchRates
+from raydr.models.config import ModelConfig
+from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
 from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
+from raydr.stages.ranker_scores import KIND as RANKER_SCORES
+from raydr.training.config import TrainConfig
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
 START_SECONDS = 3.0
-#: Rounds of k-means in FAISS.
-_KMEANS_ROUNDS = 10
-#: Bytes of an id and of its offset in an Arrow file.
-_ID_BYTES = 16
+#: Rounds of k-means in FAISS; bytes of an id with its offset in an Arrow file; of a scored pair; of a row of a run.
+_KMEANS_ROUNDS, _ID_BYTES, _PAIR_BYTES = 10, 16, 20
+
+
+def is_ranker(node: Node) -> bool:
+    """Whether a node is the config's cross-encoder; judges have others."""
+    return node.kind == "cross_encoder" and node.settings.get("predicts", "log_odds") == "log_odds"
 
 
 @dataclass(frozen=True)
-class RunSizes:
-    """How much there is.
-
-    Args:
-        num_passages: of the corpus, or of the one that is planned for.
-        num_queries: of each split, by its name.
-    """
-
-    num_passages: int
-    num_queries: Mapping[str, int]
-
-
-def encoder_pool(config: RunConfig, capacity: Mapping[str, float], num_texts: int) -> tuple[int, int]:
-    """How many encoders, and tokenising tasks beside them, a cluster runs at a time.
+class Estimator:
+    """Estimates nodes.
 
     Args:
         config: the run.
+        num_passages: of the corpus, or of the one that is planned for.
+        num_queries: of each split, by its name.
         capacity: CPUs and GPUs of the cluster; infinite if nobody knows.
-        num_texts: no more tasks than texts.
-
-    >>> from raydr.config.run import RunConfig
-    >>> config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}, "encode": {"max_actors": 8}})
-    >>> encoder_pool(config, {"CPU": 2, "GPU": 0}, 100), encoder_pool(config, {"CPU": 16, "GPU": 0}, 100)
-    ((1, 2), (8, 16))
+        rates: of one worker.
     """
-    settings = config.encode
-    encoders = max(1, int(min(settings.max_actors, places_for_encoders(settings, capacity))))
-    left = (capacity["CPU"] - encoders * settings.cpus_per_actor) / settings.cpus_per_tokenizer
-    return encoders, max(1, int(min(left + 1e-6, num_texts)))
 
+    config: RunConfig
+    num_passages: int
+    num_queries: Mapping[str, int]
+    capacity: Mapping[str, float]
+    rates: Trials
 
-def estimate_encoding(
-    config: RunConfig, name: str, num_texts: int, rates: EncodingRates, capacity: Mapping[str, float], queries: bool
-) -> StageEstimate:
-    """Encoders and tokenising tasks work at the same time: what is slower counts, one of them or all the CPUs."""
-    sample = rates.queries if queries else rates.passages
-    encoders, tokenizers = encoder_pool(config, capacity, num_texts)
-    by_encoders = encoders * rates.tokens_per_second / sample.padded_tokens
-    by_tokenizers = tokenizers * rates.texts_per_second * rates.passages.mean_tokens / sample.mean_tokens
-    # Parts are not divided, so the last ones may leave some encoders idle.
-    num_parts = max(1, math.ceil(num_texts / config.data.part_rows))
-    waves = math.ceil(num_parts / encoders) * encoders / num_parts if num_parts < 10 * encoders else 1.0
-    settings = config.encode
-    bounds = {"encoding": by_encoders / waves, "tokenising": by_tokenizers}
-    if not settings.gpus_per_actor and config.plan.device is None:
-        # An encoder computes with whole threads, also if it was given less than a CPU.
-        threads = max(1, int(settings.cpus_per_actor))
-        bounds["CPUs"] = capacity["CPU"] / (threads * encoders / by_encoders + tokenizers / by_tokenizers)
-    slower = min(bounds, key=lambda name: bounds[name])
-    seconds = num_texts / bounds[slower]
-    noun = "queries" if queries else "passages"
-    return StageEstimate(
-        name=name,
-        work=f"{num_texts:,} {noun} of {sample.mean_tokens:.0f} tokens",
-        seconds=rates.load_seconds + START_SECONDS + seconds,
-        cpus=encoders * settings.cpus_per_actor + min(tokenizers, encoders) * settings.cpus_per_tokenizer,
-        gpus=encoders * settings.gpus_per_actor,
-        worker_bytes=rates.peak_bytes,
-        disk_bytes=int(num_texts * (2 * rates.dim * sample.mean_vectors + _ID_BYTES)),
-        note=f"{encoders} x {rates.tokens_per_second / sample.padded_tokens:,.0f} {noun}/s; bound by {slower}",
-    )
+    def __call__(self, node: Node) -> StageEstimate | None:
+        """What a node takes; None for those that are not planned."""
+        asked = node.inputs.get("model", node)
+        estimate: Callable[[Node], StageEstimate] | None = None
+        if node.kind == "model" and "train" in node.settings:
+            estimate = self._training
+        elif is_ranker(node) and "num_epochs" in node.settings:
+            estimate = self._ranker_training
+        elif node.kind in ("run", RANKER_SCORES) and is_ranker(asked):
+            estimate = self._pairs
+        elif node.kind in ("embeddings", MARGINS) and (node.kind == MARGINS or "model" in node.inputs):
+            estimate = self._encoding
+        elif node.kind == "index":
+            estimate = self._index
+        elif node.kind == "run" and "index" in node.inputs:
+            estimate = self._search
+        return None if estimate is None else estimate(node)
 
+    def _model(self, node: Node) -> ModelConfig:
+        """The retriever of a node: the run's, that of its folds, or the guide."""
+        own = next((one for one in (node, *node.inputs.values()) if "model" in one.settings), node)
+        for model in (self.config.model, self.config.cross_fit.model, self.config.judge.guide):
+            settings = model and model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"})
+            if model is not None and settings == own.settings.get("model"):
+                return model
+        return self.config.model
 
-def estimate_training(config: RunConfig, name: str, sizes: RunSizes, rates: RunRates) -> StageEstimate:
-    """Steps, the teacher's forward passes, detections and dev retrieval of all epochs.
+    def _workers(self, num_texts: int) -> tuple[int, int]:
+        """Encoders, and tokenising tasks beside them, that run at a time."""
+        settings = self.config.encode
+        encoders = max(1, int(min(settings.max_actors, places_for_encoders(settings, self.capacity))))
+        left = (self.capacity["CPU"] - encoders * settings.cpus_per_actor) / settings.cpus_per_tokenizer
+        return encoders, max(1, int(min(left + 1e-6, num_texts)))
 
-    A forward pass without gradients costs what encoding the same texts does.
-    """
-    encoding, training = rates.encoding, rates.training
-    train, data = config.train, config.data
-    num_queries = sizes.num_queries[data.train_split]
-    num_steps = max(1, num_queries // train.batch_size)
-    workers = train.fewest_workers
-    query, passage = encoding.queries.padded_tokens, encoding.passages.padded_tokens
-    rate = encoding.tokens_per_second * threads_of_trainer(config)
-    group = query + train.passages_per_query * passage
-    networks = 2 if train.coteaching is not None else 1
-    dev_queries = min(sizes.num_queries.get(data.dev_split, 0), train.dev.max_queries)
-    dev = (dev_queries * (query + passage) + train.dev.random_passages * passage) / rate if dev_queries else 0.0
-    # Teacher and detection begin after the loss's warm-up.
-    warm_epochs = max(0, train.num_epochs - train.loss.num_warmup_epochs)
-    num_detections = 0
-    if train.pair_detection is not None:
-        num_detections = min(1, warm_epochs) if train.pair_detection.repeat == "once" else warm_epochs
-    sent = networks * gradient_bytes(encoding.num_learning, config)
-    step_seconds = training.step_seconds * networks
-    parts = {
-        "steps": train.num_epochs * num_steps * step_seconds,
+    def _reading(
+        self, node: Node, num_texts: int, model: ModelRates, texts: TextRates, disk_bytes: float
+    ) -> StageEstimate:
+        """Encoders and tokenising tasks work at the same time: what is slower counts, one of them or all the CPUs."""
+        settings = self.config.encode
+        encoders, tokenizers = self._workers(num_texts)
+        # Parts are not divided, so the last ones may leave some encoders idle.
+        num_parts = max(1, math.ceil(num_texts / self.config.data.part_rows))
+        waves = math.ceil(num_parts / encoders) * encoders / num_parts if num_parts < 10 * encoders else 1.0
+        encoding, tokenizing = texts.encode / encoders, texts.tokenize / tokenizers
+        bounds = [encoding * waves, tokenizing]
+        if not settings.gpus_per_actor and self.config.plan.device is None:
+            # An encoder computes with whole threads, also if it was given less than a CPU.
+            busy = max(1, int(settings.cpus_per_actor)) * texts.encode + texts.tokenize
+            bounds.append(busy / self.capacity["CPU"])
+        seconds = model.load_seconds + START_SECONDS + num_texts * max(bounds)
+        cpus = encoders * settings.cpus_per_actor + min(tokenizers, encoders) * settings.cpus_per_tokenizer
+        gpus = encoders * settings.gpus_per_actor
+        return StageEstimate(node.label, seconds, cpus, gpus, model.peak_bytes, int(disk_bytes), node.key)
+
+    def _encoding(self, node: Node) -> StageEstimate:
+        model, split = self.rates.retriever(self._model(node)), node.settings.get("split")
+        texts = model.texts["passage" if split is None or node.kind == MARGINS else "query"]
+        num_texts = self.num_passages if split is None else self.num_queries[split]
+        if node.kind == MARGINS:
+            # Each pair's passage, and those that random ones are drawn from.
+            num_texts += min(num_texts, self.config.cross_fit.num_folds * node.settings["pool"])
+        return self._reading(node, num_texts, model, texts, num_texts * (2 * model.dim * texts.vectors + _ID_BYTES))
+
+    def _pairs(self, node: Node) -> StageEstimate:
+        """What a ranker reads: candidates of the training queries, or the upper part of a run."""
+        negatives, train = self.config.negatives, self.config.train
+        num_pairs = self.num_queries[node.settings["split"]]
+        if node.kind == RANKER_SCORES:
+            num_pairs *= 1 + (negatives.depth if negatives is not None else train.num_hard_negatives)
+        else:
+            num_pairs *= min(node.settings["depth"], self.config.search.top_k)
+        model = self.rates.ranker()
+        return self._reading(node, num_pairs, model, model.texts["pair"], _PAIR_BYTES * num_pairs)
+
+    def _learning(self, node: Node, seconds: float, model: ModelRates, step: StepRates, networks: int) -> StageEstimate:
+        """A training: the model, and a checkpoint of what learns with both moments and the best weights."""
+        workers, train = self.config.train.fewest_workers, self.config.train
+        seconds += model.load_seconds + 2 * START_SECONDS
+        cpus, gpus = workers * train.cpus_per_worker, workers * train.use_gpu
+        disk_bytes = networks * 4 * (model.num_parameters + 4 * model.num_learning)
+        return StageEstimate(node.label, seconds, cpus, gpus, step.peak_bytes, disk_bytes, node.key)
+
+    @property
+    def _trainers(self) -> float:
+        """What all training workers do, as a multiple of an encoder, which computes with whole threads."""
+        train = self.config.train
+        if train.use_gpu or self.config.encode.gpus_per_actor:
+            return train.fewest_workers
+        return train.fewest_workers * train.cpus_per_worker / max(1, int(self.config.encode.cpus_per_actor))
+
+    def _training(self, node: Node) -> StageEstimate:
+        """Steps, the teacher's forward passes, detections and dev retrieval of all epochs.
+
+        A forward pass without gradients costs what encoding the same texts does.
+        """
+        train = TrainConfig.model_validate(self.config.train.model_dump() | node.settings["train"])
+        settings = self._model(node)
+        model, step = self.rates.retriever(settings), self.rates.step(settings, train)
+        num_queries, folds = self.num_queries[node.settings["train_split"]], self.config.cross_fit.num_folds
+        if "cross-fit" in node.label:
+            num_queries = num_queries * (folds - 1) // folds
+        steps = train.num_epochs * max(1, num_queries // train.batch_size)
+        query, passage = (model.texts[side].forward / self._trainers for side in ("query", "passage"))
+        networks = 2 if train.coteaching is not None else 1
+        # Teacher and detection begin after the loss's warm-up.
+        taught = max(0, train.num_epochs - train.loss.num_warmup_epochs)
+        seconds = steps * networks * step.seconds
+        if train.loss.needs_teacher:
+            share = taught / train.num_epochs / train.loss.teacher_every
+            seconds += steps * share * train.batch_size * (query + train.passages_per_query * passage)
+        if train.pair_detection is not None:
+            times = min(1, taught) if train.pair_detection.repeat == "once" else taught
+            seconds += times * num_queries * (query + passage)
+        if dev := min(self.num_queries.get(node.settings["dev_split"], 0), train.dev.max_queries):
+            seconds += train.num_epochs * (dev * (query + passage) + train.dev.random_passages * passage)
         # Gradients travel while the backward pass, two thirds of a step, makes the others.
-        "network": train.num_epochs * num_steps * max(0.0, _send_seconds(config, sent) - step_seconds * 2 / 3),
-        "teacher": warm_epochs * num_steps * train.batch_size * group / rate / train.loss.teacher_every
-        if train.loss.needs_teacher
-        else 0.0,
-        "detection": num_detections * num_queries * (query + passage) / rate,
-        "dev": train.num_epochs * dev,
-    }
-    total = sum(parts.values())
-    shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts.items() if seconds)
-    return StageEstimate(
-        name=name,
-        work=f"{num_queries:,} queries x {train.num_epochs} epochs",
-        seconds=encoding.load_seconds + 2 * START_SECONDS + total,
-        cpus=workers * train.cpus_per_worker,
-        gpus=workers if train.use_gpu else 0,
-        worker_bytes=training.peak_bytes,
-        # The model, and a checkpoint of what learns with both moments of the optimiser and the best weights.
-        disk_bytes=networks * 4 * (encoding.num_parameters + 4 * encoding.num_learning),
-        network_bytes=int(train.num_epochs * num_steps * sent),
-        note=f"{training.step_seconds:.2f} s a step; {shares}",
-    )
+        sending = self._sending(train, networks * model.num_learning)
+        waiting = steps * max(0.0, sending - step.seconds * networks * 2 / 3)
+        found = self._learning(node, seconds + waiting, model, step, networks)
+        share = waiting / found.seconds
+        waits = f"{share:.0%} of it waits for the network (plan.network_gbits)" if share > 0.1 else ""
+        return replace(found, note=waits)
 
+    def _sending(self, train: TrainConfig, num_learning: int) -> float:
+        """Seconds in which a link between machines carries a step's gradients: 2·(n−1)/n of n workers', in a ring."""
+        workers, plan = train.fewest_workers, self.config.plan
+        if workers <= plan.workers_per_machine:
+            return 0.0
+        num_bytes = num_learning * (2 if train.gradients == "bfloat16" else 4)
+        return 2 * (workers - 1) / workers * num_bytes * 8 / (plan.network_gbits * 1e9)
 
-def threads_of_trainer(config: RunConfig) -> float:
-    """What all training workers do, as a multiple of an encoder, which computes with whole threads."""
-    train = config.train
-    if train.use_gpu or config.encode.gpus_per_actor:
-        return train.fewest_workers
-    return train.fewest_workers * train.cpus_per_worker / max(1, int(config.encode.cpus_per_actor))
+    def _ranker_training(self, node: Node) -> StageEstimate:
+        """Steps, and dev lists of each epoch."""
+        settings, model, step = node.settings, self.rates.ranker(), self.rates.ranker_step()
+        seconds = max(1, self.num_queries[settings["split"]] // settings["batch_size"]) * step.seconds
+        if (dev := settings.get("dev")) is not None and "dev_split" in settings:
+            lists = min(dev["max_queries"], self.num_queries.get(settings["dev_split"], 0))
+            seconds += lists * dev["depth"] * model.texts["pair"].forward / self._trainers
+        return self._learning(node, settings["num_epochs"] * seconds, model, step, networks=1)
 
+    def _index_of(self, node: Node) -> tuple[str, int, ModelRates, float, int]:
+        """Factory string of an index, its vectors, the model that made them, bytes of one, and cells (0: none)."""
+        model, score = self.rates.retriever(self._model(node)), self.config.model.score
+        rows = round(self.num_passages * model.texts["passage"].vectors)
+        factory = resolve_factory(self.config.index, rows, model.dim, score)[0]
+        if not score.passage_vectors.several:
+            return factory, rows, model, *index_bytes(factory, model.dim)
+        # Vectors are scored exactly from half precision; another kind of index is beside them.
+        size, cells = (0.0, 0) if factory in EXACT else index_bytes(factory, model.dim)
+        exact = 0.0 if cells and self.config.index.vectors == "codes" else 2.0 * model.dim
+        return factory, rows, model, size + exact, cells
 
-def gradient_bytes(num_learning: int, config: RunConfig) -> float:
-    """Bytes that each link between machines carries in a step: 2·(n−1)/n of the gradients of n workers, as a ring does.
+    def _index(self, node: Node) -> StageEstimate:
+        """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
+        settings, cpus = self.config.index, self.capacity["CPU"]
+        factory, rows, model, size, cells = self._index_of(node.inputs["embeddings"])
+        rates = self.rates.search(model.dim)
+        num_shards = max(1, math.ceil(rows / settings.shard_rows))
+        at_once = max(1, int(min(num_shards, cpus / settings.cpus_per_task)))
+        threads = settings.train_cpus or int(min(MOST_TRAIN_CPUS, max(1, cpus)))
+        products = cells * model.dim / rates.products
+        train = min(rows, settings.train_rows) * products * _KMEANS_ROUNDS / threads
+        assign = rows * products / (settings.cpus_per_task * at_once)
+        fill = rows * model.dim * 4 / (rates.fill_bytes * at_once)
+        seconds, held = START_SECONDS + train + assign + fill, at_once * settings.cpus_per_task
+        worker_bytes = int(min(rows, settings.shard_rows) * size + self.config.data.part_rows * model.dim * 4)
+        disk_bytes = int(rows * size + self.num_passages * (_ID_BYTES + 8))
+        note = factory + (f" in {num_shards:,} shards" if num_shards > 1 else "")
+        return StageEstimate(node.label, seconds, held, 0, worker_bytes, disk_bytes, node.key, note)
 
-    >>> from raydr.config.run import RunConfig
-    >>> def of(plan, **train):
-    ...     run = {"data": {"reader": {"name": "beir", "path": "x"}}, "train": train, "plan": plan}
-    ...     return gradient_bytes(1000, RunConfig.parse(run))
-    >>> of({}), of({}, num_workers=4), of({}, num_workers=4, gradients="bfloat16")
-    (0.0, 6000.0, 3000.0)
-    >>> of({"workers_per_machine": 4}, num_workers=4), of({"workers_per_machine": 4}, num_workers=8)
-    (0.0, 7000.0)
-    """
-    workers = config.train.fewest_workers
-    if workers <= config.plan.workers_per_machine:
-        return 0.0
-    return 2 * (workers - 1) / workers * num_learning * (2 if config.train.gradients == "bfloat16" else 4)
-
-
-def network_warning(config: RunConfig, num_learning: int, step_seconds: float) -> str:
-    """What to say where sending a step's gradients takes longer than its arithmetic; empty where it does not."""
-    sent = gradient_bytes(num_learning, config)
-    seconds = _send_seconds(config, sent)
-    if seconds <= step_seconds:
-        return ""
-    halve = "" if config.train.gradients == "bfloat16" else "train.gradients: bfloat16 halves that; "
-    return (
-        f"the gradients of a step are {sent / 1e6:,.0f} MB over a network of {config.plan.network_gbits:g} Gbit/s, "
-        f"{seconds:.2f} s, and its arithmetic takes {step_seconds:.2f} s: {config.train.fewest_workers} workers wait "
-        f"for each other. {halve}machines with several GPUs (plan.workers_per_machine, train.node_labels) send less; "
-        "larger batches send it less often"
-    )
-
-
-def _send_seconds(config: RunConfig, num_bytes: float) -> float:
-    return num_bytes * 8 / (config.plan.network_gbits * 1e9)
-
-
-def estimate_index(
-    config: RunConfig, name: str, sizes: RunSizes, encoding: EncodingRates, rates: SearchRates, cpus: float
-) -> StageEstimate:
-    """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
-    settings, dim = config.index, encoding.dim
-    rows = num_vectors(sizes, encoding)
-    factory, size, cells = _index_of(config, rows, dim)
-    threads, trainers = settings.cpus_per_task, settings.train_cpus or int(min(MOST_TRAIN_CPUS, max(1, cpus)))
-    num_shards = max(1, math.ceil(rows / settings.shard_rows))
-    at_once = max(1, int(min(num_shards, cpus / threads)))
-    train = min(rows, settings.train_rows) * cells * dim * _KMEANS_ROUNDS / (rates.products_per_second * trainers)
-    assign = rows * cells * dim / (rates.products_per_second * threads * at_once)
-    fill = rows * dim * 4 / (rates.fill_bytes_per_second * at_once)
-    shard_rows = min(rows, settings.shard_rows)
-    return StageEstimate(
-        name=name,
-        work=_counted(sizes, rows) + f" in {num_shards} shards",
-        seconds=START_SECONDS + train + assign + fill,
-        cpus=at_once * threads,
-        gpus=0,
-        worker_bytes=int(shard_rows * size + config.data.part_rows * dim * 4),
-        disk_bytes=int(rows * size + sizes.num_passages * (_ID_BYTES + 8)),
-        note=factory,
-    )
-
-
-def estimate_search(
-    config: RunConfig,
-    name: str,
-    sizes: RunSizes,
-    split: str,
-    encoding: EncodingRates,
-    rates: SearchRates,
-    cpus: float,
-) -> StageEstimate:
-    """Products of each query's vectors with those that are looked at, by all CPUs; a shard each if their number is
-    open."""
-    settings, dim = config.index, encoding.dim
-    rows = num_vectors(sizes, encoding)
-    _, size, cells = _index_of(config, rows, dim)
-    looked_at = (
-        rows * min(1.0, config.search.nprobe / cells) + cells if cells else rows
-    ) * encoding.queries.mean_vectors
-    num_queries = sizes.num_queries[split]
-    num_shards = max(1, math.ceil(rows / settings.shard_rows))
-    actors = min(num_shards, config.search.max_actors or num_shards)
-    if not math.isinf(cpus):
-        actors = max(1, min(actors, int(cpus / (config.search.cpus_per_actor or 1))))
-    threads = config.search.cpus_per_actor or (1 if math.isinf(cpus) else None)
-    held = min(cpus, actors * threads) if threads else cpus
-    return StageEstimate(
-        name=name,
-        work=f"{num_queries:,} queries x {looked_at:,.0f} vectors",
-        seconds=START_SECONDS + num_queries * looked_at * dim / (rates.products_per_second * held),
-        cpus=held,
-        gpus=0,
-        worker_bytes=int(min(rows, math.ceil(num_shards / actors) * settings.shard_rows) * size),
-        disk_bytes=num_queries * config.search.top_k * 20,
-    )
-
-
-def num_vectors(sizes: RunSizes, encoding: EncodingRates) -> int:
-    """Vectors of all passages."""
-    return round(sizes.num_passages * encoding.passages.mean_vectors)
-
-
-def _counted(sizes: RunSizes, rows: int) -> str:
-    several = f" of {rows:,} vectors" if rows != sizes.num_passages else ""
-    return f"{sizes.num_passages:,} passages{several}"
-
-
-def _index_of(config: RunConfig, rows: int, dim: int) -> tuple[str, float, int]:
-    """The factory string of an index, bytes of a vector in it, and the number of its cells (0 if it has none)."""
-    score = config.model.score
-    factory = resolve_factory(config.index, rows, dim, score)[0]
-    if not score.passage_vectors.several:
-        return factory, *index_bytes(factory, dim)
-    # Vectors are scored exactly from half precision; another kind of index is beside them.
-    if factory in EXACT:
-        return factory, 2.0 * dim, 0
-    size, cells = index_bytes(factory, dim)
-    return factory, size if config.index.vectors == "codes" else size + 2.0 * dim, cells
+    def _search(self, node: Node) -> StageEstimate:
+        """Products of each query's vectors with those that are looked at, by all CPUs, a shard each if their number is
+        open."""
+        settings, cpus = self.config.search, self.capacity["CPU"]
+        _, rows, model, size, cells = self._index_of(node.inputs["queries"])
+        looked_at = rows * min(1.0, settings.nprobe / cells) + cells if cells else rows
+        shard_rows, num_queries = self.config.index.shard_rows, self.num_queries[node.settings["split"]]
+        num_shards = max(1, math.ceil(rows / shard_rows))
+        actors = min(num_shards, settings.max_actors or num_shards)
+        if not math.isinf(cpus):
+            actors = max(1, min(actors, int(cpus / (settings.cpus_per_actor or 1))))
+        threads = settings.cpus_per_actor or (1 if math.isinf(cpus) else None)
+        held = min(cpus, actors * threads) if threads else cpus
+        products = num_queries * model.texts["query"].vectors * looked_at * model.dim
+        seconds = START_SECONDS + products / (self.rates.search(model.dim).products * held)
+        worker_bytes = int(min(rows, math.ceil(num_shards / actors) * shard_rows) * size)
+        disk_bytes = num_queries * node.settings["top_k"] * _PAIR_BYTES
+        return StageEstimate(node.label, seconds, held, 0, worker_bytes, disk_bytes, node.key)
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:

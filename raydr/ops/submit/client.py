@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from raydr.errors import ClusterError, ConfigError, first_line
-from raydr.ops.submit.explain import explained
-from raydr.ops.submit.request import JobRequest
+from raydr.ops.submit.request import JobRequest, refuse_secret
 from raydr.runtime.cluster import knock
 from raydr.runtime.console import duration, say, show_summary, warn
 
 T = TypeVar("T")
 #: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-#: Times in a row that the log is opened again, or the state asked for, in vain before giving up.
-LOG_RETRIES = 5
-#: Seconds between two tries.
-POLL_S = 1.0
-#: Seconds of silence after which the job's state is asked for, and until an answer is given up.
-LOOK_S, ANSWER_S = 10.0, 30.0
-#: Seconds of silence after which a word is said, and after which the log's connection is taken for dead.
-HEARTBEAT_S, RECONNECT_S = 60.0, 300.0
+#: Times in a row that the cluster is asked again in vain before giving up.
+RETRIES = 5
+#: Seconds between two questions, until an answer is given up, and of silence after which a word is said.
+POLL_S, ANSWER_S, HEARTBEAT_S = 2.0, 30.0, 60.0
 
 #: What Ray lets win over an address given in the program.
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -66,11 +62,12 @@ def resolve_address(address: str, environ: Mapping[str, str]) -> str:
     """The dashboard to talk to: the given one, else the environment's, else this machine's.
 
     Raises:
-        ConfigError: the environment names another one, which Ray would take instead.
+        ConfigError: the environment names another one, which Ray would take instead; or it holds a secret.
 
     >>> resolve_address("", {}), resolve_address("", {"RAY_API_SERVER_ADDRESS": "http://head:8265/"})
     ('http://127.0.0.1:8265', 'http://head:8265')
     """
+    refuse_secret(address, "--address")
     for name in _ADDRESS_VARIABLES:
         there = environ.get(name, "").rstrip("/")
         if there and address and there != address.rstrip("/"):
@@ -111,89 +108,47 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
 def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> SubmittedJob:
     """Write the job's log until it is over (to standard output by default), say how it ended, and return that.
 
-    The job's state is asked for whenever the log is silent: the log's connection may end while the job goes on, or stay
-    open behind a tunnel that leads nowhere any more. It is opened again then; what was written is not repeated.
+    State and log are asked for again and again, each time in a request of its own, so that neither a connection that
+    breaks nor one that leads nowhere any more ends it.
 
     Raises:
         ClusterError: the cluster no longer answers; the job may go on without us.
     """
     with explained(job.address):
         client = _connect(job.address)
-    out = write or _to_standard_output
-    written = failures = 0
+    out, written, failures = write or _to_standard_output, 0, 0
+    heard_at = told_at = time.monotonic()
     while True:
-        heard = _tail(client, job)
-        seen, before, since, told = 0, written, time.monotonic(), time.monotonic()
+        asked_at = time.monotonic()
         try:
-            while True:
-                try:
-                    text = heard.get(timeout=LOOK_S)
-                except Empty:
-                    now = _state(client, job)
-                    if now.status in _OVER:
-                        out(_asked(lambda: client.get_job_logs(job.submission_id))[written:])
-                        return _report_end(now)
-                    failures, quiet = 0, time.monotonic() - since
-                    if time.monotonic() - told >= HEARTBEAT_S:
-                        told = time.monotonic()
-                        say(f"job {job.submission_id} is {now.status.lower()}, without a word for {duration(quiet)}")
-                    if quiet >= RECONNECT_S:
-                        break
-                    continue
-                if isinstance(text, BaseException):
-                    raise text
-                if text is None:
-                    now = _state(client, job)
-                    if now.status in _OVER:
-                        return _report_end(now)
-                    break
-                if seen + len(text) > written:
-                    out(text[max(written - seen, 0) :])
-                seen, since = seen + len(text), time.monotonic()
-                written = max(written, seen)
+            # The log after the state: when the job is over it is whole.
+            info = _answer(client.get_job_info, job.submission_id)
+            text = _answer(client.get_job_logs, job.submission_id)
+            failures = 0
         except (RuntimeError, OSError, Empty) as broken:
-            failures = failures + 1 if written == before else 1
-            if failures > LOG_RETRIES:
+            failures += 1
+            if failures > RETRIES:
                 reason = "it no longer answers" if isinstance(broken, Empty) else first_line(broken)
+                commands = "\n".join(f"  {command}" for command in job.commands.values())
                 raise ClusterError(
-                    f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n"
-                    + "\n".join(f"  {command}" for command in job.commands.values())
+                    f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n{commands}"
                 ) from broken
-        time.sleep(POLL_S)
-
-
-def _tail(client: Any, job: SubmittedJob) -> Queue[str | BaseException | None]:
-    """The job's log from its beginning, piece by piece, then why it broke off, or None where Ray has ended it."""
-    heard: Queue[str | BaseException | None] = Queue()
-
-    async def tail() -> None:
-        async for text in client.tail_job_logs(job.submission_id):
-            heard.put(text)
-
-    def run() -> None:
-        import aiohttp
-
-        try:
-            asyncio.run(tail())
-        except aiohttp.ClientError as error:
-            heard.put(OSError(str(error)))
-        except Exception as error:
-            heard.put(error)
         else:
-            heard.put(None)
+            now = time.monotonic()
+            if len(text) > written:
+                out(text[written:])
+                written, heard_at = len(text), now
+            job = replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
+            if job.status in _OVER:
+                return _report_end(job)
+            if now - max(heard_at, told_at) >= HEARTBEAT_S:
+                told_at, silent = now, duration(now - heard_at)
+                say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
+        # Each answer holds the whole log: a long one is asked for less often.
+        time.sleep(max(POLL_S, 10 * (time.monotonic() - asked_at)) if not failures else POLL_S)
 
-    # Nobody waits for one that hangs.
-    Thread(target=run, name="raydr-job-log", daemon=True).start()
-    return heard
 
-
-def _state(client: Any, job: SubmittedJob) -> SubmittedJob:
-    """The job as the cluster sees it now."""
-    info = _asked(lambda: client.get_job_info(job.submission_id))
-    return replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
-
-
-def _asked(ask: Callable[[], T]) -> T:
+def _answer(ask: Callable[[str], T], submission_id: str) -> T:
     """What the cluster answers.
 
     Raises:
@@ -204,7 +159,7 @@ def _asked(ask: Callable[[], T]) -> T:
     def run() -> None:
         answer: Future[T] = Future()
         try:
-            answer.set_result(ask())
+            answer.set_result(ask(submission_id))
         except Exception as error:
             answer.set_exception(error)
         answers.put(answer)
@@ -262,11 +217,11 @@ def _connect(address: str) -> Any:
 
 
 def _use_token() -> None:
-    """Send the token if this machine has one and the mode is not set, as Ray itself does when it starts a cluster."""
-    from ray._private.authentication import authentication_token_setup as setup
-
-    setup.logger.setLevel(logging.ERROR)
-    setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    """Send the token if this machine has one and the mode is not set, as Ray does where it starts a cluster; it reads
+    the mode when it is imported."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    if os.environ.get("RAY_AUTH_TOKEN") or file.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _warn_if_open(address: str) -> None:
@@ -277,3 +232,45 @@ def _warn_if_open(address: str) -> None:
 
 def _is_loopback(host: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+@contextmanager
+def explained(address: str) -> Iterator[None]:
+    """What goes wrong with a request, as a :class:`ClusterError` that says what to do."""
+    import requests
+    from ray.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        wrong = "403" in str(error) or "Invalid" in str(error)
+        raise ClusterError(
+            f"the cluster at {address} asks for a token, and "
+            f"{'it is not the token that this machine sends' if wrong else 'this machine sends none'}. Put the "
+            "cluster's token into ~/.ray/auth_token (or name its file in RAY_AUTH_TOKEN_PATH) and set "
+            "RAY_AUTH_MODE=token here and on the cluster; ray get-auth-token prints the one of a machine. "
+            "docs/cluster.md"
+        ) from error
+    except (RuntimeError, ValueError, requests.exceptions.RequestException) as error:
+        raise ClusterError(_in_words(address, str(error))) from error
+    except OSError as error:
+        raise ClusterError(f"the connection to {address} broke: {first_line(error)}. Try again") from error
+
+
+def _in_words(address: str, error: str) -> str:
+    # Of a traceback, what was raised; Ray ends its text with a full stop on a line of its own.
+    last_line = ([line.strip() for line in error.splitlines() if line.strip(" .")] or [error])[-1]
+    if "No available agent" in error:
+        return (
+            f"the cluster at {address} has no agent that could start the job. If two Rays with dashboards run on one "
+            "machine, their agents want the same port: start the second with another "
+            "--dashboard-agent-listen-port. On a new cluster, wait a moment and try again"
+        )
+    if "exceeds the maximum" in error:
+        return (
+            f"the working directory is too large to be sent: {last_line}. List what the job does not need in "
+            ".rayignore (the syntax of .gitignore), or give another --working-dir"
+        )
+    if "404" in error or "Expecting value" in error:
+        return f"something answers at {address}, but not Ray's dashboard. The usual port is 8265"
+    return f"the cluster at {address} refused the request: {last_line}"

@@ -81,17 +81,26 @@ def build_request(
     config = RunConfig.load(config_file, list(overrides))
     check_places(config)
     inside = _inside(config_file, working_dir)
-    for argument in arguments:
-        if holds_credentials(argument):
-            raise ConfigError(f"an argument of {verb} is a URL that holds credentials. {_ELSEWHERE}")
+    for what, texts in (("--python", [sent.python]), ("--submission-id", [submission_id]), (verb, arguments)):
+        for text in texts:
+            refuse_secret(text, what if what != verb else f"an argument of {verb}")
     command = [sent.python, "-m", "raydr", verb, inside, *arguments]
-    for override in overrides:
-        command += ["--set", override]
+    command += [part for override in overrides for part in ("--set", override)]
     return JobRequest(
         submission_id=submission_id or f"{config.name}-{verb}-{randomness.token_hex(4)}",
         entrypoint=shlex.join(command),
         runtime_env=runtime_environment(working_dir, sent),
     )
+
+
+def refuse_secret(text: str, what: str) -> None:
+    """Refuse what would be sent, or shown, with credentials.
+
+    Raises:
+        ConfigError: it is a URL that holds some.
+    """
+    if holds_credentials(text):
+        raise ConfigError(f"{what} is a URL that holds credentials. {_ELSEWHERE}")
 
 
 def check_places(config: RunConfig) -> None:
@@ -100,31 +109,26 @@ def check_places(config: RunConfig) -> None:
     Raises:
         ConfigError: names the settings that are relative paths; or nothing can be tracked in a bucket.
     """
-    reader = config.data.reader.model_dump()
-    source = str(reader.get("path") or "")
-    # A name on a hub is the same everywhere.
-    perhaps_names = [
-        ("model.checkpoint", config.model.checkpoint),
-        ("model.passage_checkpoint", config.model.passage_checkpoint),
-        ("judge.guide.checkpoint", config.judge.guide.checkpoint),
-        ("judge.classifier.model.checkpoint", config.judge.classifier.model.checkpoint),
-        ("ranker.model.checkpoint", config.ranker.model.checkpoint),
-    ]
-    places = [("workdir", config.workdir)]
-    if config.tracking.enabled and config.tracking.uri:
-        # An SQLite path is relative with three slashes, and absolute with four.
-        places.append(("tracking.uri", config.tracking.uri.removeprefix("sqlite:///")))
-    elif config.tracking.enabled and "://" in config.workdir:
+    if config.tracking.enabled and not config.tracking.uri and "://" in config.workdir:
         raise ConfigError(
             f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set it to an "
             "MLflow server that the cluster reaches, or tracking.enabled=false"
         )
-    (perhaps_names if config.data.reader.name == "huggingface" else places).append(("data.reader.path", source))
-    if not source:
-        for split, files in (reader.get("files") or {}).items():
-            places += [(f"data.reader.files.{split}", one) for one in ([files] if isinstance(files, str) else files)]
-    places += [(key, one) for key, one in perhaps_names if one.startswith((".", "~")) or Path(one).exists()]
-    relative = {key: one for key, one in places if one and "://" not in one and not one.startswith("/")}
+    relative, reader = {}, config.data.reader
+    certain = {"workdir", "data.reader.path", *(["tracking.uri"] if config.tracking.enabled else [])}
+    if not getattr(reader, "path", ""):
+        certain |= {key for key, _ in _texts(reader.model_dump(), "data.reader") if ".files." in key}
+    for key, text in _texts(config.model_dump(mode="json")):
+        # An SQLite path is relative with three slashes, and absolute with four.
+        place = text.removeprefix("sqlite:///")
+        if not place or place.startswith("/") or "://" in place:
+            continue
+        # A name on a hub is the same everywhere.
+        if key.endswith("checkpoint") or (reader.name == "huggingface" and key == "data.reader.path"):
+            if place.startswith((".", "~")) or Path(place).exists():
+                relative[key] = place
+        elif key in certain:
+            relative[key] = place
     if relative:
         named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
         raise ConfigError(
@@ -152,16 +156,16 @@ def _inside(config_file: str, working_dir: Path) -> str:
     return inside.as_posix()
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in nested settings."""
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """All texts in nested settings, with their keys; those of a list have the key of the list."""
     if isinstance(value, str):
-        yield value
+        yield key, value
     elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
+        for name, inner in value.items():
+            yield from _texts(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner)
+            yield from _texts(inner, key)
 
 
 def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
@@ -172,8 +176,8 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     """
     given = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
     variables = {**(given.pop("env_vars", None) or {}), **sent.env}
-    if any(map(holds_credentials, _texts(given))):
-        raise ConfigError(f"--runtime-env has a URL that holds credentials. {_ELSEWHERE}")
+    for key, text in _texts(given):
+        refuse_secret(text, f"{key} of --runtime-env")
     for name, value in variables.items():
         if looks_secret(name) or holds_credentials(str(value)):
             raise ConfigError(f"the variable {name} looks like a secret. {_ELSEWHERE}")

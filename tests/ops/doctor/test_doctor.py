@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from artefacts import make_corpus
 from patience import PATIENCE_S
 from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
-from raydr.graph.places import Places
-from raydr.ops.doctor import machine, services, software, space
-from raydr.ops.doctor.finding import Finding, any_broken
-from raydr.ops.doctor.machine import Gpu
+from raydr.ops.doctor import machine, services
+from raydr.ops.doctor.examine import any_broken, examine
+from raydr.ops.doctor.machine import Finding, Gpu
 from raydr.runtime.cluster import RayConfig
 from raydr.verbs import app
 
@@ -36,41 +33,37 @@ def config(tmp_path: Path, **sections: Any) -> RunConfig:
 
 
 def test_the_installed_packages_fit() -> None:
-    findings = software.check_packages()
-    assert [finding.state for finding in findings] == ["ok"] * len(software.MAIN)
+    findings = machine.check_packages()
+    assert [finding.state for finding in findings] == ["ok"] * len(machine.MAIN)
     assert {finding.check: finding.found for finding in findings}["ray"] == version("ray")
 
 
 def test_a_wrong_and_a_missing_package_are_named_with_the_command() -> None:
-    def find(name: str) -> str:
-        if name == "torch":
-            raise PackageNotFoundError(name)
-        return {"ray": "2.9.3", "numpy": "2.4.6+local"}[name]
-
+    there = {"ray": "2.9.3", "numpy": "2.4.6+local", "torch": ""}
     needed = ["ray[default]>=2.60,<2.61", "torch>=2.13", "numpy>=2.4", "ruff>=1; extra == 'dev'"]
-    findings = software.check_packages(needed, find)
+    findings = machine.check_packages(needed, there.__getitem__)
     assert [(finding.check, finding.state) for finding in findings] == [("ray", "broken"), ("torch", "broken")]
     assert findings[0].found == "2.9.3, raydr needs <2.61,>=2.60"
     assert findings[1].advice == "pip install --constraint constraints.txt 'torch>=2.13'"
 
 
 def test_an_old_python_is_broken() -> None:
-    assert software.check_python((3, 10, 14)).state == "broken"
-    assert software.check_python().state == "ok"
+    assert machine.check_python((3, 10, 14)).state == "broken"
+    assert machine.check_python().state == "ok"
 
 
 @pytest.mark.parametrize(
     ("installed", "gpus", "state", "said"),
     [
-        ({}, 0, "broken", "pip install faiss-cpu"),
-        ({"faiss-cpu": "1", "faiss-gpu": "2"}, 1, "broken", "pip uninstall -y faiss-cpu faiss-gpu"),
-        ({"faiss-gpu": "1"}, 0, "warning", "faiss-cpu is enough"),
-        ({"faiss-gpu": "1"}, 1, "ok", ""),
-        ({"faiss-cpu": "1"}, 1, "ok", ""),
+        ([], 0, "broken", "pip install faiss-cpu"),
+        (["faiss-cpu", "faiss-gpu"], 1, "broken", "pip uninstall -y faiss-cpu faiss-gpu"),
+        (["faiss-gpu"], 0, "warning", "faiss-cpu is enough"),
+        (["faiss-gpu"], 1, "ok", ""),
+        (["faiss-cpu"], 1, "ok", ""),
     ],
 )
-def test_faiss_flavours(installed: dict[str, str], gpus: int, state: str, said: str) -> None:
-    finding = software.check_faiss(installed, gpus)
+def test_faiss_flavours(installed: list[str], gpus: int, state: str, said: str) -> None:
+    finding = machine.check_faiss(installed, gpus)
     assert finding.state == state
     assert said in finding.advice
 
@@ -104,39 +97,13 @@ def test_little_shared_memory_and_disk_are_told(tmp_path: Path, monkeypatch: pyt
     assert (finding.state, f"at {tmp_path}" in finding.found) == ("warning", True)
 
 
-def test_vectors_and_plans_that_do_not_fit_are_told(tmp_path: Path) -> None:
-    def found(**sections: Any) -> list[Finding]:
-        raw = {"workdir": str(tmp_path), "data": {"reader": {"name": "beir", "path": "unused"}}}
-        return space.check_space(RunConfig.parse(raw | sections))
-
-    tokens = {"model": {"score": "sum_of_max"}}
-    assert found() == found(**tokens) == []
-    assert found(plan={"num_passages": 10**12}) == []
-    [one] = found(plan={"num_passages": 10}, **tokens)
-    assert (one.state, "10 passages of 1 to 160 vectors of 128 dimensions" in one.found) == ("ok", True)
-    free = shutil.disk_usage(tmp_path).free
-    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, **tokens)
-    assert (one.state, "`raydr plan` tells from the texts" in one.advice) == ("warning", True)
-    # With a vector each they would not fit; nor as many as the words of passages that are there.
-    [one] = found(plan={"num_passages": 10**12}, **tokens)
-    assert one.state == "broken"
-    make_corpus(tmp_path / "store" / "corpus" / "key", [{"passage_id": "p", "title": "", "text": "word " * 12}])
-    Places.of(str(tmp_path)).point("corpus", "corpus", "key")
-    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, **tokens)
-    assert (one.state, "of 12 to 160 vectors" in one.found) == ("broken", True)
-    [one] = found(plan={"num_passages": free // (128 * 4 * 10)}, encode={"token_pooling": 2}, **tokens)
-    assert (one.state, "of 6 to 80 vectors" in one.found) == ("warning", True)
-    [one] = found(plan={"num_passages": 10**12}, model={"score": "multi", "projection": 64})
-    assert one.state == "broken"
-    stage = StageEstimate("encode", "", 1, 1, 0, None, disk_bytes=10**16)
-    (tmp_path / FORECAST_FILE).write_text(json.dumps(Forecast((stage,), 500, "cpu", "").as_json()))
-    [one] = found(**tokens)
-    assert (one.state, "planned for 500 passages: 9,313,225.7 GiB" in one.found) == ("broken", True)
-
-
-def test_credentials_are_named_and_not_shown() -> None:
-    finding = machine.check_credentials({"HF_TOKEN": "hush", "AWS_PROFILE": "", "OTHER": "x"})
-    assert finding.found == "set: HF_TOKEN (values not shown)"
+def test_a_plan_that_does_not_fit_is_told(tmp_path: Path) -> None:
+    assert services.check_space(str(tmp_path)) == services.check_space("memory://bucket/x") == []
+    for num_bytes, state in ((10**16, "broken"), (10, "ok")):
+        plan = Forecast((StageEstimate("encode", 1, 1, 0, None, disk_bytes=num_bytes),), 500, "cpu", "")
+        (tmp_path / FORECAST_FILE).write_text(json.dumps(plan.as_json()))
+        [one] = services.check_space(str(tmp_path))
+        assert (one.state, "planned for 500 passages: " in one.found) == (state, True)
 
 
 def test_storage_is_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,16 +153,16 @@ def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path, monke
 def test_nodes_that_differ_or_see_another_folder_are_named() -> None:
     here = services.describe_node("")
     other = here | {"node": "w1", "versions": here["versions"] | {"torch": "2.0"}, "sees workdir": False}
-    [difference] = services._differences([here, other])
+    [difference] = services.differences([here, other])
     assert difference.startswith("w1 has torch 2.0, here is")
-    assert services._shared("/mnt/x", [here, other]).found == "/mnt/x is not the same folder on w1"
-    assert services._shared("/mnt/x", [here]).state == "ok"
+    assert services.compare_views("/mnt/x", [here, other]).found == "/mnt/x is not the same folder on w1"
+    assert services.compare_views("/mnt/x", [here]).state == "ok"
 
 
 def test_the_table_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    findings = [Finding.ok("a", "fine"), Finding.broken("b", "gone", "bring it back")]
+    findings = [Finding("a", "ok", "fine"), Finding("b", "broken", "gone", "bring it back")]
     monkeypatch.setattr("raydr.verbs.doctor.examine", lambda config: findings)
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
     assert any_broken(raydr.doctor())
@@ -206,30 +173,28 @@ def test_the_table_and_the_exit_status(
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
 
 
-def test_the_package_of_a_reader_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = config(tmp_path, data={"reader": {"name": "huggingface", "path": "x"}}).data.reader
-    assert [one.state for one in software.check_reader(reader)] == ["ok"]
-    assert software.check_reader(config(tmp_path).data.reader) == []
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    [missing] = software.check_reader(reader)
-    assert (missing.state, missing.advice) == ("broken", "pip install datasets")
-
-
-def test_the_package_of_adapters_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapted = config(tmp_path, ranker={"optimizer": {"lora": {}}})
-    [there] = software.check_adapters(adapted)
-    assert (there.state, there.found) == ("ok", "is there, as ranker.optimizer.lora needs it")
-    assert software.check_adapters(config(tmp_path)) == []
-    monkeypatch.setitem(sys.modules, "peft", None)
-    [missing] = software.check_adapters(adapted)
-    assert (missing.state, missing.advice) == ("broken", "pip install peft")
-
-
-def test_what_int8_needs_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert software.check_int8(config(tmp_path)) == []
-    asked = config(tmp_path, encode={"dtype": "int8"})
+def test_packages_that_a_setting_needs_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.check_optional(config(tmp_path)) == []
+    data = {"reader": {"name": "huggingface", "path": "x"}}
+    wanted = config(tmp_path, data=data, ranker={"optimizer": {"lora": {}}}, encode={"dtype": "int8"})
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: None)
-    assert [one.state for one in software.check_int8(asked)] == ["ok"]
+    there = machine.check_optional(wanted)
+    assert [(one.check, one.state) for one in there] == [("datasets", "ok"), ("peft", "ok"), ("int8", "ok")]
+    assert there[1].found == "is there, as ranker.optimizer.lora needs it"
+    for name in ("datasets", "peft"):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: ("nncf not installed", "pip install nncf"))
-    [missing] = software.check_int8(asked)
-    assert (missing.state, missing.found, missing.advice) == ("broken", "nncf not installed", "pip install nncf")
+    missing = machine.check_optional(wanted)
+    assert {one.state for one in missing} == {"broken"}
+    assert [one.advice for one in missing] == ["pip install datasets", "pip install peft", "pip install nncf"]
+
+
+def test_every_check_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "check_ray", lambda *given: [Finding("ray connection", "ok", "")])
+    alone = [finding.check for finding in examine()]
+    assert alone == [
+        *("python", "ray", "torch", "transformers", "mlflow", "faiss", "gpu", "shared memory", "disk for Ray"),
+        *("open files", "ray connection"),
+    ]
+    with_config = [finding.check for finding in examine(config(tmp_path))]
+    assert sorted(with_config) == sorted([*alone, "disk for artefacts", "storage", "mlflow", "data"])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ops.plan.made_rates import ENCODING, RATES, READING
+from ops.plan.made_rates import MODEL, PASSAGES, QUERIES, MadeRates
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
-from raydr.ops.plan.estimate import (
-    RunSizes,
-    estimate_encoding,
-    estimate_index,
-    estimate_search,
-    estimate_training,
-    network_warning,
-)
-from raydr.ops.plan.estimate_ranker import estimate_ranker_training, estimate_reading
-from raydr.ops.plan.rates import EncodingRates, RankerRates, TextSample, TrainingRates
+from raydr.graph.node import Node
+from raydr.ops.plan.estimate import Estimator
 
-SIZES = RunSizes(100_000, {"train": 6400, "dev": 100, "test": 1000})
+NUM_QUERIES = {"train": 6400, "dev": 100, "test": 1000}
 #: Seconds of a stage without any work: Ray's and the model's start.
 START = 10.0
 
@@ -31,49 +24,89 @@ def config(**sections: Any) -> RunConfig:
     return RunConfig.parse({"data": {"reader": {"name": "beir", "path": "unused"}, "part_rows": 100}} | sections)
 
 
-def encoding(rates: EncodingRates = ENCODING, cpus: float = 16, gpus: float = 0, **encode: Any) -> float:
-    capacity = {"CPU": cpus, "GPU": gpus}
-    run = config(encode=encode)
-    return estimate_encoding(run, "encode", 100_000, rates, capacity, queries=False).seconds - START
+def node(run: RunConfig, kind: str, **settings: Any) -> Node:
+    """A node as the recipe declares it, as far as it is read here."""
+
+    def make(work: object) -> dict[str, Any]:
+        raise AssertionError
+
+    if kind == "model":
+        settings = {"train": run.train.model_dump(), "train_split": "train", "dev_split": "dev"} | settings
+    made = Node("model", "made", make, {})
+    inputs: dict[str, Node] = {}
+    if kind == "embeddings":
+        inputs = {"model": made}
+    elif kind == "index":
+        inputs = {"embeddings": node(run, "embeddings"), "model": made}
+    elif kind == "run" and "depth" not in settings:
+        settings = {"split": "test", "top_k": 100} | settings
+        inputs = {"index": node(run, "index"), "queries": node(run, "embeddings", split="test")}
+    elif kind in ("run", "ranker_scores"):
+        inputs = {"model": Node("cross_encoder", "ranker", make, {})}
+    return Node(kind, settings.pop("label", kind), make, settings, inputs)
 
 
-def test_encoders_share_the_work_as_far_as_they_fit():
+def estimate(
+    run: RunConfig,
+    kind: str,
+    rates: MadeRates | None = None,
+    cpus: float = 16,
+    gpus: float = 0,
+    num_passages: int = 100_000,
+    num_queries: Mapping[str, int] = NUM_QUERIES,
+    **settings: Any,
+) -> StageEstimate:
+    estimator = Estimator(run, num_passages, num_queries, {"CPU": cpus, "GPU": gpus}, rates or MadeRates())
+    found = estimator(node(run, kind, **settings))
+    assert found is not None
+    return found
+
+
+def encoding(rates: MadeRates | None = None, cpus: float = 16, gpus: float = 0, **encode: Any) -> float:
+    return estimate(config(encode=encode), "embeddings", rates, cpus, gpus).seconds - START
+
+
+def test_encoders_share_the_work_as_far_as_they_fit() -> None:
     assert encoding() == pytest.approx(100_000 / 100)
     assert encoding(min_actors=4, max_actors=4) == pytest.approx(1000 / 4)
     # Seven, and a CPU for tokenising, fit into eight CPUs.
     assert encoding(cpus=8, max_actors=100, cpus_per_tokenizer=1) == pytest.approx(1000 / 7)
 
 
-def test_tokenising_counts_where_it_is_slower():
-    fast = replace(ENCODING, tokens_per_second=12_500_000)
+def test_tokenising_counts_where_it_is_slower() -> None:
+    fast = MadeRates().with_texts(passage=replace(PASSAGES, encode=1e-5))
     assert encoding(fast, cpus=2, gpus=1, gpus_per_actor=1, cpus_per_tokenizer=1) == pytest.approx(100_000 / 1000)
 
 
-def test_encoders_that_are_given_less_than_a_cpu_share_the_cpus_there_are():
+def test_encoders_that_are_given_less_than_a_cpu_share_the_cpus_there_are() -> None:
     assert encoding(cpus=2, max_actors=2, cpus_per_actor=0.75) == pytest.approx(100_000 * (1 / 100 + 1 / 1000) / 2)
 
 
-def test_a_cluster_that_grows_is_as_large_as_the_config_asks():
-    capacity = {"CPU": math.inf, "GPU": math.inf}
-    run = config(encode={"max_actors": 8, "gpus_per_actor": 1})
-    found = estimate_encoding(run, "encode", 100_000, ENCODING, capacity, queries=False)
-    assert (found.gpus, found.seconds - START) == (8, pytest.approx(1000 / 8))
-    assert estimate_search(run, "search", SIZES, "test", ENCODING, RATES.search, math.inf).cpus == 1
-    index = estimate_index(
-        config(index={"factory": "Flat", "shard_rows": 20_000}), "index", SIZES, ENCODING, RATES.search, math.inf
-    )
-    assert index.cpus == 5
+def test_passages_are_encoded_in_int8_and_forward_passes_of_a_training_are_not() -> None:
+    in_int8 = MadeRates().with_texts(passage=replace(PASSAGES, encode=0.002))
+    assert encoding(in_int8) == pytest.approx(100_000 * 0.002)
+    npc = config(train={"batch_size": 64, "loss": "npc", "pair_detection": {}})
+    assert estimate(npc, "model", in_int8).seconds == estimate(npc, "model").seconds
 
 
-def test_actors_that_share_the_shards_hold_several():
+def test_a_cluster_that_grows_is_as_large_as_the_config_asks() -> None:
+    run = config(
+        encode={"max_actors": 8, "gpus_per_actor": 1}, index={"factory": "Flat", "shard_rows": 20_000}
+    )  # fmt: skip
+    found = estimate(run, "embeddings", cpus=math.inf, gpus=math.inf)
+    assert found.gpus == 8
+    assert found.seconds - START == pytest.approx(1000 / 8)
+    assert estimate(run, "run", cpus=math.inf).cpus == 5
+    assert estimate(config(index={"factory": "Flat"}), "run", cpus=math.inf).cpus == 1
+    assert estimate(run, "index", cpus=math.inf).cpus == 5
+
+
+def test_actors_that_share_the_shards_hold_several() -> None:
     """100,000 vectors of 64 dimensions in five shards."""
-    index = {"factory": "Flat", "shard_rows": 20_000}
     shard = 20_000 * 64 * 4
 
     def held(cpus: float, **search: Any) -> tuple[float, int | None]:
-        found = estimate_search(
-            config(index=index, search=search), "search", SIZES, "test", ENCODING, RATES.search, cpus
-        )
+        found = estimate(config(index={"factory": "Flat", "shard_rows": 20_000}, search=search), "run", cpus=cpus)
         return found.cpus, found.worker_bytes
 
     assert held(16) == (16, shard)
@@ -82,14 +115,25 @@ def test_actors_that_share_the_shards_hold_several():
     assert held(math.inf, max_actors=2) == (2, 3 * shard)
 
 
-def test_training_counts_steps_teacher_detection_and_dev():
-    plain = config(train={"num_epochs": 2, "batch_size": 64, "dev": {"max_queries": 100, "random_passages": 1000}})
-    dev = (100 * 137.5 + 1000 * 125) / 12_500
-    seconds = estimate_training(plain, "train", SIZES, RATES).seconds
-    start = seconds - 2 * (100 * 0.5 + dev)
-    assert 10 < start < 20
-    teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
-    assert seconds_of_npc(plain, warmup_epochs=0) - seconds == pytest.approx(2 * (teacher + detection))
+PAIR = PASSAGES.forward + QUERIES.forward
+TEACHER, DETECTION = 6400 * PAIR, 6400 * PAIR
+
+
+def npc(warmup_epochs: int, repeat: str = "each_epoch", num_epochs: int = 2) -> float:
+    loss = {"name": "npc", "warmup_epochs": warmup_epochs}
+    train = {"num_epochs": num_epochs, "batch_size": 64, "loss": loss, "pair_detection": {"repeat": repeat}}
+    return estimate(config(train=train), "model").seconds
+
+
+def nce(num_epochs: int, **train: Any) -> float:
+    return estimate(config(train={"num_epochs": num_epochs, "batch_size": 64, **train}), "model").seconds
+
+
+def test_training_counts_steps_teacher_detection_and_dev() -> None:
+    dev = 100 * PAIR + 1000 * PASSAGES.forward
+    seconds = nce(2, dev={"max_queries": 100, "random_passages": 1000})
+    assert seconds == pytest.approx(START + 3 + 2 * (100 * 0.5 + dev))
+    assert npc(warmup_epochs=0) - nce(2) == pytest.approx(2 * (TEACHER + DETECTION))
 
 
 @pytest.mark.parametrize(
@@ -98,106 +142,87 @@ def test_training_counts_steps_teacher_detection_and_dev():
 )
 def test_teacher_and_detection_cost_nothing_in_the_warm_up(
     repeat: str, warmup_epochs: int, num_taught: int, num_detections: int
-):
-    plain = config(train={"num_epochs": 3, "batch_size": 64})
-    more = seconds_of_npc(plain, warmup_epochs, repeat) - estimate_training(plain, "train", SIZES, RATES).seconds
-    teacher, detection = 100 * 64 * 137.5 / 12_500, 6400 * 137.5 / 12_500
-    assert more == pytest.approx(num_taught * teacher + num_detections * detection)
+) -> None:
+    more = npc(warmup_epochs, repeat, num_epochs=3) - nce(3)
+    assert more == pytest.approx(num_taught * TEACHER + num_detections * DETECTION)
 
 
-def test_disk_and_network_are_counted_by_what_learns():
-    run = config(train={"num_workers": 2, "batch_size": 64})
-    rates = [replace(RATES, encoding=replace(ENCODING, num_learning=number)) for number in (1000, 10)]
-    whole, part = (estimate_training(run, "train", SIZES, one) for one in rates)
-    assert (whole.disk_bytes, part.disk_bytes) == (4 * 5 * 1000, 4 * (1000 + 4 * 10))
-    assert part.network_bytes == whole.network_bytes / 100 > 0
+def test_a_fold_learns_from_the_others() -> None:
+    run = config(train={"batch_size": 64}, cross_fit={"num_folds": 4})
+    whole, fold = (estimate(run, "model", label=label).seconds for label in ("train-trained", "cross-fit-train-1"))
+    assert whole - fold == pytest.approx(run.train.num_epochs * 25 * 0.5)
 
 
-def test_gradients_over_the_network_are_counted_and_warned_of():
+def test_gradients_over_the_network_are_counted() -> None:
     """Two towers of BERT-base: 866 MB of float32 a step, 1.5 GB over each link of eight machines."""
-    towers = replace(RATES, encoding=replace(ENCODING, num_parameters=216_500_000, num_learning=216_500_000))
+    towers = MadeRates(replace(MODEL, num_parameters=216_500_000, num_learning=216_500_000))
 
-    def planned(**sections: Any) -> tuple[StageEstimate, str]:
+    def planned(**sections: Any) -> StageEstimate:
         train = {"num_epochs": 2, "batch_size": 64, "num_workers": 8, **sections.pop("train", {})}
-        run = config(train=train, **sections)
-        return (
-            estimate_training(run, "train", SIZES, towers),
-            network_warning(run, 216_500_000, towers.training.step_seconds),
-        )
+        return estimate(config(train=train, **sections), "model", towers)
 
-    slow, said = planned()
-    assert slow.network_bytes == pytest.approx(2 * 100 * 2 * 7 / 8 * 866e6)
     sending = 2 * 7 / 8 * 866e6 * 8 / 10e9
-    near, silent = planned(plan={"workers_per_machine": 8})
-    assert (near.network_bytes, silent) == (0, "")
+    slow, near = planned(), planned(plan={"workers_per_machine": 8})
     # Two thirds of a step of half a second hide a part of it.
     assert slow.seconds - near.seconds == pytest.approx(2 * 100 * (sending - 0.5 * 2 / 3))
-    assert "1,516 MB over a network of 10 Gbit/s, 1.21 s" in said
-    assert "train.gradients: bfloat16 halves that" in said
-    halved, said = planned(train={"gradients": "bfloat16"})
-    assert halved.network_bytes == slow.network_bytes / 2
-    assert "halves" not in said
-    assert planned(plan={"network_gbits": 100})[1] == ""
+    assert slow.note.endswith("% of it waits for the network (plan.network_gbits)")
+    assert near.note == planned(plan={"network_gbits": 100}).note == ""
+    halved = planned(train={"gradients": "bfloat16"})
+    assert halved.seconds - near.seconds == pytest.approx(2 * 100 * (sending / 2 - 0.5 * 2 / 3))
 
 
-def seconds_of_npc(plain: RunConfig, warmup_epochs: int, repeat: str = "each_epoch") -> float:
-    changed = {"loss": {"name": "npc", "warmup_epochs": warmup_epochs}, "pair_detection": {"repeat": repeat}}
-    train = plain.train.model_validate(plain.train.model_dump() | changed)
-    return estimate_training(plain.model_copy(update={"train": train}), "train", SIZES, RATES).seconds
+def test_disk_is_counted_by_what_learns() -> None:
+    disk = [estimate(config(), "model", MadeRates(replace(MODEL, num_learning=num))).disk_bytes for num in (1000, 10)]
+    assert disk == [4 * 5 * 1000, 4 * (1000 + 4 * 10)]
 
 
-def test_an_index_with_cells_costs_its_training_and_searches_less():
+def test_an_index_with_cells_costs_its_training_and_searches_less() -> None:
     flat, cells = config(index={"factory": "Flat"}), config(index={"factory": "IVF1000,Flat", "train_rows": 50_000})
-    search = [estimate_search(run, "search", SIZES, "test", ENCODING, RATES.search, 2) for run in (flat, cells)]
+    search = [estimate(run, "run", cpus=2) for run in (flat, cells)]
     assert search[0].seconds - 3 == pytest.approx(1000 * 100_000 * 64 / 2e9)
     assert search[1].seconds - 3 == pytest.approx(1000 * (100_000 * 64 / 1000 + 1000) * 64 / 2e9)
-    built = [estimate_index(run, "index", SIZES, ENCODING, RATES.search, 2).seconds for run in (flat, cells)]
+    built = [estimate(run, "index", cpus=2).seconds for run in (flat, cells)]
     assert built[1] - built[0] == pytest.approx((50_000 * 10 / 2 + 100_000) * 1000 * 64 / 1e9)
 
 
-def test_bytes_of_twenty_one_million_passages():
+def test_bytes_of_twenty_one_million_passages() -> None:
     """100 tokens of 128 dimensions in half precision are 538 GB, as parts and in the index."""
-    sizes = RunSizes(21_000_000, {"test": 1000})
-    rates = replace(ENCODING, dim=128, passages=TextSample(100, 125, 100.0), queries=TextSample(10, 12.5, 10.0))
+    several = replace(MODEL, dim=128, texts={"passage": replace(PASSAGES, vectors=100.0), "query": QUERIES})
 
-    def bytes_of(**index: Any) -> tuple[int, int]:
-        run = config(model={"score": "sum_of_max"}, index=index)
-        capacity = {"CPU": 16.0, "GPU": 0.0}
-        encoded = estimate_encoding(run, "encode", sizes.num_passages, rates, capacity, queries=False)
-        return encoded.disk_bytes, estimate_index(run, "index", sizes, rates, RATES.search, 16).disk_bytes
+    def found(kind: str, factory: str) -> StageEstimate:
+        run = config(model={"score": "sum_of_max"}, index={"factory": factory})
+        return estimate(run, kind, MadeRates(several), num_passages=21_000_000)
 
-    stored = 21_000_000 * 100 * 128 * 2
+    stored, ids = 21_000_000 * 100 * 128 * 2, 21_000_000 * 24
     assert stored == 537_600_000_000
-    exact, cells = bytes_of(factory="SQfp16"), bytes_of(factory="IVF1000,PQ32")
-    assert exact[0] == cells[0] == pytest.approx(stored, rel=0.01)
-    ids = 21_000_000 * 24
-    assert exact[1] - ids == pytest.approx(stored)
-    assert cells[1] - ids == pytest.approx(stored + 21_000_000 * 100 * 40)
-    # One shard has so many vectors, whatever the passages.
-    found = estimate_index(
-        config(model={"score": "sum_of_max"}, index={"factory": "SQfp16"}), "index", sizes, rates, RATES.search, 16
-    )
-    assert found.work == "21,000,000 passages of 2,100,000,000 vectors in 1050 shards"
+    for factory in ("SQfp16", "IVF1000,PQ32"):
+        assert found("embeddings", factory).disk_bytes == pytest.approx(stored, rel=0.01)
+    assert found("index", "SQfp16").disk_bytes - ids == pytest.approx(stored)
+    assert found("index", "IVF1000,PQ32").disk_bytes - ids == pytest.approx(stored + 21_000_000 * 100 * 40)
+    # A shard has so many vectors, whatever the passages.
+    assert found("index", "SQfp16").note == "SQfp16 in 1,050 shards"
 
 
-def test_each_vector_of_a_query_is_looked_for():
-    one = config(index={"factory": "SQfp16"})
+def test_each_vector_of_a_query_is_looked_for() -> None:
+    many = MadeRates().with_texts(passage=replace(PASSAGES, vectors=100.0), query=replace(QUERIES, vectors=10.0))
+    one = estimate(config(index={"factory": "SQfp16"}), "run", cpus=2)
     several = config(model={"score": "sum_of_max"}, index={"factory": "SQfp16"})
-    rates = replace(ENCODING, passages=TextSample(100, 125, 100.0), queries=TextSample(10, 12.5, 10.0))
-    seconds = [
-        estimate_search(run, "search", SIZES, "test", how, RATES.search, 2).seconds - 3
-        for run, how in ((one, ENCODING), (several, rates))
-    ]
-    assert seconds[1] == pytest.approx(1000 * seconds[0])
+    found = estimate(several, "run", many, cpus=2)
+    assert found.seconds - 3 == pytest.approx(1000 * (one.seconds - 3))
 
 
-RANKER = RankerRates(READING, TrainingRates(0.25, 2 * 10**9))
-LISTS = {"split": "train", "num_epochs": 2, "batch_size": 16, "num_hard_negatives": 3, "num_random_negatives": 1}
+LISTS: dict[str, Any] = {
+    "split": "train",
+    "num_epochs": 2,
+    "batch_size": 16,
+    "num_hard_negatives": 3,
+    "num_random_negatives": 1,
+}
 
 
-def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch():
+def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch() -> None:
     def seconds(run: RunConfig, **settings: Any) -> float:
-        found = estimate_ranker_training(run, "ranker", LISTS | {"dev": None} | settings, SIZES, RANKER)
+        found = estimate(run, "cross_encoder", None, **LISTS, **({"dev": None} | settings))
         assert found.worker_bytes == 2 * 10**9
         return found.seconds - START - 3
 
@@ -205,17 +230,19 @@ def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch():
     assert seconds(config()) == pytest.approx(steps)
     dev = {"dev": {"max_queries": 200, "depth": 20}, "dev_split": "dev"}
     # There are a hundred dev queries.
-    read = 2 * 100 * 20 * 100 / 15_000
+    read = 2 * 100 * 20 / 150
     assert seconds(config(), **dev) == pytest.approx(steps + read)
     # A step was tried with the share of one of these workers.
     assert seconds(config(train={"num_workers": 2, "cpus_per_worker": 2}), **dev) == pytest.approx(steps + read / 4)
 
 
-def test_pairs_are_read_by_as_many_workers_as_fit():
-    def seconds(num_pairs: int, **encode: Any) -> float:
-        found = estimate_reading(config(encode=encode), "rerank", num_pairs, READING, {"CPU": 4, "GPU": 0})
-        assert found.disk_bytes == 20 * num_pairs
+def test_pairs_are_read_by_as_many_workers_as_fit() -> None:
+    def seconds(**encode: Any) -> float:
+        found = estimate(config(encode=encode), "run", cpus=4, split="test", depth=3)
+        assert found.disk_bytes == 20 * 3000
         return found.seconds - START
 
-    assert seconds(3000) == pytest.approx(3000 / 150)
-    assert seconds(3000, max_actors=2) == pytest.approx(3000 / 300)
+    assert seconds() == pytest.approx(3000 / 150)
+    assert seconds(max_actors=2, min_actors=2) == pytest.approx(3000 / 300)
+    scores = estimate(config(negatives={"depth": 9}), "ranker_scores", cpus=4, split="train")
+    assert scores.seconds - START == pytest.approx(10 * 6400 / 150)

@@ -1,8 +1,7 @@
-"""Planning tries the real model, and the report sets what the run takes beside it."""
+"""Planning tries the real model, says a line a stage, and the report sets what the run takes beside it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,16 @@ import pytest
 from small_runs import small_run
 
 import raydr
-from ops.plan.made_rates import RATES
+from ops.plan.made_rates import MadeRates
+from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
+from raydr.graph.forecast import Forecast, StageEstimate
 from raydr.models.int8 import missing_for_int8
-from raydr.ops.plan.estimate import StageEstimate
-from raydr.ops.plan.measure import try_model
-from raydr.ops.plan.probe import probe_encoding
-from raydr.ops.plan.rates import EncodingRates, RunRates, TrainingRates
+from raydr.ops.plan.measure import Trials
+from raydr.ops.plan.run import show
 
 
 def test_a_run_is_planned_done_and_compared(
@@ -28,27 +27,27 @@ def test_a_run_is_planned_done_and_compared(
     sections: dict[str, Any] = {
         "plan": {"sample_passages": 50, "probe_seconds": 0.1, "prices": {"cpu_hour": 0.1}},
         "train": {"num_epochs": 1},
-        "variants": {
-            "longer": {"num_epochs": 40},
-            "taught": {"loss": "ranker_kl", "num_hard_negatives": 3},
-        },
+        "variants": {"longer": {"num_epochs": 40}},
         "ranker": {"model": {"checkpoint": tiny_checkpoint, "max_length": 48}, "num_hard_negatives": 3},
         "rerank": {"depth": 7},
     }
     config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections))
     plan = raydr.plan(config)
     planned = {stage.name: stage for stage in plan.stages}
-    assert {"train-trained", "train-longer", "encode-untrained-passages", "index-trained", "search-longer-test"} <= (
-        planned.keys()
-    )
+    assert {"encode-untrained-passages", "index-trained", "search-longer-test", "ranker"} <= planned.keys()
     assert all(stage.seconds > 0 for stage in plan.stages)
-    assert [planned[f"train-{name}"].work for name in ("trained", "longer")] == [
-        "40 queries x 1 epochs",
-        "40 queries x 40 epochs",
-    ]
-    assert planned["ranker"].work == "40 lists of 4 x 1 epochs"
-    assert planned["rerank-trained+ranker-test"].work.startswith("70 pairs of ")
+    steps = [planned[f"train-{name}"].seconds for name in ("trained", "longer")]
+    assert steps[1] > steps[0]
+    assert planned["rerank-trained+ranker-test"].disk_bytes == 20 * 7 * 10
     assert "bm25" in plan.missing
+    shown = capsys.readouterr().err
+    lines = shown[shown.index("plan for") :].splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2 : 2 + len(plan.stages)]] == list(planned)
+    assert "USD" in lines[1]
+    assert f"{plan.cost(config.plan.prices):,.2f} USD" in shown
+    # Variants of one shape are tried together.
+    assert shown.count("training steps of 8 queries") == 1
     [vectors] = raydr.encode(config)
     took = times(tmp_path)
     assert {"train-trained", "encode-trained-passages", "mine-bm25-train"} <= took.keys()
@@ -64,7 +63,6 @@ def test_a_run_is_planned_done_and_compared(
     page = (tmp_path / "report.html").read_text()
     assert "Plan and what it took" in page
     assert "not run" in page
-    assert "cost" in capsys.readouterr().err
 
 
 def times(workdir: Path) -> dict[str, str]:
@@ -73,23 +71,10 @@ def times(workdir: Path) -> dict[str, str]:
 
 
 def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
-    ray_local: None,
-    beir_folder: Path,
-    tiny_checkpoint: str,
-    tmp_path: Path,
-    capsys: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    ray_local: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
 ) -> None:
-    rates: list[RunRates] = []
-
-    def once(*what: Any) -> RunRates:
-        rates.extend([] if rates else [try_model(*what)])
-        return rates[0]
-
-    monkeypatch.setattr("raydr.ops.plan.run.try_model", once)
-
-    def plan(num_passages: int) -> dict[str, StageEstimate]:
-        device = {"name": "an H100", "flops": 4e14}
+    def plan(num_passages: int, flops: float = 4e14) -> dict[str, StageEstimate]:
+        device = {"name": "an H100", "flops": flops}
         config = RunConfig.parse(
             small_run(
                 beir_folder, tiny_checkpoint, tmp_path,
@@ -97,20 +82,33 @@ def test_refresh_rounds_are_planned_by_the_figures_of_another_device(
                 refresh={"num_rounds": 2, "evaluate_splits": ["dev"]},
             )
         )  # fmt: skip
-        return {stage.name: stage for stage in raydr.plan(config, refresh=True).stages}
+        found = raydr.plan(config, refresh=True)
+        assert (found.device, found.num_passages, found.scaled) == ("an H100", num_passages, True)
+        return {stage.name: stage for stage in found.stages}
 
-    found = plan(10**6)
-    passages = "round-1/encode-round-1-passages"
+    found, passages = plan(10**6), "round-1/encode-round-1-passages"
     assert {"round-1/train", "round-2/train", passages, "round-2/search-round-2-dev", "round-2/index-round-2"} <= (
         found.keys()
     )
-    larger = plan(10**9)[passages]
-    assert larger.disk_bytes == 1000 * found[passages].disk_bytes
-    assert larger.seconds > found[passages].seconds
-    said = capsys.readouterr().err
-    assert "an H100" in said
-    assert "1,000,000,000 passages" in said
-    assert "bm25" in said
+    # Nobody has seen its memory.
+    assert found[passages].worker_bytes is None
+    larger = plan(10**9, flops=4e10)
+    assert larger[passages].disk_bytes == 1000 * found[passages].disk_bytes
+    assert larger[passages].seconds > found[passages].seconds
+    assert larger["round-1/train"].seconds > found["round-1/train"].seconds
+
+
+def test_no_line_is_longer_than_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "round-12/search-" + "a-long-name-of-a-system-" * 5 + "test"
+    stage = StageEstimate(name, 400_000, 1024, 128, 2**36, 2**45, note="IVF262144,SQfp16 in 105 shards")
+    run = {"data": {"reader": {"name": "beir", "path": "x"}}, "plan": {"prices": {"cpu_hour": 5, "gpu_hour": 40}}}
+    missing = ", ".join(f"mine-system-{at}-train" for at in range(30))
+    show(Forecast((stage,) * 3, 21_015_324, "NVIDIA H100 80GB HBM3", missing), RunConfig.parse(run))
+    shown = capsys.readouterr().err
+    assert max(map(len, shown.splitlines())) <= 80
+    cost = stage.cost(Prices(cpu_hour=5, gpu_hour=40))
+    for figure in ("111 h 06 min", "1024", "128", "64.00", "32,768.00", f"{cost:,.2f}"):
+        assert shown.count(f" {figure}") >= 3, figure
 
 
 def test_a_missing_training_split_is_told(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
@@ -120,60 +118,43 @@ def test_a_missing_training_split_is_told(beir_folder: Path, tiny_checkpoint: st
         raydr.plan(config)
 
 
-def test_passages_in_int8_are_planned_by_a_rate_of_their_own(
+def test_folds_are_planned_by_their_own_model_and_batches(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(int8_tokens_per_second: float | None) -> dict[str, str]:
-        encoding = replace(RATES.encoding, int8_tokens_per_second=int8_tokens_per_second)
-        monkeypatch.setattr("raydr.ops.plan.run.try_model", lambda *given: replace(RATES, encoding=encoding))
-        config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, ray={"capacity": {"CPU": 2}}))
-        return {stage.name: stage.note for stage in raydr.plan(config).stages}
-
-    before, after = plan(None), plan(3 * RATES.encoding.tokens_per_second)
-    changed = {name for name in before if before[name] != after[name]}
-    assert changed == {f"encode-{model}-passages" for model in ("trained", "untrained")}
-
-
-def test_what_cross_fitting_costs_is_planned(
-    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[RunConfig] = []
-
-    def of_a_larger_model_in_folds(config: RunConfig, *what: Any, ranker: bool = False) -> RunRates:
-        tried.append(config)
-        return RATES if len(tried) == 1 else replace(RATES, training=TrainingRates(5.0, 10**9))
-
-    monkeypatch.setattr("raydr.ops.plan.run.try_model", of_a_larger_model_in_folds)
-    larger = {"checkpoint": tiny_checkpoint, "passage": {"max_length": 64}}
+    rates = MadeRates()
+    monkeypatch.setattr("raydr.ops.plan.run.Trials", lambda *given: rates)
     sections: dict[str, Any] = {
         # Stated, so that no Ray is asked.
         "ray": {"capacity": {"CPU": 2}},
         "train": {"num_epochs": 1},
         "judge": {"judges": [{"name": "npc", "margins": "cross_fitted"}], "model": "untrained"},
-        "cross_fit": {"num_folds": 4, "num_epochs": 2, "model": larger},
+        "cross_fit": {
+            "num_folds": 4,
+            "num_epochs": 2,
+            "model": {"checkpoint": tiny_checkpoint, "passage": {"max_length": 64}},
+        },
     }
     plan = raydr.plan(RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections)))
-    planned = {stage.name: stage for stage in plan.stages}
-    folds = [planned[f"cross-fit-train-{fold}"] for fold in range(1, 5)]
-    assert [one.work for one in folds] == ["30 queries x 2 epochs"] * 4
-    assert all(one.seconds > 0 for one in folds)
-    # Each by the rates of its own training: the folds draw no hard negatives, and may have another model.
-    assert [planned[name].note[:4] for name in ("train-trained", "cross-fit-train-1")] == ["0.50", "5.00"]
-    assert [one.model.passage.max_length for one in tried] == [32, 64]
-    assert [one.train.num_hard_negatives for one in tried] == [1, 0]
-    assert planned["cross-fit-margins-train"].work.startswith("80 passages")
+    folds = [stage for stage in plan.stages if stage.name.startswith("cross-fit-train-")]
+    assert len(folds) == 4
+    assert "cross-fit-margins-train" in {stage.name for stage in plan.stages}
+    tried = {(model.passage.max_length, train.num_hard_negatives, train.num_epochs) for model, train in rates.asked}
+    assert tried == {(32, 1, 1), (64, 0, 2)}
 
 
+@pytest.mark.ray
 @pytest.mark.skipif(missing_for_int8() is not None, reason=str(missing_for_int8()))
-def test_int8_is_tried_beside_the_arithmetic_of_queries(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
-    def probe(dtype: str) -> EncodingRates:
+def test_int8_is_tried_beside_the_arithmetic_of_queries(
+    ray_local: None, tiny_data: tuple[str, str], tiny_checkpoint: str
+) -> None:
+    def tried(dtype: str) -> Any:
         sections = {"plan": {"sample_passages": 20, "probe_seconds": 0.01}, "encode": {"dtype": dtype}}
         config = RunConfig.parse(small_run(Path("unused"), tiny_checkpoint, Path("unused"), **sections))
-        return probe_encoding(config, Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1]), "float32", "cpu")
+        return Trials(config, Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])).retriever(config.model)
 
-    plain, found = probe("float32"), probe("int8")
-    assert plain.int8_tokens_per_second is None
-    assert found.int8_tokens_per_second is not None
-    assert min(found.int8_tokens_per_second, found.tokens_per_second) > 0
+    plain, found = tried("float32"), tried("int8")
+    assert plain.texts["passage"].encode == plain.texts["passage"].forward
+    assert found.texts["passage"].encode != found.texts["passage"].forward
+    assert found.texts["query"].encode == found.texts["query"].forward
     # The model that is planned for is the one that was there.
     assert (found.num_learning, found.num_parameters) == (plain.num_learning, plain.num_parameters)

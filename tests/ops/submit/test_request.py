@@ -63,6 +63,7 @@ def test_raydr_itself_goes_along_unless_the_folder_has_it(project: Path) -> None
         ("tracking.uri=sqlite:///mlflow.db", "tracking.uri 'mlflow.db'"),
         ("model.checkpoint=./bert", "model.checkpoint './bert'"),
         ("judge.guide.checkpoint=./guide", "judge.guide.checkpoint './guide'"),
+        ("cross_fit.model={checkpoint: ./folds}", "cross_fit.model.checkpoint './folds'"),
         ('data.reader={"name": "pairs", "files": {"train": ["a.jsonl"]}}', "data.reader.files.train 'a.jsonl'"),
         ('data.reader={"name": "huggingface", "path": "./saved"}', "data.reader.path './saved'"),
     ],
@@ -105,8 +106,17 @@ def test_secrets_are_refused_and_names_are_passed_on(project: Path) -> None:
         assert "hush" not in str(refused.value)
     with pytest.raises(ConfigError, match="an argument of train is a URL that holds credentials"):
         request(project, arguments=["--negatives", "s3://key:hush@bucket/x"])
-    with pytest.raises(ConfigError, match="holds credentials"):
-        request(project, arguments=["--set", "tracking.uri=https://me:hush@mlflow.org"])
+    for url in ("https://me:hush@mlflow.org", "http://hush@mlflow.org", "http://mlflow.org/#token=hush"):
+        for asked in (
+            {"arguments": ["--set", f"tracking.uri={url}"]},
+            {"overrides": [f"tracking.uri={url}"]},
+            {"submission_id": url},
+            {"sent": Sent(working_dir=str(project), python=url)},
+            {"sent": Sent(working_dir=str(project), env={"MLFLOW_TRACKING_URI": url})},
+        ):
+            with pytest.raises(ConfigError, match=r"holds credentials|looks like a secret") as refused:
+                request(project, **asked)
+            assert "hush" not in str(refused.value)
     made = request(
         project, sent=Sent(working_dir=str(project), env={"OMP_NUM_THREADS": "2"}, require_env=["HF_TOKEN", "A"])
     )
@@ -128,6 +138,9 @@ def test_a_runtime_environment_is_taken_over(project: Path) -> None:
     assert made.runtime_env["py_modules"][0] == "s3://bucket/m.zip"
     file.write_text("env_vars: {DB_PASSWORD: hush}\n")
     with pytest.raises(ConfigError, match="DB_PASSWORD looks like a secret"):
+        request(project, sent=Sent(working_dir=str(project), runtime_env=str(file)))
+    file.write_text("pip: {packages: ['git+https://hush@github.com/org/repo.git']}\n")
+    with pytest.raises(ConfigError, match="pip.packages of --runtime-env is a URL that holds credentials"):
         request(project, sent=Sent(working_dir=str(project), runtime_env=str(file)))
     file.write_text("working_dir: .\n")
     with pytest.raises(ConfigError, match="give it with --working-dir"):

@@ -116,7 +116,8 @@ def audit_page(
         for png, caption in pictures:
             page.picture(png, caption)
         page.heading(f"Most suspicious pairs, by {result.suspected_by}")
-        page.note("All of them are in flagged.csv, beside this page.")
+        flagged = f"All {result.pairs[0].num_flagged:,} that are flagged are in flagged.csv, beside this page."
+        page.note(flagged if result.pairs[0].num_flagged else "None of them is flagged: these have the highest scores.")
         _verdicts(page, shown["pairs"])
     if result.negatives:
         page.heading("False negatives").table(NEGATIVES_CAPTION, *negative_rows(result)).note(NEGATIVES_LEGEND)
@@ -161,7 +162,7 @@ def _quality(page: Page, findings: Sequence[Findings], caption: str) -> bool:
 
 def _verdicts(page: Page, shown: Sequence[ShownVerdict]) -> None:
     if not shown:
-        page.note("None is flagged.")
+        page.note("There is none.")
     for place, one in enumerate(shown, start=1):
         texts = [(f"{text.role} ({text.text_id})", text.whole) for text in one.texts]
         page.beside(f"{place}. {one.query_id}", "; ".join(one.facts), texts)

@@ -61,7 +61,7 @@ def diagnosis_page(found: Diagnosis, provenance: Sequence[tuple[str, str]] = ())
     for one in found.findings:
         page.beside(
             f"{one.check}: {one.level}",
-            f"at least {one.severity:.1%}; compared: {found.compared[one.check]}",
+            f"{'' if one.level == 'ok' else f'at least {one.severity:.1%}; '}compared: {found.compared[one.check]}",
             [("found", one.found), ("remedy", one.remedy if one.level != "ok" else ABSENT)],
         )
     page.table("not looked at", ["check", "why"], list(found.missing.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,8 +29,11 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
             errors = np.array([[bar.mean - bar.low for bar in mine], [bar.high - bar.mean for bar in mine]])
             axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(looks[name]))
             axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
-        turned: Any = {"rotation": 30, "ha": "right"} if len(groups) > 6 else {}
-        axes.set_xticks(range(len(groups)), [measure_name(group).replace(" (", "\n(") for group in groups], **turned)
+        names = [measure_name(group) for group in groups]
+        if len(groups) > 6:
+            axes.set_xticks(range(len(groups)), names, rotation=30, ha="right")
+        else:
+            axes.set_xticks(range(len(groups)), [name.replace(" (", "\n(") for name in names])
         axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
         axes.grid(axis="x", visible=False)
         legend(axes)
@@ -66,10 +69,12 @@ def curves(
         for name, points in series.items():
             look = look_of_line(looks[name])
             x, y = [point[0] for point in points], [point[1] for point in points]
-            axes.plot(x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, **look)
+            axes.plot(
+                x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, clip_on=False, **look
+            )
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
-                axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"])
+                axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"], clip_on=False)
                 axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=10)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.evaluation import telling_measure
+from raydr.pages.evaluation import Table, telling_measure, transposed
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, measure_name, number
 from raydr.pages.ranker import RankerStory, ranker_section
@@ -133,7 +133,7 @@ def refresh_page(
     page.headline(_headline(rounds, splits, best), sure)
     for split in splits:
         page.heading(split)
-        page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *refresh_rows(rounds, split))
+        page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *_narrow_rows(rounds, split))
         page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
@@ -148,6 +148,20 @@ def refresh_page(
         places = [[step, folder, one.fingerprints[step]] for step, folder in one.folders.items()]
         page.table(f"{one.arm}, round {one.number}", ["step", "folder", "fingerprint"], places)
     return page.render()
+
+
+#: Columns of means with intervals that fit on a page.
+_MOST_COLUMNS = 8
+
+
+def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
+    """As :func:`refresh_rows`, a column a round where these are fewer than measures; without intervals that do not
+    fit."""
+    num_measures = len(_measures(rounds, split))
+    columns, rows = refresh_rows(rounds, split, intervals=min(num_measures, len(rounds)) <= _MOST_COLUMNS)
+    if len(rounds) >= num_measures:
+        return columns, rows
+    return transposed((["", *columns[2:]], [[f"{arm}, round {at}", *values] for arm, at, *values in rows]))
 
 
 def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
@@ -173,7 +187,7 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
             measured = [(one.number, one.measure(split, measure)) for one in rounds if one.arm == arm]
             found = {number: summary for number, summary in measured if summary is not None}
             look = look_of_line(at)
-            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, **look)
+            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, clip_on=False, **look)
             lows, highs = [one.low for one in found.values()], [one.high for one in found.values()]
             axes.fill_between(list(found), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         axes.set_xticks(sorted({one.number for one in rounds}))

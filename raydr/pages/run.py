@@ -103,7 +103,7 @@ def run_page(story: RunStory) -> str:
             _detection_section(page, model, detections)
     for audit, address in story.audits:
         page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
-        page.link("the page of this audit, with the worst offenders", address)
+        page.link("the page of this audit, with the worst pairs", address)
     if story.verdicts:
         page.heading("Verdicts")
         page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))

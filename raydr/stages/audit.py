@@ -41,7 +41,7 @@ from raydr.stages.audit_verdicts import (
     read_pairs,
     rows_in,
     settle,
-    worst,
+    worst_first,
 )
 from raydr.stages.parts import as_json, write_contents
 from raydr.stages.pool import Pool
@@ -142,12 +142,14 @@ def _write(
     parts: dict[str, Part] = {}
     suspected: set[str] = set()
     if pairs:
-        _, settled = settle(audited, pairs)
-        suspected = set(settled["query_id"][settled["flagged"]])
-        flagged = worst(settled, {judge: frame for judge, frame in pairs.items() if judge != settled["judge"].iat[0]})
+        judges, settled = settle(audited, pairs)
+        others = {judge: frame for judge, frame in pairs.items() if judge not in judges.split(", then ")}
+        flagged = worst_first(settled[settled["flagged"]], others)
+        suspected = set(flagged["query_id"])
+        suspicious = flagged if len(flagged) else worst_first(settled.nlargest(_BLOCK, "score"), others)
         write = partial(_write_flagged, audited, flagged, rows_are_pairs)
         parts[FLAGGED] = write_and_record(output, FLAGGED, len(flagged), write)
-        shown["pairs"] = _show_pairs(audited, flagged.drop_duplicates("query_id").head(NUM_SHOWN))
+        shown["pairs"] = _show_pairs(audited, suspicious.drop_duplicates("query_id").head(NUM_SHOWN))
     negatives, best = audit_negatives(audited, suspected)
     shown |= {judge: _show_candidates(audited, judge, frame) for judge, frame in best.items()}
     inspected = SplitInspection.of(data, audited.corpus, split, seed)

@@ -142,20 +142,19 @@ def perplexities(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedP
     )
 
 
-def worst(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The flagged verdicts of a judge, the surest first, with ``flagged_by`` and ``kept_by``: the other judges."""
-    flagged = frame[frame["flagged"]]
+def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Verdicts of a judge, the most suspicious first, with ``flagged_by`` and ``kept_by``: the other judges."""
     keys = [key for key in ("p", "score") if key in frame]
-    flagged = flagged.sort_values([*keys, *PAIR], ascending=[False] * len(keys) + [True, True], ignore_index=True)
-    said: dict[str, list[list[str]]] = {name: [[] for _ in range(len(flagged))] for name in ("flagged_by", "kept_by")}
+    ordered = frame.sort_values([*keys, *PAIR], ascending=[False] * len(keys) + [True, True], ignore_index=True)
+    said: dict[str, list[list[str]]] = {name: [[] for _ in range(len(ordered))] for name in ("flagged_by", "kept_by")}
     for judge, other in others.items():
-        agrees = flagged[PAIR].merge(other.drop_duplicates(PAIR)[[*PAIR, "flagged"]], on=PAIR, how="left")["flagged"]
+        agrees = ordered[PAIR].merge(other.drop_duplicates(PAIR)[[*PAIR, "flagged"]], on=PAIR, how="left")["flagged"]
         for at, value in enumerate(agrees.tolist()):
             if isinstance(value, bool):
                 said["flagged_by" if value else "kept_by"][at].append(judge)
     for name, judges in said.items():
-        flagged[name] = pd.Series(judges, dtype=object)
-    return flagged
+        ordered[name] = pd.Series(judges, dtype=object)
+    return ordered
 
 
 def rows_in(frame: pd.DataFrame) -> Iterator[Any]:
@@ -173,7 +172,7 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
         suspected: ids of the queries whose annotated pair is flagged.
 
     Returns:
-        The findings, and by judge its highest scores, one a query, see :func:`worst`.
+        The findings, and by judge its highest scores, one a query, see :func:`worst_first`.
     """
     judges = audited.judges("negatives")
     counts = {judge: Counter[str]() for judge in judges}
@@ -189,7 +188,7 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
                 num_flagged_in_top_10=int((flagged["rank"] <= 10).sum()),
             )
             mine = flagged.drop_duplicates("query_id").head(NUM_SHOWN)
-            mine = worst(mine, {name: other for name, other in frames.items() if name != judge})
+            mine = worst_first(mine, {name: other for name, other in frames.items() if name != judge})
             best[judge] = pd.concat([best[judge], mine], ignore_index=True)
     findings = []
     for judge in judges:

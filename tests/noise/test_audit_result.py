@@ -60,6 +60,7 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     assert [row[2:4] for row in rows] == [["inconclusive", "–"], ["0", "0.0%"]]
     assert "mismatched_share.npc" in result_of([flags_none]).numbers
     assert "mismatched_share.npc" not in result_of([told]).numbers
+    assert "None of them is flagged: these have the highest scores" in audit_page(result, [], {"pairs": []})
     for text in (inconclusive("npc", told.reason), result.headline, audit_page(result, [], {"pairs": []})):
         assert "npc is inconclusive: the two groups are too close" in text
         assert "cross_fitted" in text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from raydr.evaluation.comparison import Comparison, MeasureSummary
 from raydr.pages.evaluation import (
     EvaluationResult,
@@ -17,6 +19,7 @@ from raydr.pages.evaluation import (
 )
 from raydr.pages.html import Page
 from raydr.pages.plots import curves, metric_bars
+from raydr.pages.refresh import RoundResult, refresh_page
 
 RESULT = EvaluationResult(
     split="dev",
@@ -133,3 +136,22 @@ def test_a_long_table_is_folded_under_its_caption() -> None:
 def test_an_interval_may_go_below_its_mean_and_is_not_broken_itself() -> None:
     page = Page("t").table("c", ["measure", "bm25"], [["R@1", "0.225 [0.190, 0.258] bcd"]]).render()
     assert '<td class="number">0.225 [0.190,\u00a00.258]\u00a0bcd</td>' in page
+
+
+@pytest.mark.parametrize(("num_rounds", "columns"), [(2, 2), (6, 4), (12, 4)])
+def test_the_table_of_a_refresh_fits_on_a_page(num_rounds: int, columns: int) -> None:
+    """Eleven measures with intervals beside each other were wider than the page."""
+    measures = ["RR@10", "nDCG@10", "AP", "recall@1 (qrels)"]
+
+    def measured(at: int) -> RoundResult:
+        found = [MeasureSummary("a", one, 0.1 * at, 0.0, 1.0, 9) for one in measures]
+        return RoundResult("arm", at, {"test": found}, {}, {}, {}, {}, {})
+
+    rounds = [measured(at) for at in range(1, num_rounds + 1)]
+    page = refresh_page("mine", rounds, ["test"], {"arm": 2}, {}, 0.95)
+    assert "arm: round 2 is best on dev, nDCG@10 0.100 [0.000, 1.000] in the first round, now 0.200" in page
+    head = page[page.index("<thead>") : page.index("</thead>")]
+    assert head.count('class="number"') - head.count(">round<") == columns
+    assert ("arm, round 2" in head) == (num_rounds < len(measures))
+    assert "recall@1<" in page
+    assert "(qrels)" not in page

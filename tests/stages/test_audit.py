@@ -31,7 +31,7 @@ from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.pages.noise_plots import parse_fit
 from raydr.stages.audit import FLAGGED_COLUMNS, audit, load_result, show
-from raydr.stages.audit_verdicts import worst
+from raydr.stages.audit_verdicts import worst_first
 from raydr.stages.judge import judge
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.scoring import scoring_of
@@ -293,7 +293,7 @@ def test_the_worst_are_the_highest_scores_with_who_agrees() -> None:
         [("q1", "a", 3.0, True), ("q1", "b", 9.0, True), ("q2", "a", 5.0, True), ("q3", "c", 9.9, False)]
     )
     sieve = verdicts_of([("q1", "b", 0.1, True), ("q2", "a", -1.0, False)])
-    found = worst(margin, {"sieve": sieve})
+    found = worst_first(margin[margin["flagged"]], {"sieve": sieve})
     assert found[["query_id", "passage_id"]].to_numpy().tolist() == [["q1", "b"], ["q2", "a"], ["q1", "a"]]
     assert found["flagged_by"].tolist() == [["sieve"], [], []]
     assert found["kept_by"].tolist() == [[], ["sieve"], []]

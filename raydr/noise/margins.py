@@ -130,7 +130,7 @@ def detect_over_draws(
     log_posterior_N = np.minimum(log_posterior_N, 0.0)
     return replace(
         found[0],
-        clean=detector.is_clean(log_posterior_N),
+        clean=found[0].clean if detector.reads_draws_alone else detector.is_clean(log_posterior_N),
         log_posterior=log_posterior_N,
         fit=None,
         reason="",

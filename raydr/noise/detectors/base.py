@@ -129,6 +129,11 @@ class Detector(Component):
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
     """λ; a pair is clean if p(clean | perplexity) > λ. 0 flags nothing."""
 
+    @property
+    def reads_draws_alone(self) -> bool:
+        """Whether flags rest on one measurement of each pair, and not on the mean probability over several."""
+        return False
+
     @abstractmethod
     def detect(
         self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None

@@ -20,6 +20,7 @@ from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.data.tables import pairs_of
 from raydr.models.scores.dual import Dual
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.arithmetic import resolve_arithmetic
@@ -93,8 +94,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     with stage("mine"):
         how = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
         make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **how)
-    judging = ray.remote(num_cpus=1)(compare_runs)
-    shares = ray.get(judging.remote(runs["exact"].folder, runs["IVF"].folder, dataset.folder))
+    judging = ray.remote(num_cpus=1)(share_found)
+    shares = {
+        f"queries whose passage {name} finds": ray.get(judging.remote(made.folder, dataset.folder))
+        for name, made in runs.items()
+    }
     tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": sizes(scratch)}})
 
 
@@ -135,25 +139,11 @@ def tell(message: dict[str, Any]) -> None:
     print(json.dumps(message), flush=True)
 
 
-def compare_runs(exact: Folder, approximate: Folder, dataset: Folder) -> dict[str, float]:
-    """The share of the exact results that the other run has too, and of the queries whose passage is found."""
+def share_found(run: Folder, dataset: Folder) -> float:
+    """The share of the queries whose passage is among the results."""
     qrels = Dataset.open(dataset).qrels(SPLIT)
-    wanted = dict(zip(qrels["query_id"].to_pylist(), qrels["passage_id"].to_pylist(), strict=True))
-    results = [_results(Run.open(folder)) for folder in (exact, approximate)]
-    shared = sum(len(found & results[1][query]) for query, found in results[0].items())
-    own = sum(wanted[query] in found for query, found in results[0].items())
-    return {
-        "exact results that IVF finds": shared / sum(map(len, results[0].values())),
-        "queries whose passage is found": own / len(wanted),
-    }
-
-
-def _results(run: Run) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for part in run.parts():
-        for query_id, passage_id in zip(part["query_id"].to_pylist(), part["passage_id"].to_pylist(), strict=True):
-            found.setdefault(query_id, set()).add(passage_id)
-    return found
+    wanted = set(pairs_of(qrels))
+    return sum(pair in wanted for part in Run.open(run).parts() for pair in pairs_of(part)) / len(wanted)
 
 
 if __name__ == "__main__":

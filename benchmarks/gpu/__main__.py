@@ -1,9 +1,9 @@
 """Everything that runs on a GPU, run and timed on one card in under eight minutes: ``make gpu``.
 
 Needs Python, torch, transformers, pydantic and pyarrow, with pytest, faiss and Ray for what wants them; no network, no
-files: models have random weights, texts and tokens are made. Writes ``gpu.json`` and ``gpu.html`` after every figure.
+files: models have random weights, texts and tokens are made. Writes ``gpu.json`` after every figure.
 Parts: the tests that are marked gpu, encoding, the same through Ray, losses in half precision beside those in single,
-exact search, and training steps. Exit status 1 if anything failed; what did stands on the page.
+exact search, and training steps. Exit status 1 if anything failed; what did stands at the end.
 
     python -m benchmarks.gpu --output gpu-figures
     python -m benchmarks.gpu --dry --output /tmp/dry        # the same on a processor, in small
@@ -25,7 +25,7 @@ import torch
 import transformers
 
 from benchmarks.gpu import encoding, search, through_ray, training
-from benchmarks.gpu.record import FIGURES, PAGE, Record
+from benchmarks.gpu.record import FIGURES, Record
 from raydr.models.precision import resolve_dtype
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ PARTS = ("tests", "encoding", "ray", "precision", "search", "training")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", default="gpu-figures", help="folder of the figures and the page")
+    parser.add_argument("--output", default="gpu-figures", help="folder of the figures")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=450, help="no figure is begun after these")
     parser.add_argument("--dry", action="store_true", help="in small on the processor")
@@ -71,7 +71,7 @@ def main() -> int:
     record.write()
     for name, text in record.failures.items():
         print(f"\n{name} failed:\n{text}", file=sys.stderr)
-    print(f"{record.folder / FIGURES}, {record.folder / PAGE}")
+    print(record.folder / FIGURES)
     return 1 if record.failures else 0
 
 

@@ -1,4 +1,4 @@
-"""Tokens a second of an encoder of BERT-base's shape, by length and way of batching, and beside other programs."""
+"""Tokens a second of an encoder of BERT-base's shape, by length and batching, and beside sentence-transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.gpu.record import Record
 from benchmarks.shapes import SHAPES, Shape, forward_flops, peak_flops, save_checkpoint
@@ -49,9 +48,6 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
             row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
             record.row("encoding", f"raydr {way}, {length} tokens", row, wanted_s=25)
         del encoder
-    for length, tokens in lengths.items():
-        row = partial(_rate, _plain_loop(str(model), tokens, dtype, record.device), tokens, shape, peak)
-        record.row("encoding", f"plain loop of 128 texts, {length} tokens", row, wanted_s=20)
     _from_texts(record, str(model), dtype)
 
 
@@ -83,27 +79,6 @@ def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: floa
         "TFLOP/s": flops / seconds / 1e12,
         "share of it": flops / seconds / peak,
     }
-
-
-def _plain_loop(model: str, tokens: Tokens, dtype: str, device: str) -> Callable[[], object]:
-    """Transformers in batches of 128 in the texts' order, padded to the longest; tokenised beforehand."""
-    from transformers import AutoModel
-
-    network = AutoModel.from_pretrained(model, dtype=torch_dtype(dtype)).to(device).eval()
-    texts = [torch.from_numpy(ids.astype(np.int64)) for ids in np.split(tokens.ids, tokens.offsets[1:-1])]
-
-    @torch.inference_mode()
-    def encode() -> list[torch.Tensor]:
-        vectors = []
-        for start in range(0, len(texts), 128):
-            ids_BT = torch.nn.utils.rnn.pad_sequence(texts[start : start + 128], batch_first=True).to(device)
-            mask_BT = (ids_BT != 0).long()
-            states_BTD = network(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state.float()
-            mean_BD = (states_BTD * mask_BT.unsqueeze(-1)).sum(dim=1) / mask_BT.sum(dim=1, keepdim=True)
-            vectors.append(torch.nn.functional.normalize(mean_BD).cpu())
-        return vectors
-
-    return encode
 
 
 def _from_texts(record: Record, model: str, dtype: str) -> None:

@@ -14,8 +14,8 @@ import torch
 
 from benchmarks.timing import machine
 
-#: Name of the file with all figures, and of the page.
-FIGURES, PAGE = "gpu.json", "gpu.html"
+#: The file with all figures.
+FIGURES = "gpu.json"
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Record:
     def row(self, part: str, name: str, measure: Callable[[], dict[str, Any]], wanted_s: float = 0.0) -> None:
         """Measure a row of a part's table and keep it, with its seconds and the peak of the card's memory.
 
-        What fails is kept with its traceback, for the exit status and the page: the card is lent for minutes, and what
-        is measured next may well run.
+        What fails is kept with its traceback, for the exit status: the card is lent for minutes, and what is measured
+        next may well run.
 
         Args:
             part: the table.
@@ -97,23 +97,6 @@ class Record:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / FIGURES).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        (self.folder / PAGE).write_text(self.page(content), encoding="utf-8")
-
-    def page(self, content: dict[str, Any]) -> str:
-        """The figures as a page."""
-        from raydr.pages.html import Page
-
-        found = content["machine"]
-        page = Page(f"raydr on {found['gpu'] or found['processor']}{' (dry)' if self.dry else ''}")
-        page.paragraph(f"{content['seconds']:.0f} s; versions: {found['versions']}")
-        for part, rows in self.parts.items():
-            columns = list(dict.fromkeys(key for row in rows for key in row))
-            page.table(part, columns, [[_shown(row.get(key, "")) for key in columns] for row in rows])
-        if self.left_out:
-            page.paragraph("Left out: " + "; ".join(self.left_out))
-        for name, text in self.failures.items():
-            page.heading(name).preformatted(text)
-        return page.render()
 
 
 def _shown(value: Any) -> str:

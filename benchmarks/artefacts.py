@@ -11,7 +11,7 @@ import pyarrow as pa
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.data.vector_sets import Encodings, VectorSets
-from raydr.stages.ray_pool import RayPool
+from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
@@ -34,9 +34,19 @@ def make(
     path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
 ) -> Artifact:
     """Make an artefact by a stage on Ray; what is at the path is made again."""
+    # Some machines with a GPU have no Ray.
+    from raydr.stages.ray_pool import RayPool
+
+    return make_in(RayPool(), path, kind, stage, *inputs, **settings)
+
+
+def make_in(
+    pool: Pool, path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
+) -> Artifact:
+    """Make an artefact by a stage in a pool; what is at the path is made again."""
     with begin(str(path), Identity(kind=kind), overwrite=True) as making:
         assert isinstance(making, Building)
-        return making.finish(stage(making, RayPool(), *inputs, **settings))
+        return making.finish(stage(making, pool, *inputs, **settings))
 
 
 def make_embeddings(path: Path, vectors: Encodings, side: str, part_rows: int = 10_000) -> Artifact:

@@ -17,6 +17,7 @@ import shutil
 import statistics
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import load_tokenizer
-from raydr.models.encode_config import EncodeConfig
+from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.runtime.cluster import RayConfig, connected
 from raydr.stages.arithmetic import Arithmetic, resolve_arithmetic
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3, help="of the packaged MiniLM")
     parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape, in place of that")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--batching", choices=get_args(Batching), default="padded")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     cpus, tokenizer_cpus = (1.0, 1.0) if arguments.gpus else (0.75, 0.25)
     settings = EncodeConfig(
         dtype=arguments.dtype, min_actors=actors, max_actors=actors, gpus_per_actor=min(1, arguments.gpus),
-        cpus_per_actor=cpus, cpus_per_tokenizer=tokenizer_cpus,
+        cpus_per_actor=cpus, cpus_per_tokenizer=tokenizer_cpus, batching=arguments.batching,
     )  # fmt: skip
     config = ModelConfig(num_layers=arguments.layers)
     if arguments.shape:
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     def plain_loop() -> float:
         output = Folder(str(scratch / "plain"))
         shutil.rmtree(output.root, ignore_errors=True)
-        loop(arithmetic, model, corpus, output, arguments.cpus)
+        loop(arithmetic, model, corpus, output, arguments.cpus, arguments.batching)
         return steady_rate(Path(output.root), "part-*.arrow", num_rows)
 
     figures = interleave({"plain loop": plain_loop, "ray data": ray_data}, arguments.repeats)
@@ -103,14 +105,17 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     write_report(arguments.json, "encode_ray", reported, {"passages_per_second": figures, "medians": medians})
 
 
-def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int) -> None:
+def loop(
+    arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int, batching: Batching
+) -> None:
     """Encode part after part in this process."""
     # Beside a GPU the CPUs have nothing else to do.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if arithmetic.device == "cuda" else "false"
     tokenizer = load_tokenizer(model.folder.root, "passage")
     encoder = InferenceEncoder(
-        model.folder.root, "passage", arithmetic.dtype, arithmetic.device, arithmetic.token_budget, num_threads
-    )
+        model.folder.root, "passage", arithmetic.dtype, arithmetic.device, arithmetic.token_budget, num_threads,
+        batching,
+    )  # fmt: skip
     for number, table in enumerate(Corpus(corpus).parts()):
         tokens = tokenizer(table["title"].to_pylist(), table["text"].to_pylist())
         made = to_embedding_table(table["passage_id"].combine_chunks(), encoder.encode(tokens))

@@ -12,26 +12,39 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.artefacts import make_artifact, make_corpus, make_in
 from benchmarks.gpu.record import Record
 from benchmarks.shapes import SHAPES, Shape, forward_flops, peak_flops, save_checkpoint
-from benchmarks.texts import make_texts
+from benchmarks.texts import make_texts, save_tokenizer
 from benchmarks.timing import timed
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
-from raydr.models.encode_config import TOKEN_BUDGET, Batching
+from raydr.models.encode_config import TOKEN_BUDGET, Batching, EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.encode import encode_texts
+from raydr.stages.pool import ThisProcess
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
 
 #: Tokens of a text on average: a query, a passage of 100 words, a long one.
 LENGTHS = (50, 150, 512)
 _LONGEST = 512
+#: Other architectures: their shape, and what else their config has. Figures count products as BERT has them.
+KINDS: dict[str, tuple[Shape, dict[str, Any]]] = {
+    "modernbert": (Shape(22, 768, 12, 1152), {}),
+    "mpnet": (Shape(12, 768, 12, 3072), {}),
+    "qwen3": (Shape(28, 1024, 16, 3072), {"num_key_value_heads": 8, "head_dim": 128}),
+}
 #: The least of an encoder that is still one, for the dry form.
 _TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
-    """Encoding of tokens that are there, then of texts."""
+    """Encoding of tokens that are there."""
     shape = _TINY if record.dry else SHAPES["bert-base"]
     model = save_model(shape, folder)
     peak = peak_flops(torch_dtype(dtype), record.device, size=256 if record.dry else 0)
@@ -48,7 +61,20 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
             row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
             record.row("encoding", f"raydr {way}, {length} tokens", row, wanted_s=25)
         del encoder
-    _from_texts(record, str(model), dtype)
+    for kind in KINDS:
+        _kind(record, folder / kind, kind, dtype, peak)
+
+
+def _kind(record: Record, folder: Path, kind: str, dtype: str, peak: float) -> None:
+    """Padded and packed texts of 150 tokens by another architecture."""
+    shape = save_kind(kind, folder, record.dry)
+    tokens = make_tokens(record.size(1_500_000, 2_000) // LENGTHS[1], LENGTHS[1])
+    for way in ("padded", "packed"):
+        encoder = InferenceEncoder(
+            folder / "model", "passage", dtype, record.device, TOKEN_BUDGET[record.device], batching=way
+        )
+        row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
+        record.row("encoding", f"{kind} {way}, {LENGTHS[1]} tokens", row, wanted_s=20)
 
 
 def save_model(shape: Shape, folder: Path) -> Path:
@@ -58,6 +84,26 @@ def save_model(shape: Shape, folder: Path) -> Path:
     config = ModelConfig(checkpoint=checkpoint, query=SideConfig(max_length=64), passage=side, dropout=0.0)
     DualEncoder.from_config(config).save(folder / "model", build_tokenizers(config))
     return folder / "model"
+
+
+def save_kind(kind: str, folder: Path, dry: bool) -> Shape:
+    """A model of another architecture of :data:`KINDS`, saved; the shape that it has."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    shape, more = KINDS[kind]
+    if dry:
+        shape = _TINY
+    tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(folder / "checkpoint"))
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), hidden_size=shape.width, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, intermediate_size=shape.inner, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, max_position_embeddings=1024,
+        **(dict.fromkeys(more, 1) if dry else more),
+    )  # fmt: skip
+    AutoModel.from_config(config).save_pretrained(folder / "checkpoint")
+    model = ModelConfig(checkpoint=str(folder / "checkpoint"), passage=SideConfig(max_length=_LONGEST), dropout=0.0)
+    DualEncoder.from_config(model).save(folder / "model", build_tokenizers(model))
+    return shape
 
 
 def make_tokens(num: int, length: int, longest: int = _LONGEST) -> Tokens:
@@ -81,25 +127,53 @@ def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: floa
     }
 
 
-def _from_texts(record: Record, model: str, dtype: str) -> None:
-    """From strings to vectors in one process, beside sentence-transformers where it is there."""
-    texts = make_texts(record.size(8_000, 8), 148)
+def from_strings(record: Record, folder: Path, dtype: str) -> None:
+    """From strings to written vectors: the stage that encodes a corpus, in one process; and beside other programs."""
+    model = save_model(_TINY if record.dry else SHAPES["bert-base"], folder)
+    texts = make_texts(record.size(60_000, 80), LENGTHS[1] - 2)
     before = os.environ.get("TOKENIZERS_PARALLELISM", "")
+    for part_rows in (record.size(2_500, 10), record.size(10_000, 20)):
+        for way in ("packed", "padded"):
+            row = partial(_stage, folder, str(model), texts, part_rows, dtype, record.device, way)
+            record.row("strings to vectors", f"raydr {way}, parts of {part_rows:,}", row, wanted_s=30)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    tokenizer = load_tokenizer(model, "passage")
-    encoder = InferenceEncoder(model, "passage", dtype, record.device, TOKEN_BUDGET[record.device])
-    ways: dict[str, Callable[[], object]] = {"raydr padded": lambda: encoder.encode(tokenizer(None, texts))}
-    ways["raydr's tokenizer alone"] = lambda: tokenizer(None, texts)
+    some = texts[: record.size(8_000, 8)]
+    tokenizer = load_tokenizer(str(model), "passage")
+    ways: dict[str, Callable[[], object]] = {"raydr's tokenizer alone": lambda: tokenizer(None, some)}
     if find_spec("sentence_transformers") is not None:
         from sentence_transformers import SentenceTransformer
 
-        theirs = SentenceTransformer(model, device=record.device, model_kwargs={"dtype": torch_dtype(dtype)})
-        ways["sentence-transformers, 128 a batch"] = lambda: theirs.encode(texts, batch_size=128)
+        theirs = SentenceTransformer(str(model), device=record.device, model_kwargs={"dtype": torch_dtype(dtype)})
+        ways["sentence-transformers, 128 a batch"] = lambda: theirs.encode(some, batch_size=128)
 
     def rate(encode: Callable[[], object]) -> dict[str, Any]:
         encode()
-        return {"texts/s": len(texts) / min(timed(encode) for _ in range(2))}
+        return _of_texts(some, min(timed(encode) for _ in range(2)))
 
-    for name, way in ways.items():
-        record.row("from texts of 150 tokens", name, partial(rate, way), wanted_s=15)
+    for name, encode in ways.items():
+        record.row("strings to vectors", name, partial(rate, encode), wanted_s=15)
     os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
+def _stage(
+    folder: Path, model: str, texts: list[str], part_rows: int, dtype: str, device: str, way: Batching
+) -> dict[str, Any]:
+    """The clock starts when two parts are written: passes are recorded, and the tokenizer is ahead."""
+    corpus = make_corpus(folder / f"corpus-{part_rows}-{way}", texts, part_rows)
+    made_of = make_artifact(folder / "made-of" / str(part_rows) / way, Identity(kind="model"), {}, {})
+    arithmetic = Arithmetic(dtype, device, TOKEN_BUDGET[device])
+    settings = EncodeConfig(batching=way, gpus_per_actor=float(device == "cuda"))
+    done = make_in(
+        ThisProcess(), folder / "written", "embeddings", encode_texts, Artifact(Folder(model), made_of.manifest),
+        corpus, settings=settings, arithmetic=arithmetic,
+    )  # fmt: skip
+    root, skip = Path(done.folder.root), 2
+    files = sorted(root.glob("part-*.arrow"), key=lambda file: file.stat().st_mtime_ns)
+    seconds = (files[-1].stat().st_mtime_ns - files[skip - 1].stat().st_mtime_ns) / 1e9
+    return _of_texts(texts[skip * part_rows :], seconds)
+
+
+def _of_texts(texts: list[str], seconds: float) -> dict[str, Any]:
+    # A word is a token, and so are the two ends.
+    tokens = sum(text.count(" ") + 3 for text in texts)
+    return {"tokens/s": tokens / seconds, "texts/s": len(texts) / seconds}

@@ -17,6 +17,9 @@ from benchmarks.timing import machine
 #: The file with all figures.
 FIGURES = "gpu.json"
 
+#: Seconds of a process that makes a figure: at most, and those after which no other figure is begun.
+MOST_S, GRACE_S = 240.0, 50.0
+
 
 @dataclass
 class Record:
@@ -42,6 +45,11 @@ class Record:
         """How many of something there are."""
         return dry if self.dry else real
 
+    @property
+    def left_s(self) -> float:
+        """Seconds in which a figure may be begun."""
+        return self.seconds - (time.monotonic() - self.started)
+
     def row(self, part: str, name: str, measure: Callable[[], dict[str, Any]], wanted_s: float = 0.0) -> None:
         """Measure a row of a part's table and keep it, with its seconds and the peak of the card's memory.
 
@@ -54,8 +62,7 @@ class Record:
             measure: returns its figures by column.
             wanted_s: seconds that it takes, about; it is left out where they are not left.
         """
-        left = self.seconds - (time.monotonic() - self.started)
-        if left < wanted_s or left <= 0:
+        if self.left_s < max(wanted_s, 1):
             self.left_out.append(f"{part}: {name}")
             return
         begun = time.monotonic()

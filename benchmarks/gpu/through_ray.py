@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.record import Record
+from benchmarks.gpu.record import GRACE_S, MOST_S, Record
 
 _ROOT = Path(__file__).parents[2]
 #: Words of a passage on average, each one token: those of a passage of 100 words of Wikipedia.
@@ -25,11 +25,12 @@ def measure(record: Record) -> None:
         record.left_out.append("through Ray: it is not installed")
         return
     num = record.size(100_000, 40)
-    row = partial(_rates, num, record.size(2_500, 10), on_card=record.device == "cuda")
+    row = partial(_rates, record, num, record.size(2_500, 10))
     record.row("through Ray", f"{num:,} passages of {WORDS} tokens", row, wanted_s=60)
 
 
-def _rates(num: int, part_rows: int, on_card: bool) -> dict[str, Any]:
+def _rates(record: Record, num: int, part_rows: int) -> dict[str, Any]:
+    on_card = record.device == "cuda"
     card = ["--gpus", "1", "--shape", "bert-base"] if on_card else ["--layers", "1"]
     cpus = os.cpu_count() if on_card else 2
     sizes = ["--passages", str(num), "--part-rows", str(part_rows), "--words", str(WORDS), "--repeats", "1"]
@@ -37,8 +38,9 @@ def _rates(num: int, part_rows: int, on_card: bool) -> dict[str, Any]:
         report = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks.encode_ray", "--cpus", str(cpus), "--json", str(report)]
         done = subprocess.run(
-            [*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False
-        )
+            [*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, check=False,
+            timeout=min(MOST_S, record.left_s + GRACE_S),
+        )  # fmt: skip
         if done.returncode:
             raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
         medians = json.loads(report.read_text(encoding="utf-8"))["figures"]["medians"]

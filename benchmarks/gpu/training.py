@@ -26,8 +26,10 @@ LOSSES: dict[str, dict[str, Any]] = {
     "npc, with its teacher": {"name": "npc", "warmup_epochs": 0},
 }
 SCORES = ("sum_of_max", "multi", "poly", "genpoly")
-#: Batches of the plain step, and of gradient caching.
-BATCHES, CACHED = (128, 512), (2_048, 8_192, 32_768, 65_536)
+#: Batches of the plain step.
+BATCHES = (128, 512)
+#: Batches of gradient caching, and whether their scores are computed in tiles: 65,536² scores in float32 are 16 GiB.
+LARGE = ((8_192, False), (8_192, True), (65_536, True), (32_768, False))
 #: Tokens of a query and of a passage, on average and at most.
 QUERY, PASSAGE = (20, 32), (120, 160)
 #: Tokens of a piece of gradient caching.
@@ -38,27 +40,29 @@ _TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
-    """Pairs a second, the same model each time."""
+    """Steps of the losses, the teacher's share of one, and batches that need pieces and tiles."""
     checkpoint = _checkpoint(record, folder / "training")
-    first = record.size(BATCHES[0], 8)
-    for name, loss in LOSSES.items():
-        step = partial(_rate, record, checkpoint, dtype, first, loss)
-        record.row("training", f"{name}, batch {first}", step, wanted_s=20)
-    for score in SCORES[: record.size(4, 1)]:
-        step = partial(_rate, record, checkpoint, dtype, first, LOSSES["nce"], score=score)
-        record.row("training", f"nce, {score}, batch {first}", step, wanted_s=20)
-    for batch in BATCHES[1:] if not record.dry else ():
-        step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"])
-        record.row("training", f"nce, batch {batch}", step, wanted_s=20)
-    for batch in CACHED if not record.dry else (12,):
-        cache = record.size(CACHE_TOKENS, 512)
-        step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"], cache_tokens=cache)
+    rate = partial(_rate, record, checkpoint, dtype)
+    batches = [record.size(batch, 8) for batch in BATCHES[: record.size(len(BATCHES), 1)]]
+    for batch in batches:
+        for name in ("nce", "npc, with its teacher"):
+            record.row("training", f"{name}, batch {batch}", partial(rate, batch, LOSSES[name]), wanted_s=15)
+    cache, tile = record.size(CACHE_TOKENS, 512), record.size(TILE, 4)
+    for batch, tiled in LARGE if not record.dry else ((12, False), (12, True)):
+        name = "nce, cached, in tiles" if tiled else "nce, cached"
+        step = partial(rate, batch, LOSSES["nce"], cache_tokens=cache, tile_queries=tile if tiled else None)
         # Three passes over all tokens, and the first step with its choice of kernels.
-        record.row("training", f"nce, cached, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 200_000)
-    # The largest once more: what is won is memory, what it costs a second product of vectors.
-    tile = record.size(TILE, 4)
-    step = partial(_rate, record, checkpoint, dtype, batch, LOSSES["nce"], cache_tokens=cache, tile_queries=tile)
-    record.row("training", f"nce, cached, in tiles, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 200_000)
+        record.row("training", f"{name}, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 300_000)
+
+
+def measure_others(record: Record, folder: Path, dtype: str) -> None:
+    """Steps of other losses and score functions."""
+    checkpoint = _checkpoint(record, folder / "others")
+    first = record.size(BATCHES[0], 8)
+    step = partial(_rate, record, checkpoint, dtype, first)
+    record.row("training", f"rcl, batch {first}", partial(step, LOSSES["rcl"]), wanted_s=15)
+    for score in SCORES[: record.size(4, 1)]:
+        record.row("training", f"nce, {score}, batch {first}", partial(step, LOSSES["nce"], score=score), wanted_s=15)
 
 
 def compare_precision(record: Record, folder: Path) -> None:

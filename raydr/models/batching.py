@@ -15,8 +15,10 @@ from raydr.models.tokens import Tokens
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of this machine's memory on a device; the copy to it does not block."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    """A tensor on a device: as it is if it is there already; a copy from host memory to a GPU does not block."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def plan_batches(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[np.int64]]:

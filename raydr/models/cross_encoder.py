@@ -20,7 +20,7 @@ from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.language_model import PromptTokenizer, YesOrNo
 from raydr.models.loading import load_network, naming, quiet_transformers
 from raydr.models.pair_scoring import FloatArray, IntArray
-from raydr.models.precision import torch_dtype
+from raydr.models.precision import in_arithmetic, torch_dtype
 from raydr.models.threads import torch_threads
 from raydr.models.tokens import Tokenizer, Tokens, join_titles
 
@@ -220,7 +220,7 @@ class CrossEncoderScorer:
         self.tokenizer = PairTokenizer(read_cross_encoder_config(model))
         self.model = CrossEncoder.load(model)
         choose_attention(self.model, torch.device(device).type, torch_dtype(dtype))
-        self.model.to(device=device, dtype=torch_dtype(dtype)).eval()
+        in_arithmetic(self.model.to(device=device), torch_dtype(dtype)).eval()
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         tokens = self.tokenizer(

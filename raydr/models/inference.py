@@ -18,12 +18,14 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
 from raydr.models.int8 import load_int8_tower
-from raydr.models.packing import pack, plan_packs, use_packed_attention
+from raydr.models.packed_tower import PackedTower
 from raydr.models.precision import torch_dtype
 from raydr.models.threads import torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 
+#: Batches that are started before one has to be finished.
+_BATCHES_AHEAD = 2
 #: Rows of some texts, and their encodings on the encoder's device.
 _Encoded = Iterator[tuple[NDArray[np.int64], torch.Tensor]]
 
@@ -53,22 +55,29 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
         yield rows, tower(**{key: move(value, device) for key, value in batch.items()}, side=side)
 
 
-def _packed(tower: Tower, tokens: Tokens, token_budget: int, first_position: int, side: Side) -> _Encoded:
-    device = next(tower.parameters()).device
-    for rows in plan_packs(tokens.lengths, token_budget):
-        yield rows, tower.encode_packed(pack(tokens, rows, first_position).to(device), side)
-
-
 def _one_behind(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The encodings in memory: the copy of a finished batch overlaps with the computation of the next."""
-    pending: list[tuple[NDArray[np.int64], torch.Tensor]] = []
-    for batch in batches:
-        pending.append(batch)
-        if len(pending) > 1:
-            rows, vectors = pending.pop(0)
-            yield rows, vectors.float().cpu().numpy()
-    for rows, vectors in pending:
-        yield rows, vectors.float().cpu().numpy()
+    """The encodings in memory, each when the next batch has been started: a device has always work before it."""
+    pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
+    for rows, vectors in batches:
+        copied = None
+        # The copy is started here: later it would wait for what was started meanwhile.
+        here = vectors.float().to("cpu", non_blocking=True)
+        if vectors.device.type == "cuda":
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        pending.append((rows, here, copied))
+        if len(pending) > _BATCHES_AHEAD:
+            yield _arrived(*pending.pop(0))
+    for batch in pending:
+        yield _arrived(*batch)
+
+
+def _arrived(
+    rows: NDArray[np.int64], vectors: torch.Tensor, copied: torch.cuda.Event | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    if copied is not None:
+        copied.synchronize()
+    return rows, vectors.numpy()
 
 
 def compile_backbone(tower: Tower) -> None:
@@ -113,9 +122,9 @@ class InferenceEncoder:
             self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
-        self.first_position: int | None = None
+        self.packed: PackedTower | None = None
         if batching == "packed":
-            self.first_position = use_packed_attention(self.tower.backbone, device, torch_dtype(dtype))
+            self.packed = PackedTower(self.tower, side, device, torch_dtype(dtype))
         elif batching == "compiled":
             compile_backbone(self.tower)
 
@@ -126,8 +135,8 @@ class InferenceEncoder:
         An array (N, dim) of one vector a text; of several, what is there of each.
         """
         with torch_threads(self.num_threads):
-            if self.first_position is not None:
-                batches = _packed(self.tower, tokens, self.token_budget, self.first_position, self.side)
+            if self.packed is not None:
+                batches = self.packed.encode(tokens, self.token_budget)
             else:
                 batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
             if self.tower.reduction(self.side).vectors.several:

@@ -1,55 +1,72 @@
-"""Batches without padding: texts are laid one after the other, and each attends to itself only.
-
-On CUDA the attention is PyTorch's own kernel for sequences of different lengths (``torch.nn.attention.varlen``); on a
-CPU it goes text by text, which is there to be compared with and not to be fast.
-"""
+"""Batches without padding: texts are laid one after the other, and each attends to itself only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from raydr.errors import ModelError
 from raydr.models.batching import move
 from raydr.models.tokens import Tokens
 
-#: The name of the attention among those of Transformers.
-IMPLEMENTATION = "raydr_packed"
-#: Kinds of encoders that take the position of each token, and whether positions begin after the padding's.
-_KINDS = {"bert": False, "roberta": True, "xlm-roberta": True}
+#: Least number of tokens, texts and positions that shapes are rounded up to.
+_LEAST = 64
 
 
 @dataclass(frozen=True)
 class PackedTexts:
-    """N texts of T tokens in all.
+    """N texts, T tokens in all.
+
+    Behind the last text there may be tokens that belong to none, and texts without tokens: they round the shapes up.
 
     Args:
-        input_ids_1T: token ids.
-        position_ids_1T: place of each token in its text.
-        token_type_ids_1T: 1 in the second segment.
-        starts_N1: int32, where each text starts, and T at the end; (N+1,).
-        longest: tokens of the longest text.
+        tokens_3T: int64, of each token its id, its position, and 1 in the second segment.
+        starts_N1: int32, where each text starts, and the end of the last; (N+1,).
+        longest: tokens of the longest text, or more.
     """
 
-    input_ids_1T: Tensor
-    position_ids_1T: Tensor
-    token_type_ids_1T: Tensor
+    tokens_3T: Tensor
     starts_N1: Tensor
     longest: int
 
+    @property
+    def input_ids_1T(self) -> Tensor:
+        return self.tokens_3T[:1]
+
+    @property
+    def position_ids_1T(self) -> Tensor:
+        return self.tokens_3T[1:2]
+
+    @property
+    def token_type_ids_1T(self) -> Tensor:
+        return self.tokens_3T[2:]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Tokens, texts, and tokens of the longest."""
+        return self.tokens_3T.shape[1], len(self.starts_N1) - 1, self.longest
+
     def to(self, device: torch.device) -> PackedTexts:
         """The same on a device; copies to it do not block."""
-        if device.type == "cpu":
-            return self
-        return PackedTexts(
-            move(self.input_ids_1T, device), move(self.position_ids_1T, device), move(self.token_type_ids_1T, device),
-            move(self.starts_N1, device), self.longest,
-        )  # fmt: skip
+        return PackedTexts(move(self.tokens_3T, device), move(self.starts_N1, device), self.longest)
+
+    def clone(self) -> PackedTexts:
+        """A copy in memory of its own, on the same device."""
+        return PackedTexts(self.tokens_3T.clone(), self.starts_N1.clone(), self.longest)
+
+    def fill(self, texts: PackedTexts) -> None:
+        """Overwrite these texts by others of the same shape, on the same device."""
+        self.tokens_3T.copy_(texts.tokens_3T)
+        self.starts_N1.copy_(texts.starts_N1)
+
+    def text_of_tokens(self) -> Tensor:
+        """int64 (T,), the text of each token; the last one for tokens of none."""
+        starts_N1 = self.starts_N1.long()
+        token_T = torch.arange(self.tokens_3T.shape[1], device=starts_N1.device)
+        return torch.searchsorted(starts_N1[1:], token_T, right=True).clamp(max=len(starts_N1) - 2)
 
 
 def plan_packs(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[np.int64]]:
@@ -61,92 +78,47 @@ def plan_packs(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[np
     [[1], [3, 0], [2]]
     """
     order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
     groups: list[NDArray[np.int64]] = []
-    start = 0
+    start = before = 0
     while start < len(order):
-        fits = int(np.searchsorted(np.cumsum(lengths[order[start:]]), token_budget, side="right"))
-        stop = start + max(1, fits)
+        stop = max(start + 1, int(np.searchsorted(ends, before + token_budget, side="right")))
         groups.append(order[start:stop])
-        start = stop
+        start, before = stop, int(ends[stop - 1])
     return groups
 
 
-def pack(tokens: Tokens, rows: NDArray[np.int64], first_position: int = 0) -> PackedTexts:
+def pack(tokens: Tokens, rows: NDArray[np.int64], first_position: int = 0, rounded: bool = False) -> PackedTexts:
     """Lay the chosen texts one after the other.
 
     Args:
         tokens: all texts.
         rows: the chosen ones.
         first_position: of each text's first token.
+        rounded: make the shapes a few sizes that come again (:func:`round_up`), for passes that are recorded by shape.
     """
     lengths = tokens.lengths[rows]
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    place = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+    num_tokens, num_texts, longest = int(starts[-1]), len(rows), int(lengths.max(initial=0))
+    place = np.arange(num_tokens) - np.repeat(starts[:-1], lengths)
     ids = tokens.ids[np.repeat(tokens.offsets[rows], lengths) + place]
     types = place >= np.repeat(tokens.type_starts[rows], lengths)
+    tokens_3T = np.zeros((3, round_up(num_tokens) if rounded else num_tokens), dtype=np.int64)
+    tokens_3T[:, :num_tokens] = ids, place + first_position, types
+    tokens_3T[1, num_tokens:] = first_position
+    # The tokens of no text count for the last one, which must not be one of these.
+    starts_N1 = np.full((round_up(num_texts + 1) if rounded else num_texts) + 1, num_tokens, dtype=np.int32)
+    starts_N1[: num_texts + 1] = starts
     return PackedTexts(
-        torch.from_numpy(ids.astype(np.int64))[None],
-        torch.from_numpy(place + first_position)[None],
-        torch.from_numpy(types.astype(np.int64))[None],
-        torch.from_numpy(starts.astype(np.int32)),
-        int(lengths.max(initial=0)),
+        torch.from_numpy(tokens_3T), torch.from_numpy(starts_N1), round_up(longest) if rounded else longest
     )
 
 
-def packed_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    cu_seq_lens_q: Tensor | None = None,
-    max_length_q: int | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention within each text, as Transformers calls it; for inference.
+def round_up(number: int) -> int:
+    """The next of the sizes that shapes are rounded to: at most an eighth more, or 64.
 
-    Args:
-        query: (1, heads, T, width), as are ``key`` and ``value``.
-        cu_seq_lens_q: ``starts_N1`` of the texts.
-        max_length_q: tokens of the longest.
-
-    Returns:
-        (1, T, heads, width).
+    >>> [round_up(number) for number in (1, 65, 150, 16_000)]
+    [64, 80, 160, 16384]
     """
-    assert cu_seq_lens_q is not None
-    assert max_length_q is not None
-    if query.device.type == "cuda":
-        from torch.nn.attention.varlen import varlen_attn
-
-        query_THD, key_THD, value_THD = (one[0].transpose(0, 1).contiguous() for one in (query, key, value))
-        starts, longest = cu_seq_lens_q, max_length_q
-        mixed_THD = varlen_attn(query_THD, key_THD, value_THD, starts, starts, longest, longest, scale=scaling)
-        return cast(Tensor, mixed_THD)[None], None
-    lengths = cu_seq_lens_q.diff().tolist()
-    texts = zip(*(torch.split(one, lengths, dim=2) for one in (query, key, value)), strict=True)
-    attend = nn.functional.scaled_dot_product_attention
-    mixed = torch.cat([attend(q, k, v, scale=scaling) for q, k, v in texts], dim=2)
-    return mixed.transpose(1, 2), None
-
-
-def use_packed_attention(backbone: nn.Module, device: str, dtype: torch.dtype) -> int:
-    """Make a backbone take :class:`PackedTexts`; returns the position of each text's first token.
-
-    Raises:
-        ModelError: it is of a kind that cannot, or the arithmetic has no kernel.
-    """
-    from transformers import AttentionInterface
-
-    shape: Any = backbone.config
-    if shape.model_type not in _KINDS:
-        raise ModelError(
-            f"encode.batching is packed, which encoders of the kinds {', '.join(_KINDS)} can do, but this one is a "
-            f"{shape.model_type}: set encode.batching=padded"
-        )
-    if torch.device(device).type == "cuda" and dtype not in (torch.bfloat16, torch.float16):
-        raise ModelError("encode.batching is packed, which needs bfloat16 or float16 on a GPU: set encode.dtype")
-    AttentionInterface.register(IMPLEMENTATION, packed_attention)
-    backbone.set_attn_implementation(IMPLEMENTATION)  # type: ignore[operator]
-    return int(shape.pad_token_id) + 1 if _KINDS[shape.model_type] else 0
+    step = 1 << ((max(number, _LEAST) - 1).bit_length() - 4)
+    return -(-max(number, _LEAST) // step) * step

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -12,11 +13,26 @@ from torch import nn
 from raydr.errors import ModelError
 from raydr.models.config import Dtype
 
+Network = TypeVar("Network", bound=nn.Module)
 _TORCH = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def torch_dtype(name: str) -> torch.dtype:
     return _TORCH[name]
+
+
+def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
+    """A network with its weights in an arithmetic.
+
+    Frequencies of rotary positions stay as they are: in bfloat16 the hundredth token would be turned by up to 0.4
+    radians too much or too little.
+    """
+    frequencies = {name: buffer for name, buffer in network.named_buffers() if name.endswith("inv_freq")}
+    network.to(dtype=dtype)
+    for name, buffer in frequencies.items():
+        holder, _, attribute = name.rpartition(".")
+        setattr(network.get_submodule(holder), attribute, buffer)
+    return network
 
 
 @contextmanager

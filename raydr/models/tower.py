@@ -15,8 +15,10 @@ from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import brought
 from raydr.models.config import SIDES, ModelConfig, Side
 from raydr.models.loading import load_encoder, naming
+from raydr.models.packed_attention import packed_states
 from raydr.models.packing import PackedTexts
 from raydr.models.padding import concatenate
+from raydr.models.precision import in_arithmetic
 from raydr.models.reduction import Reduction
 
 #: How the names of a pooler's weights begin.
@@ -91,7 +93,7 @@ class Tower(nn.Module):
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
         """The tower on a device, in an arithmetic, for inference."""
         choose_attention(self, torch.device(device).type, dtype)
-        return self.to(device=device, dtype=dtype).eval()
+        return in_arithmetic(self.to(device=device), dtype).eval()
 
     def forward(
         self,
@@ -132,25 +134,19 @@ class Tower(nn.Module):
     def encode_packed(self, texts: PackedTexts, side: Side) -> Tensor:
         """What :meth:`forward` gives of texts without padding; the backbone must have been made ready for them."""
         extra = {"token_type_ids": texts.token_type_ids_1T} if self.uses_token_types else {}
-        hidden_TD = self.backbone(
-            input_ids=texts.input_ids_1T, position_ids=texts.position_ids_1T, attention_mask=None,
-            cu_seq_lens_q=texts.starts_N1, cu_seq_lens_k=texts.starts_N1, max_length_q=texts.longest,
-            max_length_k=texts.longest, **extra,
-        ).last_hidden_state[0]  # fmt: skip
-        starts_N1 = texts.starts_N1.long()
-        lengths_N = starts_N1.diff()
+        hidden_TD = packed_states(self.backbone, texts, **extra)
+        starts_N1, last = texts.starts_N1.long(), len(hidden_TD) - 1
         reduction = self.reduction(side)
         if reduction.vectors.several:
-            place_NL = torch.arange(texts.longest, device=lengths_N.device) + starts_N1[:-1, None]
+            place_NL = torch.arange(texts.longest, device=starts_N1.device) + starts_N1[:-1, None]
             there_NL = place_NL < starts_N1[1:, None]
-            return self._reduce(hidden_TD[place_NL.clamp(max=len(hidden_TD) - 1)], there_NL, side)
+            return self._reduce(hidden_TD[place_NL.clamp(max=last)], there_NL, side)
         if reduction.pooling != "mean":
             at_N = starts_N1[:-1] if reduction.pooling == "cls" else starts_N1[1:] - 1
-            return self._finish(hidden_TD[at_N].float())
-        text_of_T = torch.repeat_interleave(torch.arange(len(lengths_N), device=lengths_N.device), lengths_N)
-        sums_ND = torch.zeros((len(lengths_N), hidden_TD.shape[1]), dtype=torch.float32, device=hidden_TD.device)
-        sums_ND.index_add_(0, text_of_T, hidden_TD.float())
-        return self._finish(sums_ND / lengths_N.clamp(min=1)[:, None])
+            return self._finish(hidden_TD[at_N.clamp(max=last)].float())
+        # The same sums each time, which adding up in parallel would not give.
+        means_ND = torch.segment_reduce(hidden_TD.float(), "mean", offsets=starts_N1, axis=0, unsafe=True)
+        return self._finish(means_ND)
 
     def _reduce(self, hidden_NLD: Tensor, attention_mask: Tensor, side: Side) -> Tensor:
         states, mask_NM = self.reduction(side)(hidden_NLD, attention_mask)

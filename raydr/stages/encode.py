@@ -210,7 +210,7 @@ def encode_texts(
         )
     detail(
         f"encode: dtype {arithmetic.dtype} on {arithmetic.device} ({arithmetic.reason}), "
-        f"batches of {arithmetic.token_budget:,} tokens"
+        f"batches of {arithmetic.token_budget:,} tokens, {settings.batching}"
     )
     job = Job(
         model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
@@ -219,7 +219,10 @@ def encode_texts(
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))
     unit = "queries" if split else "passages"
-    feed = Feed(EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once)
+    feed = Feed(
+        EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once,
+        beside=arithmetic.device == "cuda" and settings.batching == "packed",
+    )  # fmt: skip
     started = time.perf_counter()
     said = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
     if said:

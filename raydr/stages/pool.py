@@ -7,7 +7,9 @@ bytes are the same.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,8 @@ class Feed:
         job: what every worker knows; small and picklable.
         before: what is done with an item first, where no model is needed: ``before(batch, job)``.
         calls_at_once: threads of a process that may call the worker at a time.
+        beside: whether, in one process, ``before`` and what follows the worker's own work go on beside it, in threads:
+            where a GPU does that work and Python seldom has to start any.
         settings: how many workers there are, and how large; ``before`` has tasks of its own.
     """
 
@@ -40,6 +44,7 @@ class Feed:
     settings: EncodeConfig
     before: Callable[[Batch, Any], Batch] | None = None
     calls_at_once: int = 1
+    beside: bool = False
 
 
 class Pool(ABC):
@@ -121,10 +126,33 @@ class ThisProcess(Pool):
             yield from function(*arguments)
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        worker = None
-        for item in items:
-            batch: Batch = {name: np.array([value]) for name, value in item.items()}
-            if feed.before is not None:
-                batch = feed.before(batch, feed.job)
-            worker = worker or feed.worker(feed.job)
-            yield {name: column[0] for name, column in worker(batch).items()}
+        batches: Iterator[Batch] = ({name: np.array([value]) for name, value in item.items()} for item in items)
+        num_before, num_calls = (1, feed.calls_at_once) if feed.beside else (0, 0)
+        if feed.before is not None:
+            before = feed.before
+            batches = _ahead(lambda batch: before(batch, feed.job), batches, num_before)
+        if items:
+            for made in _ahead(feed.worker(feed.job), batches, num_calls):
+                yield {name: column[0] for name, column in made.items()}
+
+
+def _ahead(function: Callable[[Batch], Batch], batches: Iterator[Batch], num_threads: int) -> Iterator[Batch]:
+    """What a function makes of batches, in their order.
+
+    Threads make them ahead, at most one more than there are threads; without threads each is made when it is due.
+    """
+    if not num_threads:
+        yield from map(function, batches)
+        return
+    with ThreadPoolExecutor(num_threads) as pool:
+        pending: deque[Future[Batch]] = deque()
+        try:
+            for batch in batches:
+                pending.append(pool.submit(function, batch))
+                if len(pending) > num_threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

@@ -22,7 +22,9 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> tuple[i
 
 
 def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status, parts = run(monkeypatch, tmp_path, "--parts", "encoding", "precision", "search", "training")
+    status, parts = run(
+        monkeypatch, tmp_path, "--parts", "strings", "encoding", "precision", "others", "search", "training"
+    )
     assert status == 0
     assert not [row for rows in parts.values() for row in rows.values() if "outcome" in row]
     encoding = parts["encoding"]
@@ -31,6 +33,11 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     )
     assert all(row["share of it"] > 0 for row in encoding.values())
     assert {"nce, batch 8", "npc, with its teacher, batch 8", "nce, cached, batch 12"} < set(parts["training"])
+    assert {"rcl, batch 8", "nce, cached, in tiles, batch 12"} < set(parts["training"])
+    strings = parts["strings to vectors"]
+    assert all(
+        strings[f"raydr {way}, parts of {rows}"]["texts/s"] > 0 for way in ("packed", "padded") for rows in (10, 20)
+    )
     # The same steps from the same weights: only rounding lies between.
     (compared,) = parts["losses of the same steps"].values()
     assert compared["first"] > 1
@@ -40,7 +47,7 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_a_part_that_fails_is_told_and_ends_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(search, "measure", lambda record: record.row("exact search", "all", lambda: 1 / 0))
-    monkeypatch.setattr(ring, "run_tests", lambda dry: {"outcome": "3 passed"})
+    monkeypatch.setattr(ring, "run_tests", lambda record: {"outcome": "3 passed"})
     status, parts = run(monkeypatch, tmp_path, "--parts", "tests", "search")
     assert status == 1
     assert parts["tests"]["marked gpu"]["outcome"] == "3 passed"

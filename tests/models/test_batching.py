@@ -9,9 +9,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydr.models.batching import pad, pad_in_groups, plan_batches, plan_groups
+from raydr.models.batching import move, pad, pad_in_groups, plan_batches, plan_groups
 from raydr.models.tokens import Tokens
 from tests.made import tokens_from_lists
+
+
+def test_a_tensor_that_is_on_its_device_stays_as_it_is():
+    """Only host memory can be pinned: ``meta`` stands for a GPU here."""
+    meta, here = torch.device("meta"), torch.zeros(3, dtype=torch.int64)
+    there = move(here, meta)
+    assert there.device.type == "meta"
+    assert move(there, meta) is there
+    assert move(here, torch.device("cpu")) is here
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 300))

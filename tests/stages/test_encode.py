@@ -20,7 +20,7 @@ from raydr.stages import encoders
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic
 from raydr.stages.encode import EncodeParts, encode_texts, tokenize_part
 from raydr.stages.encoders import plan_encoders
-from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.pool import Feed, Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import MANIFEST, Artifact, Building
 from raydr.store.folder import Folder, publish_files
@@ -89,6 +89,24 @@ def test_each_part_has_the_ids_and_vectors_of_its_passages(
     np.testing.assert_array_equal(embeddings.take(np.arange(47)), expected_vectors())
     assert artifact.manifest.parts == undisturbed.manifest.parts
     artifact.verify()
+
+
+@pytest.mark.invariant
+def test_tokenising_beside_encoding_gives_the_same_bytes(
+    model: Artifact, corpus: Artifact, tmp_path: Path, undisturbed: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a GPU has it with packed texts, by threads."""
+    threads: set[str] = set()
+
+    def tokenize(batch: dict[str, Any], job: stage.Job) -> dict[str, Any]:
+        threads.add(threading.current_thread().name)
+        return tokenize_part(batch, job)
+
+    monkeypatch.setattr(stage, "tokenize_part", tokenize)
+    monkeypatch.setattr(stage, "Feed", lambda *args, **named: Feed(*args, **{**named, "beside": True}))
+    artifact = encode(ThisProcess(), model, corpus, tmp_path / "out")
+    assert artifact.manifest.parts == undisturbed.manifest.parts
+    assert threading.main_thread().name not in threads
 
 
 @pytest.mark.invariant

@@ -80,7 +80,14 @@ CONTENT = {
     "judge.scores": "verdicts",
     **dict.fromkeys(
         (
-            *("train.loss", "train.loss.*", "train.teacher.*", "train.pair_detection.*", "train.coteaching.*"),
+            *(
+                "train.loss",
+                "train.loss.*",
+                "train.matryoshka_dims",
+                "train.teacher.*",
+                "train.pair_detection.*",
+                "train.coteaching.*",
+            ),
             *("train.guide", "train.guide.*"),
             *("train.num_epochs", "train.batch_size", "train.accumulation_steps", "train.num_hard_negatives"),
             *("train.sampler", "train.sampler.*", "train.in_batch_negatives", "train.positive", "train.optimizer.*"),

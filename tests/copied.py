@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.store.manifest import MANIFEST
 
 
 def copy_artifact(made: Artifact, target: Folder) -> None:

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from raydr.data.opened import Opened, RowParts
 from raydr.data.partitions import RowPool, partition_of
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact, Manifest
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.store.manifest import Manifest
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:

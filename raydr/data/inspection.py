@@ -68,7 +68,7 @@ class SplitInspection:
     @classmethod
     def of(cls, data: Dataset, corpus: Corpus, split: str, seed: int) -> SplitInspection:
         """Of a split of a data set."""
-        return cls(data.queries(split), data.qrels(split), data.negatives(split), corpus, seed)
+        return cls(data.queries(split), data.judgments(split), data.negatives(split), corpus, seed)
 
     @cached_property
     def _positives(self) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from typing import Any
 from raydr.data.fields import is_blank
 from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
-from raydr.store.folder import open_file
+from raydr.store.filesystems import open_file
 
 _CHUNK = 1 << 18
 #: Characters of a quoted field, at most.

@@ -14,8 +14,9 @@ from raydr.data.opened import RowParts
 from raydr.data.quarantine import Quarantine
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import Finished, write_bad_rows
-from raydr.store.artifact import DONE, Part, write_and_record
+from raydr.store.artifact import DONE, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Hashes of the passages of some parts: of their ``ids``, and of titles and texts, ``contents``.
 Hashes = Mapping[str, NDArray[np.uint64]]

@@ -24,8 +24,9 @@ from raydr.data.hold_out import HoldOut
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow
-from raydr.store.artifact import Part, write_and_record
+from raydr.store.artifact import write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.

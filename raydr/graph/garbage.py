@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raydr.graph.places import STORE, Places
-from raydr.store.artifact import MANIFEST, Manifest
 from raydr.store.folder import ASIDE, Folder
 from raydr.store.lock import is_being_written
+from raydr.store.manifest import MANIFEST, Manifest
 
 #: Kinds that are kept only while a name points to them: large, and soon made again.
 _VECTORS = ("embeddings", "index")

@@ -16,9 +16,11 @@ from pathlib import Path
 from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
 from raydr.store.commands import COMMANDS
-from raydr.store.folder import Folder, require_reachable
+from raydr.store.filesystems import require_reachable
+from raydr.store.folder import Folder
+from raydr.store.manifest import MANIFEST
 
 #: Names of systems that are compared, beside those a user gives.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"

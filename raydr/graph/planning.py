@@ -10,9 +10,10 @@ from raydr.errors import DamagedError, FingerprintError
 from raydr.graph.node import Existing, Node
 from raydr.graph.places import Places
 from raydr.runtime.console import warn
-from raydr.store.artifact import DONE, MANIFEST, PLAN, Artifact, Manifest
+from raydr.store.artifact import DONE, PLAN, Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity, differences
+from raydr.store.manifest import MANIFEST, Manifest
 
 #: What is at a node's place: a finished artefact, one whose inputs were made again since, a part of one, or nothing.
 State = Literal["done", "stale", "begun", "to do"]

@@ -22,7 +22,8 @@ from raydr.runtime.memory import give_back_memory
 from raydr.runtime.tracking import Tracker
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.pool import Pool
-from raydr.store.artifact import MANIFEST, Artifact, Building, begin
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.manifest import MANIFEST
 
 #: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
 _here = threading.Lock()

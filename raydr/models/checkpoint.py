@@ -35,6 +35,10 @@ def resolve_checkpoint(name: str) -> str:
         if not (folder / "config.json").exists() and not (folder / MODEL_FILE).exists():
             state = "has no config.json" if folder.exists() else "does not exist"
             raise ModelError(f"the checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
+        for path in (*folder.iterdir(), *folder.glob("*/*")):
+            # Reading it would wait for ever, or never end.
+            if not path.is_file() and not path.is_dir():
+                raise ModelError(f"the checkpoint {folder}: {path} is no file that can be read")
         return str(folder)
     return name
 

@@ -122,6 +122,8 @@ def brought(name: str) -> Brought:
     files = CheckpointFiles(name)
     own = None if files.on_hub else files.read(MODEL_FILE)
     if own is not None:
+        if not isinstance(own, dict):
+            raise ValueError(f"{files.folder / MODEL_FILE} holds a {type(own).__name__} where an object is expected")
         settings = {key: value for key, value in own.items() if key not in _OF_THE_RUN}
         # A component is one setting.
         score = settings.pop("score", None)
@@ -168,7 +170,7 @@ class CheckpointFiles:
             return None
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not valid JSON: {error}") from None
 
 

@@ -18,7 +18,7 @@ from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import CheckpointFiles
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.language_model import PromptTokenizer, YesOrNo
-from raydr.models.loading import load_network, naming, quiet_transformers
+from raydr.models.loading import check_shape, load_network, naming, quiet_transformers
 from raydr.models.pair_scoring import FloatArray, IntArray
 from raydr.models.precision import in_arithmetic, torch_dtype
 from raydr.models.threads import torch_threads
@@ -124,6 +124,7 @@ def _load_sequence_classifier(
     extra: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     with naming(what), quiet_transformers():
         saved = AutoConfig.from_pretrained(resolved, **extra)
+        check_shape(saved, what)
         auto = AutoModelForSequenceClassification
         known = saved.model_type in auto._model_mapping._model_mapping
         base = auto._model_mapping[type(saved)].base_model_prefix if known else ""

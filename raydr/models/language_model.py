@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError, ModelError
-from raydr.models.loading import load_network
+from raydr.models.loading import check_shape, load_network
 from raydr.models.prompt import WORDS, PromptConfig, plain_word
 from raydr.models.tokens import Tokens
 
@@ -77,6 +77,7 @@ class YesOrNo(nn.Module):
 
         extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(checkpoint, **extra)
+        check_shape(config, f"the language model {checkpoint}")
         kinds = config.architectures or ["model of unknown kind"]
         if not any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds):
             raise ModelError(

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from raydr.errors import ModelError, RaydrError, first_line
 from raydr.models.foreign_settings import ENCODERS_ALONE
 
+#: No network is larger.
+_MOST = {"num_hidden_layers": 1000, "hidden_size": 2**17, "num_attention_heads": 2**12, "vocab_size": 2**24}
 #: Names of missing weights in a message.
 _NAMED = 3
 
@@ -51,6 +53,20 @@ def naming(what: str) -> Iterator[None]:
     except Exception as error:
         # Files of a checkpoint are read by many parsers, each with errors of its own.
         raise ModelError(f"cannot load {what}: {first_line(error)}") from error
+
+
+def check_shape(config: Any, what: str) -> None:
+    """Refuse an architecture of a size that none has, before it is built.
+
+    Raises:
+        ModelError: names the number.
+    """
+    for key, most in _MOST.items():
+        size = getattr(config, key, None)
+        if size is not None and not (type(size) is int and 1 <= size <= most):
+            raise ModelError(
+                f"{what}: {key} is {size!r} in its config.json; expected a whole number from 1 to {most:,}"
+            )
 
 
 def load_network(
@@ -153,6 +169,7 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
     extra = {"trust_remote_code": trust_remote_code}
     with naming(what), quiet_transformers():
         config = AutoConfig.from_pretrained(source, **extra)
+        check_shape(config, what)
         if getattr(config, "model_type", "") == "dpr" and config.projection_dim:
             raise ModelError(f"{what} has a projection of DPR's own, which raydr does not have")
         loader = encoder_class(config, trust_remote_code)
@@ -169,6 +186,7 @@ def build_encoder(source: str, trust_remote_code: bool) -> Any:
     extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     with naming(source), quiet_transformers():
         config = AutoConfig.from_pretrained(source, **extra)
+        check_shape(config, source)
         built = encoder_class(config, trust_remote_code)
         if hasattr(built, "from_config"):
             return built.from_config(config, dtype=torch.float32, **extra)

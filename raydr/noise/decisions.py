@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from raydr.component import Config, findings
 from raydr.errors import DataError
 from raydr.seeding import stable_hash64
-from raydr.store.folder import resolve_url
+from raydr.store.filesystems import resolve_url
 
 #: A label is a pair, "this passage answers the query", or a candidate negative, "this passage does not".
 Subject = Literal["pairs", "negatives"]

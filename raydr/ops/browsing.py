@@ -15,7 +15,8 @@ from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name
 from raydr.stages.evaluate import PER_QUERY
 from raydr.stages.runs import Run, by_query
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
+from raydr.store.manifest import MANIFEST
 
 #: Queries on a page, those on which systems differ most; passages of each system, and characters of a passage.
 NUM_QUERIES, TOP, TEXT = 300, 5, 300

@@ -12,9 +12,10 @@ from raydr.noise.chain import STRENGTH
 from raydr.pages.model_card import CardFacts, model_card
 from raydr.runtime.console import say, show_summary
 from raydr.stages.evaluate import load_result
-from raydr.store.artifact import MANIFEST, Artifact, Building, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
+from raydr.store.manifest import MANIFEST
 
 CARD = "README.md"
 #: What the training has kept beside the model.

@@ -18,9 +18,10 @@ from raydr.pages.ranker import RankerStory
 from raydr.pages.run import ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary, warn
 from raydr.stages import audit, evaluate
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
 from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder
+from raydr.store.manifest import MANIFEST
 
 #: The page, in the working folder.
 PAGE = "report.html"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,22 +23,39 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Task as ProgressTask
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-
-console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 #: Seconds between two lines of progress where there is no bar.
 _BETWEEN_LINES_S = 30.0
 #: Columns of a line that goes into a pipe or a file: it is not broken.
 _WHOLE_LINE = 100_000
-#: Control characters other than tab and newline: in a text they could clear the screen, or write over what is there.
-_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+#: Control characters other than tab and newline, those that turn the direction of writing, and halves of characters: in
+#: a text they could clear the screen, write over what is there, show it in another order, or end the program.
+_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (
+        *range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xD800, 0xE000),
+    )
+    if code not in (9, 10)
+}  # fmt: skip
+
+
+class _SafeConsole(Console):
+    """A console that shows texts, whoever wrote them, without what a terminal would obey."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(shown(segment.text), segment.style)
+
+
+console = _SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def output() -> Console:
     """Where texts that were asked for are printed: standard output, wrapped on a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _WHOLE_LINE)
+    return _SafeConsole(highlight=False, width=None if sys.stdout.isatty() else _WHOLE_LINE)
 
 
 def shown(text: str) -> str:

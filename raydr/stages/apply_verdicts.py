@@ -15,8 +15,9 @@ from raydr.runtime.console import show_summary, warn
 from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when the same inputs lead to other parts: of judged negatives, of filtered and of clean data sets.
 APPLY_VERSION = 1

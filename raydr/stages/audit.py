@@ -45,8 +45,9 @@ from raydr.stages.audit_verdicts import (
 )
 from raydr.stages.parts import as_json, write_contents
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the pictures.

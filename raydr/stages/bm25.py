@@ -32,8 +32,9 @@ from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
 from raydr.stages.runs import part_name, rank_rows, without_own_ids
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when another index, or another run, comes out of the same settings.
 VERSION = 3

@@ -67,8 +67,8 @@ class Job:
 
 
 @functools.lru_cache(maxsize=2)
-def _load_tokenizer(factory: str, model: Folder, fingerprint: str, side: Side) -> Any:
-    return _resolve(factory)(model.localize_all(), side)
+def _load_tokenizer(factory: str, model: Folder, kind: str, fingerprint: str, side: Side) -> Any:
+    return _resolve(factory)(Artifact.open(model, kind).local_folder(), side)
 
 
 def _resolve(factory: str) -> Any:
@@ -89,7 +89,7 @@ def tokenize_part(batch: Batch, job: Job) -> Batch:
     table = job.load_part(int(batch["part"][0]))
     # Where others have their share of the CPUs, a tokenizer has one; a process that does all by itself has no others.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
-    tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.fingerprint, job.side)
+    tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.kind, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
     tokens = tokenizer(titles, table.column("text").to_pylist())
     ids = np.empty(1, dtype=object)

@@ -43,8 +43,9 @@ from raydr.runtime.console import prose, show_summary, show_table, warn
 from raydr.stages.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query, check_found
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"

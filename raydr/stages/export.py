@@ -13,8 +13,9 @@ from raydr.errors import DataError
 from raydr.runtime.console import show_summary
 from raydr.stages.parts import make_parts, total_counts
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part, record_part
+from raydr.store.artifact import Artifact, Building, record_part
 from raydr.store.folder import Folder, write_part
+from raydr.store.manifest import Part
 
 
 def export(

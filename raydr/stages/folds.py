@@ -22,8 +22,9 @@ from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.runtime.console import show_summary
 from raydr.seeding import stable_hash64
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when the same settings lead to other folds, or to other data sets of them.
 VERSION = 1

@@ -26,8 +26,9 @@ from raydr.stages.parts import as_json, make_parts, total_counts, write_contents
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
 from raydr.stages.runs import Run, by_query, check_found, part_name, rank_rows
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when other weights, or another run, come out of the same settings.
 VERSION = 1

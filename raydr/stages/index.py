@@ -27,8 +27,9 @@ from raydr.runtime.console import counted, detail, say
 from raydr.stages.parts import make_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.resources import IF_IT_GROWS, cluster_capacity, node_capacities
-from raydr.store.artifact import Artifact, Building, Part, write_and_record
+from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
 MOST_TRAIN_CPUS = 16

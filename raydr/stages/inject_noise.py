@@ -11,8 +11,9 @@ from raydr.data.noise_injection import inject_false_negatives, inject_mismatched
 from raydr.runtime.console import show_summary
 from raydr.stages.parts import copy_part, write_table
 from raydr.stages.pool import Pool
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Rows of one part of the tables that are written anew.
 _PART_ROWS = 100_000

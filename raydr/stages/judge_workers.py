@@ -29,8 +29,9 @@ from raydr.stages.parts import write_table
 from raydr.stages.pool import Batch
 from raydr.stages.row_ranges import range_in, written
 from raydr.stages.scoring import Scoring
-from raydr.store.artifact import Artifact, Part
+from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 
 @dataclass(frozen=True)

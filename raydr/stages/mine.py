@@ -32,8 +32,9 @@ from raydr.runtime.console import show_summary, warn
 from raydr.stages.parts import make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when the same settings lead to other parts.
 VERSION = 1

@@ -16,8 +16,9 @@ from raydr.data.schema import write_arrow, write_parquet
 from raydr.errors import ArtifactError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Batch, Feed, Pool
-from raydr.store.artifact import Artifact, Building, Part, finished_parts, write_and_record
+from raydr.store.artifact import Artifact, Building, finished_parts, write_and_record
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 T = TypeVar("T")
 #: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.

@@ -29,8 +29,9 @@ from raydr.errors import ConfigError, DataError
 from raydr.runtime.console import counted, say, show_table, warn
 from raydr.stages.pool import Pool
 from raydr.stages.sources import Sources, read_sources
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Raised when the same sources lead to another data set. 2: queries have a partition and a category.
 VERSION = 3

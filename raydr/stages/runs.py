@@ -28,7 +28,8 @@ from raydr.runtime.console import warn
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
-from raydr.store.folder import Folder, open_file
+from raydr.store.filesystems import open_file
+from raydr.store.folder import Folder
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"

@@ -30,8 +30,9 @@ from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
 from raydr.stages.runs import part_name, without_own_ids
 from raydr.stages.search_layout import Layout, plan_layout
-from raydr.store.artifact import Artifact, Building, Part
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.manifest import Part
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4

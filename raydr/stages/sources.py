@@ -17,7 +17,8 @@ from raydr.errors import DataError, RaydrError
 from raydr.runtime.console import progress_bar, say
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Building
-from raydr.store.folder import FileDetails, Folder
+from raydr.store.filesystems import FileDetails
+from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 
 #: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.

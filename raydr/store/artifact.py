@@ -16,55 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from raydr.component import Config
 from raydr.errors import ArtifactError, DamagedError, FingerprintError
 from raydr.store.commands import COMMANDS
 from raydr.store.contents import note_content
-from raydr.store.folder import FileDetails, Folder, side_by_side, write_part
-from raydr.store.identity import FORMAT_VERSION, Identity, differences, fingerprint_of
+from raydr.store.filesystems import FileDetails
+from raydr.store.folder import Folder, side_by_side, write_part
+from raydr.store.identity import FORMAT_VERSION, Identity, differences
 from raydr.store.lock import only_writer
+from raydr.store.manifest import MANIFEST, Manifest, Part
 from raydr.version import __version__
 
-MANIFEST = "manifest.json"
 PLAN = "plan.json"
 DONE = ".done"
-
-
-class Part(Config):
-    """One file of an artefact."""
-
-    rows: int
-    bytes: int
-    checksum: str
-    counts: dict[str, int] = {}
-    """What was counted while it was made, so that a resumed stage need not make it again to know."""
-
-
-class Manifest(Config):
-    """The last file written into an artefact."""
-
-    identity: Identity
-    fingerprint: str
-    raydr_version: str
-    created: str
-    parts: dict[str, Part]
-    made_from: dict[str, str] = {}
-    """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
-
-    versions: dict[str, str] = {}
-    """What an object store said of each part when the manifest was written (an ETag, or a time): a part of which it
-    says something else was written since. Empty on a file system."""
-
-    info: dict[str, Any] = {}
-    """Counters and resolved settings, for people and for later stages."""
-
-    run_config: dict[str, Any] = {}
-    """The whole resolved run config, for provenance only."""
-
-    @property
-    def digest(self) -> str:
-        """Of the contents: differs where the same thing was made again with other bytes."""
-        return fingerprint_of({name: part.checksum for name, part in self.parts.items()})
 
 
 class Artifact:

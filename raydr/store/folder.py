@@ -16,9 +16,8 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -26,8 +25,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import BaseModel, ValidationError
 
-from raydr.errors import ArtifactError, DamagedError, first_line
+from raydr.errors import DamagedError, first_line
 from raydr.store.contents import has_content, note_content
+from raydr.store.filesystems import FileDetails, resolve_url, writing
 from raydr.store.node_cache import fetched
 
 T = TypeVar("T")
@@ -42,71 +42,6 @@ _CHUNK = 1 << 20
 _REQUESTS = 32
 #: Between the name of a folder that was set aside and what tells it from others.
 ASIDE = ".aside-"
-
-
-def resolve_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of a path or URL, and the path in it.
-
-    Raises:
-        ArtifactError: the package for this kind of URL is not installed, or there is no such kind.
-    """
-    if "::" in url and ("://" not in url or url.startswith(("/", ".", "~"))):
-        # A path, where for fsspec a double colon chains two file systems.
-        return LocalFileSystem(), os.path.join(os.getcwd(), os.path.expanduser(url)).rstrip("/")
-    try:
-        # Listings that are kept would hide what other processes have written since.
-        filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    except ImportError as error:
-        raise ArtifactError(f"{url}: {error}. pip install s3fs for s3://, pip install gcsfs for gs://") from error
-    except ValueError as error:
-        raise ArtifactError(f"{url}: {error}. Give a local path, or a URL such as s3://BUCKET/folder") from error
-    return filesystem, str(path)
-
-
-def open_file(url: str, compression: str | None = None) -> IO[bytes]:
-    """A file by its path or URL, for reading; ``compression`` as fsspec has it, such as ``infer`` from its name."""
-    filesystem, path = resolve_url(url)
-    return cast(IO[bytes], filesystem.open(path, "rb", compression=compression))
-
-
-def require_reachable(url: str) -> None:
-    """Ask a remote store one question, so that a wrong key or address is told with a word, and before the work.
-
-    Raises:
-        ArtifactError: it does not answer, or not to us.
-    """
-    filesystem, path = resolve_url(url)
-    if isinstance(filesystem, LocalFileSystem):
-        return
-    try:
-        filesystem.exists(path)
-    # Each store's client has errors of its own, that have nothing in common.
-    except Exception as error:
-        raise ArtifactError(
-            f"cannot reach {url} ({type(error).__name__}: {error}). Check the name, and what the environment says of "
-            "keys and address: for s3:// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL"
-        ) from error
-
-
-@dataclass(frozen=True)
-class FileDetails:
-    """What a file system tells of a file.
-
-    Args:
-        size: in bytes.
-        version: changes with the content.
-    """
-
-    size: int
-    version: str
-
-    @classmethod
-    def of(cls, info: Mapping[str, Any]) -> FileDetails:
-        """From what fsspec tells."""
-        version = info.get("ETag") or info.get("mtime") or info.get("updated") or info.get("created")
-        # A time may come in another form with a listing than with a question about one file.
-        version = version.timestamp() if isinstance(version, datetime) else version
-        return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")
 
 
 def short_digest(*texts: str) -> str:
@@ -280,7 +215,7 @@ class Folder:
         Raises:
             ArtifactError: the disk is full or the place cannot be written.
         """
-        try:
+        with writing(self.path(name)):
             if self.is_local:
                 target = Path(self.path(name))
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -298,11 +233,6 @@ class Folder:
                     yield str(temporary)
                     # An object store shows an upload only once it is complete.
                     self.filesystem.put_file(str(temporary), self.path(name))
-        except OSError as error:
-            raise ArtifactError(
-                f"cannot write {self.path(name)}: {os.strerror(error.errno) if error.errno else error}. "
-                "Check free space and permissions, then run the same command again: finished parts are kept."
-            ) from error
 
     def localize(self, name: str, details: FileDetails | None = None) -> str:
         """A local path with the content of a file: itself if local, else a copy in the node's cache.
@@ -378,8 +308,10 @@ def publish_files(folder: Folder, save: Callable[[Path], None], last: str = "") 
         save: writes into a local folder.
         last: the file that comes last, so that the others are there when it is.
     """
-    with tempfile.TemporaryDirectory(prefix="raydr-files-") as scratch:
-        save(Path(scratch))
+    with ExitStack() as stack:
+        with writing(f"temporary files (TMPDIR, {os.environ.get('TMPDIR', '/tmp')})"):
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="raydr-files-"))
+            save(Path(scratch))
         files = sorted(path for path in Path(scratch).rglob("*") if path.is_file())
         for file in sorted(files, key=lambda path: path.name == last):
             with folder.publish(file.relative_to(scratch).as_posix()) as path:

@@ -138,6 +138,10 @@ class TrainConfig(Config):
     loss: Annotated[Loss, Pluggable()] = NCE()
     """What is minimised (docs/methods.md)."""
 
+    matryoshka_dims: list[Annotated[int, Field(ge=1)]] = []
+    """Numbers of dimensions, that of the whole vector among them: the loss is the sum of those of so many first
+    dimensions each, so that ``model.truncate_dim`` may be any of them. The whole vector alone if empty."""
+
     ranker: str = "ranker"
     """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
     one's name (``ranker-...``), or a retriever's."""

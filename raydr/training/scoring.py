@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
@@ -32,6 +32,13 @@ class Encodings:
     def gathered(cls, query_QD: Tensor, passage_PD: Tensor, config: ModelConfig) -> Encodings:
         """With the passages that all ranks have encoded; each rank calls this once for a batch."""
         return cls(query_QD, gather_with_grad(passage_PD), config)
+
+    def first(self, dim: int) -> Encodings:
+        """Only the first dimensions of each vector, at length 1 again where the similarity is cosine."""
+        query, passage = self.query_QD[..., :dim], self.passage_CD[..., :dim]
+        if self.config.similarity == "cosine":
+            query, passage = nn.functional.normalize(query, dim=-1), nn.functional.normalize(passage, dim=-1)
+        return replace(self, query_QD=query, passage_CD=passage)
 
     def scores_QC(self, rows: slice) -> Tensor:
         """Scores of some of this rank's queries against the passages of all ranks, float32, nothing masked."""
@@ -69,6 +76,11 @@ class BatchView:
         """With what is known of the passages of all ranks; each rank calls this once for a batch."""
         guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
         return cls(student, batch, gather(batch.passage_hash_P), guide_CD, in_batch_negatives, teacher)
+
+    def first(self, dim: int) -> BatchView:
+        """The batch as its vectors' first dimensions show it, the teacher's too."""
+        teacher = None if self.teacher is None else self.teacher.first(dim)
+        return replace(self, student=self.student.first(dim), teacher=teacher)
 
     def candidates(self, rows: slice = slice(None)) -> Candidates:
         """Scores of this rank's queries against the passages of all ranks, and which of these count.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -9,8 +11,16 @@ from raydr.losses.base import Loss, LossOutput
 from raydr.training.scoring import BatchView
 
 
-def loss_in_tiles(view: BatchView, loss: Loss, epoch: int, num_queries: int, tile: int | None) -> LossOutput:
+def loss_in_tiles(
+    view: BatchView, loss: Loss, epoch: int, num_queries: int, tile: int | None, dims: Sequence[int] = ()
+) -> LossOutput:
     """The loss of the first queries of a batch.
+
+    With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), ℓ_d being the loss of the first d dimensions of all vectors, so that these
+    are vectors by themselves.
+
+    Source: Kusupati et al., Matryoshka Representation Learning (NeurIPS 2022) eq. 1, with equal weights, as
+    ``MatryoshkaLoss`` of sentence-transformers has them.
 
     A loss is a value of each query by itself, from its row of scores, so that rows can be computed apart. A tile's
     scores, masks and intermediate results are thrown away and computed again in the backward pass: a batch of Q
@@ -22,13 +32,19 @@ def loss_in_tiles(view: BatchView, loss: Loss, epoch: int, num_queries: int, til
         epoch: epochs finished before this step.
         num_queries: how many queries count; others behind them only fill the batch up.
         tile: queries at a time; all at once, and once, if None.
+        dims: numbers of dimensions; all of them once if empty.
 
     Returns:
         The loss of each query, and its metrics as their mean over the queries.
     """
 
     def compute(rows: slice) -> LossOutput:
-        return loss.compute(view.candidates(rows), epoch)
+        if not dims:
+            return loss.compute(view.candidates(rows), epoch)
+        nested = [loss.compute(view.first(dim).candidates(rows), epoch) for dim in dims]
+        per_query_Q = torch.stack([output.per_query_Q for output in nested]).sum(dim=0)
+        means = {name: torch.stack([one.metrics[name] for one in nested]).mean() for name in nested[0].metrics}
+        return LossOutput(per_query_Q, means)
 
     if tile is None or tile >= num_queries:
         return compute(slice(num_queries))

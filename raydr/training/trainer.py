@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from raydr.errors import TrainingError
+from raydr.errors import ConfigError, TrainingError
 from raydr.losses.base import LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import merge_adapters
@@ -82,6 +82,7 @@ class Trainer:
         self.device = next(setup.model.parameters()).device
         self.num_steps = setup.batches.num_steps
         self.clock = StepClock(self.device)
+        _check_dims(setup)
         self.learner = self.learner_of(setup.model)
         self.progress = Progress()
         #: The flags of ``progress`` as they were last used, and as an array.
@@ -222,7 +223,10 @@ class Trainer:
         seed_step(self.setup.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
-            return loss_in_tiles(view, self.config.loss, self.progress.epoch, num_queries, self.config.tile_queries)
+            config = self.config
+            return loss_in_tiles(
+                view, config.loss, self.progress.epoch, num_queries, config.tile_queries, config.matryoshka_dims
+            )
 
     def view(self, learner: Learner, batch: Batch) -> BatchView:
         """What the loss works on: encodings, the teacher's too, and the flags of the noise detector."""
@@ -321,3 +325,11 @@ class Trainer:
                 save_file(best, folder / BEST)
 
         return save
+
+
+def _check_dims(setup: Setup) -> None:
+    dims, score = setup.config.matryoshka_dims, setup.model.config.score.name
+    if dims and score != "dual":
+        raise ConfigError(f"train.matryoshka_dims is for model.score dual, and it is {score}: leave it empty")
+    if dims and max(dims) > setup.model.dim:
+        raise ConfigError(f"train.matryoshka_dims has {max(dims)}, and the vectors have {setup.model.dim} dimensions")

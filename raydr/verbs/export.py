@@ -16,9 +16,10 @@ from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.export import export as write
-from raydr.store.artifact import MANIFEST, Artifact, Building, begin
+from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
+from raydr.store.manifest import MANIFEST
 from raydr.verbs.command import takes_config
 
 

@@ -27,7 +27,8 @@ from raydr.stages.encode import encode_texts
 from raydr.stages.index import build_index
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.search import search
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
+from raydr.store.manifest import MANIFEST
 from tests.cluster.gated import ENCODER, wait_for_files
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make

@@ -80,7 +80,14 @@ CONTENT = {
     "judge.scores": "verdicts",
     **dict.fromkeys(
         (
-            *("train.loss", "train.loss.*", "train.teacher.*", "train.pair_detection.*", "train.coteaching.*"),
+            *(
+                "train.loss",
+                "train.loss.*",
+                "train.matryoshka_dims",
+                "train.teacher.*",
+                "train.pair_detection.*",
+                "train.coteaching.*",
+            ),
             *("train.guide", "train.guide.*"),
             *("train.num_epochs", "train.batch_size", "train.accumulation_steps", "train.num_hard_negatives"),
             *("train.sampler", "train.sampler.*", "train.in_batch_negatives", "train.positive", "train.optimizer.*"),
@@ -169,6 +176,7 @@ CHANGES = {
     "judge.sieve.beta.start_epoch": ["judge.sieve.beta.start_epoch=1", "judge.sieve.num_epochs=2"],
     "judge.sieve.beta.initial": ["judge.sieve.beta.initial=0.1", "judge.sieve.beta.ramp_epochs=1"],
     "train.loss": ["train.loss=nce"],
+    "train.matryoshka_dims": ["train.matryoshka_dims=[8, 32]"],
     "train.ranker": ["train.ranker=untrained"],
     "encode.token_pooling": ["encode.token_pooling=2", "model.score=sum_of_max"],
     "ranker.dev.measure": ["ranker.dev.measure=R@5"],

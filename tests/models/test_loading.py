@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from models.test_architectures import checkpoint
 from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
+from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
 from raydr.errors import ModelError
@@ -252,3 +254,64 @@ def test_damaged_weights_end_in_one_line(tmp_path: Path, tiny_checkpoint: str) -
     (tmp_path / "cut" / "config.json").write_text(json.dumps(config | {"hidden_size": "many"}))
     with pytest.raises(ModelError, match=r"^cannot load model\.checkpoint"):
         DualEncoder.from_config(short(str(tmp_path / "cut")))
+
+
+def _link_to_zeros(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).symlink_to("/dev/zero")
+
+
+def _pipe(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    os.mkfifo(folder / WEIGHTS)
+
+
+def _pickled(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    torch.save({"a": Path("x")}, folder / "pytorch_model.bin")
+
+
+def _with(**settings: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | settings))
+
+    return change
+
+
+def _with_file(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(content) and None
+
+
+HOSTILE: dict[str, Callable[[Path], Any]] = {
+    "a link to zeros": _link_to_zeros,
+    "a pipe": _pipe,
+    "pickled objects": _pickled,
+    "no heads": _with(num_attention_heads=0),
+    "negative layers": _with(num_hidden_layers=-3),
+    "too many layers": _with(num_hidden_layers=10**9),
+    "a width that is a word": _with(hidden_size="many"),
+    "a boolean": _with(num_hidden_layers=True),
+    "another vocabulary": _with(vocab_size=10),
+    "a kind that there is not": _with(model_type="nothing"),
+    "a list as config": _with_file("config.json", b"[1]"),
+    "depth": _with_file("config.json", b"[" * 100_000),
+    "a broken tokenizer": _with_file("tokenizer.json", b"{"),
+    "a tokenizer of junk": _with_file("tokenizer.json", b"\xff\xfe\x00"),
+    "a list as raydr.json": _with_file("raydr.json", b"[3]"),
+    "junk as raydr.json": _with_file("raydr.json", b"\xff"),
+    "depth in raydr.json": _with_file("raydr.json", b'{"a":' * 50_000),
+    "types in raydr.json": _with_file("raydr.json", b'{"pooling": 3}'),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_folder_that_means_harm_is_refused(case: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "hostile"))
+    HOSTILE[case](folder)
+    with pytest.raises((ModelError, ValidationError)) as refused:
+        config = short(str(folder))
+        DualEncoder.from_config(config)
+        build_tokenizers(config)
+    # A setting of a wrong type is named as one of the config.
+    assert ("pooling" if case == "types in raydr.json" else "hostile") in str(refused.value)

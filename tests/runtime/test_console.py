@@ -91,3 +91,17 @@ def test_sentences_are_broken_between_words_on_a_terminal_and_whole_in_a_file(te
     lines = capsys.readouterr().err.replace("\x1b[33m", "").replace("\x1b[0m", "").splitlines()
     assert " ".join(lines) == f"warning: {WORDS} at {path}, {WORDS}"
     assert len(lines) == 2 if not terminal else max(len(line) for line in lines if path not in line) <= 80
+
+
+@pytest.mark.parametrize("mark", ["\x1b[2J", "\x9b2J", "\r", "\x00", "\u202e", "\u2066", "\ud800"])
+def test_nothing_that_a_terminal_obeys_is_printed_wherever_it_comes_from(mark: str, capsys) -> None:
+    text = f"be{mark}fore"
+    console.say(text)
+    warn(text)
+    show_table(text, [text, "b"], [[text, 1]])
+    console.show_summary(text, {text: text})
+    output().print(text, markup=False)
+    printed = "".join(capsys.readouterr())
+    assert mark not in printed
+    assert "fore" in printed
+    assert printed.encode()

@@ -22,8 +22,9 @@ from raydr.stages.encode import EncodeParts, encode_texts, tokenize_part
 from raydr.stages.encoders import plan_encoders
 from raydr.stages.pool import Feed, Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import MANIFEST, Artifact, Building
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
+from raydr.store.manifest import MANIFEST
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model
 from tests.made_stage import make

@@ -9,8 +9,9 @@ import pytest
 
 from raydr.errors import ArtifactError
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import MANIFEST, Building, begin
+from raydr.store.artifact import Building, begin
 from raydr.store.identity import Identity
+from raydr.store.manifest import MANIFEST
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -17,7 +17,8 @@ from raydr.stages import index as stage
 from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
-from raydr.store.artifact import MANIFEST, Artifact
+from raydr.store.artifact import Artifact
+from raydr.store.manifest import MANIFEST
 from tests.made import integer_vectors, make_embeddings
 from tests.made_stage import make
 

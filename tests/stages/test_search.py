@@ -22,7 +22,8 @@ from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.runs import Run
 from raydr.stages.search import search, search_settings
 from raydr.stages.search_layout import GpuNode, Layout, plan_layout
-from raydr.store.artifact import DONE, MANIFEST, Artifact
+from raydr.store.artifact import DONE, Artifact
+from raydr.store.manifest import MANIFEST
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make
 

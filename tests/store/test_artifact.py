@@ -10,9 +10,10 @@ import pytest
 from patience import PATIENCE_S
 
 from raydr.errors import ArtifactError, FingerprintError
-from raydr.store.artifact import MANIFEST, Artifact, Building, begin, finished_parts, record_part
+from raydr.store.artifact import Artifact, Building, begin, finished_parts, record_part
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
+from raydr.store.manifest import MANIFEST
 
 IDENTITY = Identity(kind="run", config={"top_k": 10, "model": {"scale": 20}}, inputs={"index": "abc"})
 

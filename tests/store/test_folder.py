@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from copied import copy_artifact
 
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder, publish_files
+from raydr.store.folder import Folder, publish_files, write_part
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -150,3 +151,53 @@ def test_the_last_of_several_files_comes_when_the_others_are_there(folder):
         publish_files(folder, save, last="m.txt")
     assert published == ["a.txt", "z.txt", "m.txt"]
     assert folder.files() == ["a.txt", "m.txt", "z.txt"]
+
+
+def _write_too_much(library: str, folder: str) -> str:
+    """Write more than a process may; returns what raydr says."""
+    import resource
+    import signal
+
+    import faiss
+    import numpy as np
+    import torch
+    from safetensors.torch import save_file
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    zeros, index = torch.zeros(100_000), faiss.IndexFlatIP(1000)
+    index.add(np.zeros((100, 1000), dtype=np.float32))
+    save = {
+        "safetensors": lambda path: save_file({"a": zeros}, path),
+        "torch": lambda path: torch.save({"a": zeros}, path),
+        "faiss": lambda path: faiss.write_index(index, path),
+        "bytes": lambda path: Path(path).write_bytes(bytes(100_000)),
+    }[library]
+    said = []
+    for write in (
+        lambda: write_part(Folder(folder), "part", 1, save),
+        lambda: publish_files(Folder(folder), lambda scratch: save(str(scratch / "part"))),
+    ):
+        try:
+            write()
+        except ArtifactError as error:
+            said.append(str(error))
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("library", ["safetensors", "torch", "faiss", "bytes"])
+def test_a_full_disk_is_said_in_the_same_words_by_every_library(library: str, tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        said = pool.submit(_write_too_much, library, str(tmp_path)).result().splitlines()
+    assert [line.partition(": ")[0] for line in said[:1]] == [f"cannot write {tmp_path}/part"]
+    assert said[1].startswith("cannot write temporary files (TMPDIR, ")
+    assert all("Check free space and permissions" in line for line in said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_work_itself_stays_what_it_is(tmp_path: Path) -> None:
+    def broken(path: str) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        write_part(Folder(str(tmp_path)), "part", 1, broken)

@@ -12,7 +12,7 @@ from s3_server import served_bucket
 from raydr.data.inputs import find_input
 from raydr.errors import ArtifactError
 from raydr.graph.places import Places
-from raydr.store.folder import require_reachable
+from raydr.store.filesystems import require_reachable
 
 
 @pytest.fixture

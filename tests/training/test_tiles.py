@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 from training.test_gradient_cache import LOSSES, SMALL, TRAIN
 
+from raydr.errors import ConfigError
 from raydr.training.tiles import loss_in_tiles
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -18,6 +19,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "several positives": {"loss": "multi_positive_nce"},
     "bce": {"loss": "bce"},
     "in pieces too": SMALL,
+    "nested dimensions": {"matryoshka_dims": [8, 32], **LOSSES["npc"]},
 }
 
 
@@ -74,3 +76,33 @@ def test_only_a_tile_of_scores_is_held(tile: int | None, most: int, tiny_data: A
         loss = loss_in_tiles(view, trainer.config.loss, 0, 8, tile).per_query_Q.mean()
         torch.autograd.grad(loss, [view.student.query_QD, view.student.passage_CD])
     assert seen.most == most
+
+
+def test_a_nested_loss_is_that_of_sentence_transformers(tiny_data: Any, tiny_checkpoint: str) -> None:
+    """Σ_d of the loss of the first d dimensions at length 1, as its MatryoshkaLoss cuts them."""
+    from sentence_transformers.sentence_transformer.losses.matryoshka import shrink
+
+    config = model_config(tiny_checkpoint)
+    trainer = make_trainer(tiny_data, config, TRAIN)
+    [batch] = next(trainer.setup.batches.epoch(0))
+    view, dims = trainer.learner.encode(batch), [4, 16, 32]
+    mine = loss_in_tiles(view, trainer.config.loss, 0, 8, None, dims).per_query_Q
+    candidates, expected_Q = view.candidates(), torch.zeros(8)
+    for dim in dims:
+        scores_QC = config.scale * shrink(view.student.query_QD, dim) @ shrink(view.student.passage_CD, dim).T
+        masked_QC = scores_QC.masked_fill(candidates.excluded_QC, float("-inf"))
+        expected_Q = expected_Q + torch.nn.functional.cross_entropy(masked_QC, candidates.positive_Q, reduction="none")
+    torch.testing.assert_close(mine, expected_Q, rtol=1e-5, atol=1e-5)
+    whole = loss_in_tiles(view, trainer.config.loss, 0, 8, None).per_query_Q
+    torch.testing.assert_close(loss_in_tiles(view, trainer.config.loss, 0, 8, None, [32]).per_query_Q, whole)
+
+
+@pytest.mark.parametrize(
+    ("dims", "score", "message"),
+    [([64], "dual", "has 64, and the vectors have 32 dimensions"), ([8], "multi", "is for model.score dual")],
+)
+def test_dimensions_that_there_are_not(
+    dims: list[int], score: str, message: str, tiny_data: Any, tiny_checkpoint: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_alone(tiny_data, model_config(tiny_checkpoint, score=score), TRAIN | {"matryoshka_dims": dims})

@@ -17,7 +17,7 @@ from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.errors import DataError
-from raydr.store.folder import open_file
+from raydr.store.filesystems import open_file
 
 #: Ends of files of pairs.
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")

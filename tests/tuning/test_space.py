@@ -10,6 +10,7 @@ import yaml
 from optuna.trial import FixedTrial
 
 from raydr.errors import ConfigError
+from raydr.training.config import PairDetectionConfig
 from raydr.tuning.plan import num_side_by_side, plan_search
 from raydr.tuning.settings import Entry
 from raydr.tuning.space import build_space, load_space, with_values
@@ -26,8 +27,8 @@ def test_a_space_knows_the_defaults_of_its_config():
         # As the space writes it, and not with all its settings.
         "train.sampler": "top",
     }
-    assert space.config.train.pair_detection is not None
-    assert make_config().train.pair_detection is None
+    assert space.config.train.pair_detection == PairDetectionConfig()
+    assert make_config().train.pair_detection == "auto"
 
 
 def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
@@ -44,7 +45,7 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
         ({"train.loss.warmup": {"int": [1, 2]}}, "no setting 'warmup'; did you mean 'warmup_epochs'"),
         (
             {"train.pair_detection.num_random": {"int": [1, 2]}},
-            "train.pair_detection is null and has no settings; change it",
+            "train.pair_detection is auto and has no settings; change it",
         ),
         ({"model.scale.x": {"int": [1, 2]}}, "model.scale is 20 and has no settings"),
         ({"seed": {"int": [1, 2]}}, "seed cannot be searched"),

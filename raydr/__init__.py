@@ -1,4 +1,8 @@
-"""raydr: distributed training and evaluation of noise-robust dense retrievers on Ray."""
+"""raydr: distributed training and evaluation of noise-robust dense retrievers on Ray.
+
+``find_noise``, ``find_false_negatives``, ``mine_hard_negatives``, ``train`` and ``evaluate`` take pairs in memory. The
+functions that are called as the verbs of the command line take a config.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from raydr.version import __version__
 
 if TYPE_CHECKING:
+    from raydr.api.noise import find_false_negatives, find_noise, mine_hard_negatives
+    from raydr.api.training import Model, evaluate, train
     from raydr.config.run import RunConfig
+    from raydr.graph.findings import FalseNegatives, Noise
     from raydr.verbs.audit import audit
     from raydr.verbs.benchmark import benchmark
     from raydr.verbs.diagnose import diagnose
     from raydr.verbs.doctor import doctor
     from raydr.verbs.encode import encode
-    from raydr.verbs.evaluate import evaluate
     from raydr.verbs.export import export
     from raydr.verbs.fuse import fuse
     from raydr.verbs.gc import gc
@@ -35,11 +41,13 @@ if TYPE_CHECKING:
     from raydr.verbs.search import search, search_text
     from raydr.verbs.settings import settings
     from raydr.verbs.submit import submit
-    from raydr.verbs.train import train
     from raydr.verbs.tune import tune
     from raydr.verbs.why import why
 
 __all__ = [
+    "FalseNegatives",
+    "Model",
+    "Noise",
     "RunConfig",
     "__version__",
     "audit",
@@ -49,6 +57,8 @@ __all__ = [
     "encode",
     "evaluate",
     "export",
+    "find_false_negatives",
+    "find_noise",
     "fuse",
     "gc",
     "import_run",
@@ -58,6 +68,7 @@ __all__ = [
     "inspect",
     "judge",
     "mine",
+    "mine_hard_negatives",
     "plan",
     "prepare",
     "quickstart",
@@ -80,11 +91,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a verb when it is first used: ``import raydr`` and ``raydr --help`` stay fast."""
+    """Import a function when it is first used: ``import raydr`` and ``raydr --help`` stay fast."""
     if name not in __all__:
         raise AttributeError(f"module 'raydr' has no attribute {name!r}")
     modules = {
         "RunConfig": "raydr.config.run",
+        **dict.fromkeys(("find_false_negatives", "find_noise", "mine_hard_negatives"), "raydr.api.noise"),
+        **dict.fromkeys(("Model", "evaluate", "train"), "raydr.api.training"),
+        **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.graph.findings"),
         "search_text": "raydr.verbs.search",
     }
     found = getattr(importlib.import_module(modules.get(name, f"raydr.verbs.{name}")), name)

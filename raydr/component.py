@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -22,6 +23,8 @@ from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
 
+#: What pydantic puts into the place of an error for the member of a union.
+_UNION_MEMBER = re.compile(r"function-\w+\[|literal\[|constrained-\w+$")
 #: Entry points of this group name modules of other distributions that declare components.
 PLUGINS = "raydr.components"
 
@@ -168,8 +171,14 @@ def explain(error: ValidationError, where: str) -> str:
 def findings(error: ValidationError) -> list[str]:
     """One line a key that is wrong."""
     lines = []
-    for found in error.errors(include_url=False):
-        key = ".".join(str(step) for step in found["loc"])
+    errors = error.errors(include_url=False)
+    for found in errors:
+        steps = [str(step) for step in found["loc"]]
+        key = ".".join(step for step in steps if not _UNION_MEMBER.match(step))
+        beside = (other["loc"][: len(steps) - 1] == found["loc"][:-1] for other in errors if other is not found)
+        if steps and steps[-1].startswith("literal[") and any(beside):
+            # Another member of the union says what is wrong with what was meant.
+            continue
         if found["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key (value {found['input']!r})")
         elif found["type"] == "missing":

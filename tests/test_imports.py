@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 #: Top floor first: a room imports from itself and from those below it.
 FLOORS = (
-    *("__main__", "verbs", "tuning", "compare", "ops", "graph", "config", "stages", "pages", "runtime"),
+    *("__main__", "api", "verbs", "tuning", "compare", "ops", "graph", "config", "stages", "pages", "runtime"),
     *("training", "diagnosis", "indexing", "noise", "negatives", "models", "losses", "data", "evaluation"),
     *("store", "component", "errors", "seeding", "version"),
 )
@@ -85,12 +85,12 @@ def _read(path: Path, known: Collection[str]) -> Module:
 
 def room_of(module: str) -> str:
     """The package or file below ``raydr`` that a module belongs to; the face, what ``import raydr`` gives, is of the
-    verbs.
+    Python API.
 
     >>> room_of("raydr.stages.train"), room_of("raydr.errors"), room_of("raydr")
-    ('stages', 'errors', 'verbs')
+    ('stages', 'errors', 'api')
     """
-    return [*module.split("."), "verbs"][1]
+    return [*module.split("."), "api"][1]
 
 
 def upward() -> set[tuple[str, str]]:

@@ -77,7 +77,11 @@ def first_config(data: str) -> FirstConfig:
     left = 1 - sum(splits.get("hold_out", {}).values())
     train = {"num_epochs": 3, "batch_size": _batch_size(found.num_queries, left), "optimizer": {"learning_rate": 5e-5}}
     raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": found.reader, **splits}, "train": train}
-    return FirstConfig(name, raw, found.what, any(split_in(split) == "train" for split in found.splits))
+    trains = any(split_in(split) == "train" for split in found.splits)
+    if trains:
+        # Beside a training that trusts all pairs: what is recommended where some are mismatched.
+        raw["variants"] = {"npc": {"loss": "npc"}}
+    return FirstConfig(name, raw, found.what, trains)
 
 
 def _splits(names: Sequence[str]) -> dict[str, Any]:

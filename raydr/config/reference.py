@@ -158,8 +158,11 @@ def _of_field(
     default_section = None if field.is_required() else field.get_default(call_default_factory=True)
     if instance is not None:
         default_section = getattr(instance, name)
-    if default_section is None and not field.is_required():
-        yield Setting(key, "section or null", "null", _meaning(config, name))
+    if not isinstance(default_section, Config) and not field.is_required():
+        words = [f"`{value}`" for one in _alternatives(field.annotation) for value in typing.get_args(one)]
+        type_ = " or ".join(["section", *words, "null"])
+        yield Setting(key, type_, _as_yaml(default_section), _meaning(config, name))
+        default_section = None
     for below in section.model_fields:
         yield from _of_field(section, below, f"{key}.{below}", kinds, default_section)
 

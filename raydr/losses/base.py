@@ -106,6 +106,13 @@ class Loss(Component):
         """Epochs of ordinary training before noise detection and the teacher start."""
         return 0
 
+    def first_own_epoch(self, num_epochs: int) -> int:
+        """The first epoch after the warm-up, from 0; 0 where a training is too short to leave it.
+
+        Of the epochs before it none is the result of the method.
+        """
+        return self.num_warmup_epochs if self.num_warmup_epochs < num_epochs else 0
+
     @abstractmethod
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         """The loss of each query.

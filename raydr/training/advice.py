@@ -36,12 +36,12 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
             f"the score function {model.score.name} sums a cosine for each token, and model.scale is {model.scale:g}: "
             "the softmax over the candidates is nearly a choice of one; 1 is usual"
         )
-    if train.pair_detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
+    if train.detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(
             f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read the "
             "flags: take npc, or leave the detection out"
         )
-    if train.pair_detection is None and train.loss.reads_pair_flags:
+    if train.detection is None and train.loss.reads_pair_flags:
         advice.append(
             f"the loss {train.loss.name} leaves out flagged pairs, and without train.pair_detection none is flagged: "
             "set it, unless that is the ablation you want"

@@ -58,17 +58,19 @@ class Progress(Config):
     def changed(self, **fields: Any) -> Progress:
         return self.model_copy(update=fields)
 
-    def measured(self, value: float, found: dict[str, float]) -> Progress:
+    def measured(self, value: float, found: dict[str, float], first_epoch: int = 0) -> Progress:
         """With what dev queries say of the epoch that is last in the history; of equal epochs the first is best.
 
         Args:
             value: the measure that chooses.
             found: what goes into the history.
+            first_epoch: the first that may be the best. A state of shared warm-up epochs may bring an earlier one.
         """
         last = self.history[-1]
         row = EpochRow(epoch=last.epoch, metrics=last.metrics | found)
         best: dict[str, Any] = {}
-        if self.best_measure is None or value > self.best_measure:
+        no_best = self.best_measure is None or self.best_epoch is None or self.best_epoch < first_epoch
+        if last.epoch >= first_epoch and (no_best or value > (self.best_measure or 0.0)):
             best = {"best_epoch": last.epoch, "best_measure": value}
         return self.changed(history=[*self.history[:-1], row], **best)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -16,9 +17,15 @@ from raydr.models.optimizer_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
 from raydr.noise.detectors.base import Detector
-from raydr.noise.detectors.gaussian import GaussianDetector
+from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.margin import MarginLimit
 
+#: Epochs of a teacher's half-life, and what stands for its momentum where no teacher is asked.
+_HALF_LIFE, _UNASKED_MOMENTUM = 2.0, 0.99
+#: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.
+PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "npc-paper": ("npc", {"detector": "gaussian", "margins": "model"}),
+}
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
 
@@ -45,27 +52,45 @@ class DevConfig(Config):
 class TeacherConfig(Config):
     """The EMA teacher of losses that need one."""
 
-    momentum: float = Field(default=0.99, ge=0, lt=1)
-    """α: after each step the teacher becomes α · teacher + (1 − α) · student."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
+    """α: after each step the teacher becomes α · teacher + (1 − α) · student. ``auto``: a half-life of two epochs."""
 
     half_life: float | None = Field(default=None, gt=0)
     """Epochs in which the teacher forgets half of what it was, in place of ``momentum``: the same lag with batches and
     data of any size."""
 
-    def momentum_of(self, epoch_steps: float) -> float:
-        """α where an epoch has so many steps.
+    def resolved(self, asked: bool) -> TeacherConfig:
+        """The settings with ``auto`` written out.
 
-        >>> round(TeacherConfig(half_life=2).momentum_of(39), 4)
-        0.9912
+        Args:
+            asked: whether the loss asks a teacher; one that nobody asks has the momentum 0.99.
         """
-        return self.momentum if self.half_life is None else 0.5 ** (1 / (self.half_life * epoch_steps))
+        if self.momentum != "auto":
+            return self
+        half_life = _HALF_LIFE if asked and self.half_life is None else self.half_life
+        return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=half_life)
+
+    def momentum_of(self, epoch_steps: float) -> float:
+        """α of a teacher that is asked, where an epoch has so many steps.
+
+        >>> round(TeacherConfig().momentum_of(39), 4), round(TeacherConfig(half_life=1).momentum_of(39), 4)
+        (0.9912, 0.9824)
+        """
+        half_life = _HALF_LIFE if self.half_life is None and self.momentum == "auto" else self.half_life
+        return float(self.momentum) if half_life is None else float(0.5 ** (1 / (half_life * epoch_steps)))
 
 
 class PairDetectionConfig(Config):
-    """Detection of mismatched training pairs before each epoch after the loss's warm-up."""
+    """Detection of mismatched training pairs, after the loss's warm-up. The defaults are what is recommended."""
 
-    detector: Annotated[Detector, Pluggable()] = GaussianDetector()
-    """How perplexities become flags: ``gaussian`` is the paper's, ``anchored`` leaves clean pairs alone."""
+    detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
+    """How perplexities become flags: ``local_fdr`` for cross-fitted margins; of the model in training ``gaussian`` is
+    the paper's, ``anchored`` leaves clean pairs alone."""
+
+    margins: Literal["cross_fitted", "model"] = "cross_fitted"
+    """Who measures the pairs. ``cross_fitted``: the short trainings of the section ``cross_fit``, each the pairs that
+    it has not seen, once. ``model``: the model in training, which has partly learnt the pairs, before every epoch.
+    ``num_random``, ``repeat`` and ``against`` belong to ``model``."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages (positives of other pairs) that each pair is measured against."""
@@ -76,18 +101,15 @@ class PairDetectionConfig(Config):
     against: Literal["random", "hard"] = "random"
     """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
 
-    margins: Literal["model", "cross_fitted"] = "model"
-    """Who measures the pairs: the model as it is in training, which has partly learnt them; or the short trainings of
-    the section ``cross_fit``, each the pairs that it has not seen, once. Then ``num_random``, ``repeat`` and
-    ``against`` play no part."""
-
     weights: Literal["flags", "posterior"] = "flags"
     """ŷ of the loss: 0 for a flagged pair and 1 for others, or every pair's p(clean)."""
 
     @model_validator(mode="after")
     def _check_random_pairs(self) -> PairDetectionConfig:
         if self.against == "hard" and self.margins == "cross_fitted":
-            raise ValueError("cross-fitted margins are measured against random passages: against must be random")
+            raise ValueError(
+                "cross-fitted margins are measured against random passages: set margins to model, or against to random"
+            )
         if self.against == "hard" and self.detector.reads_random_pairs:
             raise ValueError(
                 f"detector {self.detector.name} compares with random pairs: against must be random, not hard"
@@ -136,7 +158,8 @@ class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
-    """What is minimised (docs/methods.md)."""
+    """What is minimised (docs/methods.md). ``npc`` alone is what is recommended for noisy pairs; ``npc-paper`` is the
+    same loss with the detection of its paper."""
 
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] = []
     """Numbers of dimensions, that of the whole vector among them: the loss is the sum of those of so many first
@@ -147,8 +170,9 @@ class TrainConfig(Config):
     one's name (``ranker-...``), or a retriever's."""
 
     teacher: TeacherConfig = TeacherConfig()
-    pair_detection: PairDetectionConfig | None = None
-    """Flag mismatched pairs while training; off if null."""
+    pair_detection: PairDetectionConfig | Literal["auto"] | None = "auto"
+    """Flag mismatched pairs for the loss. ``auto``: with its defaults for a loss that reads flags (``npc``), else off;
+    off if null."""
 
     guide: GuideConfig | None = None
     """Leave out candidates that another model takes for positives (GIST); off if null."""
@@ -234,9 +258,23 @@ class TrainConfig(Config):
     """Steps between two rows of step metrics in the log."""
 
     keep: Literal["best", "last"] = "best"
-    """Which state becomes the model: the epoch that is best on dev, or the last one."""
+    """Which state becomes the model: the epoch that is best on dev, or the last one. Epochs of the loss's warm-up do
+    not count: they are plain NCE."""
 
     dev: DevConfig = DevConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out_preset(cls, given: Any) -> Any:
+        """A preset's name becomes the loss and the detection that it stands for, so that both ways have one key."""
+        loss = given.get("loss") if isinstance(given, Mapping) else None
+        settings = {"name": loss} if isinstance(loss, str) else loss
+        if not isinstance(settings, Mapping) or settings.get("name") not in PRESETS:
+            return given
+        name, preset = PRESETS[settings["name"]]
+        own = given.get("pair_detection", "auto")
+        detection = preset if own == "auto" else {**preset, **own} if isinstance(own, Mapping) else own
+        return {**given, "loss": {**settings, "name": name}, "pair_detection": detection}
 
     @model_validator(mode="after")
     def _divisible(self) -> TrainConfig:
@@ -258,7 +296,7 @@ class TrainConfig(Config):
             )
         if self.coteaching is not None and self.loss.needs_teacher:
             raise ValueError(f"coteaching has no teacher, which the loss {self.loss.name!r} needs: use another loss")
-        if self.coteaching is not None and self.coteaching.noise_rate is None and self.pair_detection is None:
+        if self.coteaching is not None and self.coteaching.noise_rate is None and self.detection is None:
             raise ValueError("coteaching needs a noise_rate, or pair_detection to estimate it")
         if self.coteaching is not None and self.loss.reads_pair_flags:
             raise ValueError(
@@ -294,11 +332,27 @@ class TrainConfig(Config):
         """
         asked = (self.share_warmup,) if isinstance(self.share_warmup, int) else self.share_warmup or ()
         # NCE with a detector detects from the first epoch on, with the untrained model, and its states carry the flags.
-        is_plain = isinstance(self.loss, NCE) and self.pair_detection is None
+        is_plain = isinstance(self.loss, NCE) and self.detection is None
         num_plain = self.num_epochs if is_plain else self.loss.num_warmup_epochs
         if self.coteaching is not None:
             return []
         return sorted({epochs for epochs in asked if epochs <= min(num_plain, self.num_epochs - 1)})
+
+    @property
+    def detection(self) -> PairDetectionConfig | None:
+        """How pairs are flagged; None if they are not.
+
+        >>> [TrainConfig.model_validate({"loss": name}).detection is not None for name in ("nce", "npc", "npc-paper")]
+        [False, True, True]
+        """
+        if self.pair_detection != "auto":
+            return self.pair_detection
+        return PairDetectionConfig() if self.loss.reads_pair_flags else None
+
+    def resolved(self) -> TrainConfig:
+        """The settings with ``auto`` of detection and teacher written out: equal for all that mean the same."""
+        teacher = self.teacher.resolved(self.loss.needs_teacher)
+        return self.model_copy(update={"pair_detection": self.detection, "teacher": teacher})
 
     @property
     def passages_per_query(self) -> int:

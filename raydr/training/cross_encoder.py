@@ -112,7 +112,8 @@ class CrossEncoderTrainer:
     def _validate(self, dev: RankerDev) -> None:
         """Measure the epoch on dev, and keep its weights if it is the best so far."""
         [name], value = dev.measures, dev.measure(self.model, self.dtype)
-        self.progress = self.progress.measured(value, {f"dev {name}": value})
+        first = self.config.loss.first_own_epoch(self.config.num_epochs)
+        self.progress = self.progress.measured(value, {f"dev {name}": value}, first)
         if self.progress.best_epoch == self.progress.history[-1].epoch:
             self.best = self.optimization.learnt()
 

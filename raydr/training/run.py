@@ -97,12 +97,16 @@ def build_setup(
     if inputs.dev is not None:
         dev = DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed)
     detector: PairDetector | CrossFittedDetector | None = None
-    if config.pair_detection is not None and config.pair_detection.margins == "cross_fitted":
+    detection = config.detection
+    if detection is not None and detection.margins == "cross_fitted":
         if inputs.margins is None:
-            raise ConfigError("train.pair_detection.margins is cross_fitted, and no cross-fitted margins were given")
-        detector = CrossFittedDetector(examples, corpus, inputs.margins, config.pair_detection, config.positive, seed)
-    elif config.pair_detection is not None:
-        detector = PairDetector(examples, corpus, tokenizers, config.pair_detection, config, seed)
+            raise ConfigError(
+                f"the loss {config.loss.name} reads flags of cross-fitted margins, and none were given: give margins, "
+                "or set train.pair_detection.margins to model"
+            )
+        detector = CrossFittedDetector(examples, corpus, inputs.margins, detection, config.positive, seed)
+    elif detection is not None:
+        detector = PairDetector(examples, corpus, tokenizers, detection, config, seed)
     trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
     return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
 

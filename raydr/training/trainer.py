@@ -297,7 +297,7 @@ class Trainer:
     def _validate(self, dev: DevRetrieval) -> None:
         """Measure the network on dev after an epoch, and see whether training has come to its end."""
         value, figures = self.measure(dev)
-        progress = self.progress.measured(value, figures)
+        progress = self.progress.measured(value, figures, self.config.loss.first_own_epoch(self.config.num_epochs))
         epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
         if best_epoch == epoch and self.config.keep == "best":
             self.best = self.chosen.optimization.learnt()

@@ -78,6 +78,8 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
         raise
     for artifact in made:
         show_evaluation(artifact)
+    if made:
+        _tell_of_equal_models(session)
     return Evaluations(made)
 
 
@@ -105,3 +107,15 @@ def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> b
         warn(f"{system}: {error}")
         return False
     return True
+
+
+def _tell_of_equal_models(session: Session) -> None:
+    """Say which of the models that were compared have the same weights: they are one system under several names."""
+    by_weights: dict[str, list[str]] = {}
+    for name, node in session.recipe.names.items():
+        if name.startswith("models/") and node.kind == "model" and session.inventory.manifest(node) is not None:
+            weights = session.inventory.open(node).info.get("weights")
+            by_weights.setdefault(weights or name, []).append(name.removeprefix("models/"))
+    for names in by_weights.values():
+        if len(names) > 1:
+            warn(f"{' and '.join(names)} have equal weights: they are one model, and their figures are the same")

@@ -60,7 +60,7 @@ def test_the_defaults_are_those_of_a_config_without_settings(groups: list[Settin
             assert float(default) == pytest.approx(value), key
     assert told["model.query.max_length"] == "64"
     assert told["judge.sieve.beta.final"] == "0.5"
-    assert (told["train.pair_detection"], told["negatives"]) == ("null", "null")
+    assert (told["train.pair_detection"], told["negatives"]) == ("auto", "null")
 
 
 def test_keys_types_defaults_and_meanings() -> None:

@@ -43,7 +43,7 @@ def config(tiny_checkpoint: str, tmp_path: Path) -> Path:
             "num_epochs": 2,
             "loss": {"name": "halved", "factor": 0.25},
             "sampler": "lowest",
-            "pair_detection": {"detector": {"name": "median", "threshold": 0.4}, "num_random": 10},
+            "pair_detection": {"detector": {"name": "median", "threshold": 0.4}, "margins": "model", "num_random": 10},
         },
         "judge": {
             "model": "untrained",

@@ -182,6 +182,7 @@ CHANGES = {
     "ranker.dev.measure": ["ranker.dev.measure=R@5"],
     "train.loss.beta.initial": ["train.loss.beta.initial=0.1", "train.loss.beta.ramp_epochs=1"],
     "train.pair_detection": ["train.pair_detection=null"],
+    "train.teacher.momentum": ["train.teacher.momentum=0.9"],
     "train.pair_detection.detector": ["train.pair_detection.detector=anchored"],
     "train.coteaching": ["train.coteaching=null"],
     "train.guide": ["train.guide=null"],

@@ -33,7 +33,7 @@ def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig
         "train": {
             "num_epochs": 1,
             "loss": {"name": "npc", "warmup_epochs": 0, "use_consistency": False},
-            "pair_detection": {"detector": AboveMedian().name, "num_random": 20},
+            "pair_detection": {"detector": AboveMedian().name, "margins": "model", "num_random": 20},
         },
         "negatives": {"depth": 4},
         "judge": {"model": "untrained", "judges": [npc, "margin", "people"]},

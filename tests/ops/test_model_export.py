@@ -36,7 +36,7 @@ def config(beir_folder: Path, tiny_checkpoint: str, tmp_path_factory: pytest.Tem
             judge={"judges": ["margin"], "model": "untrained"},
             train={
                 "num_epochs": 2, "loss": {"name": "npc", "warmup_epochs": 1},
-                "pair_detection": {"num_random": 20, "detector": "above_median"},
+                "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median"},
             },
             evaluate={"measures": ["RR@10", "R@5"], "bootstrap_samples": 100, "permutations": 100},
         )

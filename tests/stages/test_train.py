@@ -103,7 +103,7 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
 @pytest.mark.invariant
 def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_checkpoint, tmp_path):
     changes = {"checkpoint_steps": 1, "num_epochs": 3, "loss": {"name": "npc", "warmup_epochs": 1}}
-    changes |= {"pair_detection": {"num_random": 20}}
+    changes |= {"pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20}}
     training = training_of(tiny_checkpoint, num_workers=1, **changes)
     # When flags and a teacher are part of the state.
     held = Held(tmp_path, at=(1, 3))

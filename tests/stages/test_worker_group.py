@@ -32,7 +32,7 @@ from raydr.training.training import Extras, Training
 
 SETTINGS: dict[str, Any] = {
     "loss": {"name": "npc", "warmup_epochs": 1},
-    "pair_detection": {"num_random": 20},
+    "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
     "num_epochs": 4,
     "batch_size": 8,
     "optimizer": {"learning_rate": 1e-3},

@@ -64,7 +64,10 @@ def test_the_network_that_is_better_on_dev_is_the_result(tiny_data, tiny_checkpo
 
 
 def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
-    settings = {"coteaching": {"ramp_epochs": 1}, "pair_detection": {"num_random": 20, "detector": "above_median"}}
+    settings = {
+        "coteaching": {"ramp_epochs": 1},
+        "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median"},
+    }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, dropout=0.1), TRAIN | settings)
     progress = trainer.run()
     flagged = progress.detections[-1]["share_flagged"]

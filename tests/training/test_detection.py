@@ -15,7 +15,7 @@ from raydr.seeding import query_rng
 TRAIN: dict[str, Any] = {
     "batch_size": 8,
     "loss": {"name": "npc", "warmup_epochs": 0},
-    "pair_detection": {"num_random": 100},
+    "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 100},
 }
 
 

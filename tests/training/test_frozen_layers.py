@@ -34,7 +34,13 @@ def frozen(name: str) -> bool:
         ("two", {}),
         ("two", {"cache_tokens": 64}),
         ("shared", {"recompute_activations": True}),
-        ("shared", {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 20}}),
+        (
+            "shared",
+            {
+                "loss": {"name": "npc", "warmup_epochs": 0},
+                "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
+            },
+        ),
     ],
 )
 def test_the_first_layers_stay_and_the_others_learn(

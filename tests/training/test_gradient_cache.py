@@ -21,7 +21,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}}},
     "npc": {
         "loss": {"name": "npc", "warmup_epochs": 1},
-        "pair_detection": {"num_random": 20, "detector": "above_median"},
+        "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median"},
     },
     "accumulated": {"accumulation_steps": 2},
     "co-teaching": {"coteaching": {"noise_rate": 0.5, "ramp_epochs": 1}},

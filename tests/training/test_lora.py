@@ -26,7 +26,10 @@ TRAIN = {
     "num_hard_negatives": 2,
     "optimizer": {"learning_rate": 1e-2, "lora": LORA},
 }
-NPC = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 20}}
+NPC = {
+    "loss": {"name": "npc", "warmup_epochs": 0},
+    "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
+}
 
 
 def is_target(name: str) -> bool:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.invariant
 
 TRAIN: dict[str, Any] = {
     "loss": {"name": "npc", "warmup_epochs": 0},
-    "pair_detection": {"num_random": 12},
+    "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 12},
     "batch_size": 8,
     "num_hard_negatives": 2,
     "optimizer": {"learning_rate": 1e-3},
@@ -267,7 +267,11 @@ def test_several_vectors_are_taught_and_detected_alike_on_one_worker_and_on_two(
     """The teacher, and the perplexities against passages of which each worker has encoded a part."""
     config = model_config(tiny_checkpoint, score="sum_of_max", scale=1, projection=8)
     loss = {"name": "npc", "warmup_epochs": 1}
-    train = TRAIN | {"loss": loss, "pair_detection": {"num_random": 12, "detector": "above_median"}, "num_epochs": 2}
+    train = TRAIN | {
+        "loss": loss,
+        "pair_detection": {"margins": "model", "num_random": 12, "detector": "above_median"},
+        "num_epochs": 2,
+    }
     alone, weights = run_alone(ragged_data, config, train)
     together, shared = run_with_ranks(2, tmp_path, ragged_data, config, train)
     assert alone.clean is not None

@@ -45,7 +45,14 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
 @pytest.mark.invariant
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"cache_tokens": 64}, {"loss": {"name": "npc", "warmup_epochs": 1}, "pair_detection": {"num_random": 20}}],
+    [
+        {},
+        {"cache_tokens": 64},
+        {
+            "loss": {"name": "npc", "warmup_epochs": 1},
+            "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
+        },
+    ],
 )
 def test_training_is_the_same(changes, tiny_data, tiny_checkpoint):
     config = model_config(tiny_checkpoint, dropout=0.1)

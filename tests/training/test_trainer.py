@@ -20,7 +20,7 @@ from raydr.data.schema import to_table
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import EpochRow, Progress
 from raydr.training.config import DevConfig, PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
@@ -40,17 +40,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rcl": {"loss": {"name": "rcl", "beta": {"final": 0.5}}},
     "npc": {
         "loss": {"name": "npc", "warmup_epochs": 1},
-        "pair_detection": {"num_random": 20, "detector": "above_median"},
+        "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median"},
         "num_epochs": 3,
     },
     "npc, detected once": {
         "loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 2},
-        "pair_detection": {"num_random": 20, "detector": "above_median", "repeat": "once"},
+        "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median", "repeat": "once"},
         "num_epochs": 3,
     },
     "npc, against hard negatives": {
         "loss": {"name": "npc", "warmup_epochs": 1},
-        "pair_detection": {"num_random": 20, "detector": "above_median", "against": "hard"},
+        "pair_detection": {"margins": "model", "num_random": 20, "detector": "above_median", "against": "hard"},
     },
     "corrected": {"loss": "corrected_nce", "sampler": {"name": "softmax", "with_replacement": True}},
     "accumulated": {"accumulation_steps": 2},
@@ -340,7 +340,10 @@ def test_a_query_that_everything_is_forbidden_for_is_named(tiny_data, tiny_check
 
 def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny_checkpoint):
     """With one random passage a pair it is now and then the pair's own positive, which must not count."""
-    loss = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 1}}
+    loss = {
+        "loss": {"name": "npc", "warmup_epochs": 0},
+        "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 1},
+    }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss)
     detector = trainer.setup.detector
     for epoch in range(20):
@@ -352,7 +355,10 @@ def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny
 
 def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpoint):
     """Against a loop over the drawn passages."""
-    npc = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 12}}
+    npc = {
+        "loss": {"name": "npc", "warmup_epochs": 0},
+        "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 12},
+    }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, scale=1.0), TRAIN | npc)
     detector, batches = trainer.setup.detector, trainer.setup.batches
     examples, model = batches.examples, trainer.model.eval()
@@ -437,9 +443,30 @@ def test_the_best_epoch_is_kept(tiny_data, tiny_checkpoint, monkeypatch):
     assert not all(torch.equal(weights[name], last_weights[name]) for name in weights)
 
 
+@pytest.mark.parametrize(("num_epochs", "best"), [(3, 2), (1, 0)])
+def test_the_best_epoch_is_none_of_the_warm_up(tiny_data, tiny_checkpoint, monkeypatch, num_epochs, best):
+    """The warm-up is plain NCE: were it kept, the model would be that of another method. Too short a training has
+    nothing else."""
+    measures = iter([0.5, 0.1, 0.3])
+    monkeypatch.setattr(DevRetrieval, "measure", lambda *_: next(measures))
+    train = TRAIN | VARIANTS["npc"] | {"num_epochs": num_epochs}
+    progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), train)
+    assert (progress.best_epoch, progress.best_measure) == (best, [0.5, 0.1, 0.3][best])
+
+
+def test_a_best_epoch_of_shared_warm_up_states_is_forgotten():
+    row = EpochRow(epoch=1, metrics={})
+    plain = Progress(history=[EpochRow(epoch=0, metrics={}), row], best_epoch=0, best_measure=0.9)
+    assert plain.measured(0.1, {}, first_epoch=1).best_epoch == 1
+    assert plain.measured(0.1, {}).best_epoch == 0
+
+
 def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
     recorder = Recorder()
-    loss = {"loss": {"name": "npc", "warmup_epochs": 0}, "pair_detection": {"num_random": 20}}
+    loss = {
+        "loss": {"name": "npc", "warmup_epochs": 0},
+        "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
+    }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss | {"log_steps": 2}, recorder)
     trainer.run()
     logged = [metrics for metrics in recorder.steps if metrics]
@@ -453,7 +480,10 @@ def test_logged_steps_say_where_their_time_went(tiny_data, tiny_checkpoint):
 
 
 def test_the_teacher_is_asked_as_often_as_the_loss_says(tiny_data, tiny_checkpoint, monkeypatch):
-    loss = {"loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 3}, "pair_detection": {"num_random": 20}}
+    loss = {
+        "loss": {"name": "npc", "warmup_epochs": 1, "consistency_every": 3},
+        "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 20},
+    }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss | {"num_epochs": 4})
     asked, encode = [], Teacher.encode
 

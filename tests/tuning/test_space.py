@@ -13,6 +13,7 @@ from raydr.errors import ConfigError
 from raydr.tuning.plan import num_side_by_side, plan_search
 from raydr.tuning.settings import Entry
 from raydr.tuning.space import build_space, load_space, with_values
+from raydr.training.config import PairDetectionConfig
 from tuning.made_space import make_config, make_space
 
 SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
@@ -26,8 +27,8 @@ def test_a_space_knows_the_defaults_of_its_config():
         # As the space writes it, and not with all its settings.
         "train.sampler": "top",
     }
-    assert space.config.train.pair_detection is not None
-    assert make_config().train.pair_detection is None
+    assert space.config.train.pair_detection == PairDetectionConfig()
+    assert make_config().train.pair_detection == "auto"
 
 
 def test_fixed_settings_keep_what_the_config_says_of_the_same_component():

@@ -16,11 +16,7 @@ _READS = 0.5
 #: Where held-out pairs are no better than training pairs, right pairs that are hard count too: up to a tenth, measured.
 _SURELY = 0.2
 #: What closes the gap to right pairs (docs/experiments/flags.md).
-_ROBUST = (
-    "train.loss={name: npc, warmup_epochs: 1}",
-    "train.pair_detection={detector: local_fdr, margins: cross_fitted}",
-    "train.teacher.half_life=2",
-)
+_ROBUST = "train.loss=npc"
 
 
 class MismatchedPairs(Check):
@@ -77,7 +73,7 @@ class MismatchedPairs(Check):
             f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
             + f"; {kind:.0%} or more of the queries are of another kind than the other split's"
             * (kind > 0),
-            *(() if at else _ROBUST),
+            *(() if at else (_ROBUST,)),
             advice=f"read some judgments of {evidence.split}: what is measured by them says nothing of the model"
             if at
             else "or judge.judges=[npc], which leaves them out; raydr audit shows the worst",

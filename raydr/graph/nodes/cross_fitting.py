@@ -90,7 +90,7 @@ def cross_encoders(
 
 def margins_of(run: Declaring, training: Training) -> Node | None:
     """The margins that a training's detection reads; None if it reads none."""
-    detection = training.train.pair_detection
+    detection = training.train.detection
     reads_them = detection is not None and detection.margins == "cross_fitted"
     return margins(run, training.train_split) if reads_them else None
 

@@ -16,7 +16,7 @@ from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
 from raydr.store.artifact import Artifact
-from raydr.training.config import NEUTRAL, TeacherConfig
+from raydr.training.config import NEUTRAL, TeacherConfig, TrainConfig
 from raydr.training.training import Extras, Training
 
 
@@ -26,7 +26,7 @@ def training_of(run: Declaring) -> Training:
     dtype = run.facts.training_dtype(config.train, config.train.dtype)
     return Training(
         model=config.model,
-        train=config.train.model_copy(update={"dtype": dtype}),
+        train=config.train.resolved().model_copy(update={"dtype": dtype}),
         train_split=config.data.train_split,
         dev_split=config.data.dev_split,
         seed=config.seed,
@@ -89,7 +89,7 @@ def _training(
         until: epochs of plain NCE after which the state is what is made; None for the model.
     """
     if until is not None:
-        plain = {"loss": NCE(), "teacher": TeacherConfig(), "pair_detection": None}
+        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
         train_config = training.train.model_copy(update=plain)
         training = training.model_copy(update={"train": train_config, "keep_optimizer": False})
         extras = replace(extras, margins=None, ranker_scores=None)
@@ -143,10 +143,17 @@ def training_settings(training: Training) -> dict[str, Any]:
     settings = training.model_dump(mode="json", exclude={"model": _checkpoints(), "train": {**NEUTRAL, **taught}})
     # Resolved, so that what computes it is content although the setting ``auto`` is not.
     settings["train"]["dtype"] = training.train.dtype
+    settings |= _best_from(training.train, training.dev_split if training.train.keep == "best" else "")
     if not training.train.num_hard_negatives:
         # Nothing is drawn from partitions.
         del settings["scope"]
     return settings
+
+
+def _best_from(training: TrainConfig | CrossEncoderTraining, chosen_on: str) -> dict[str, int]:
+    """The first epoch that may become the model, where dev queries choose it and it is not the first of all."""
+    first = training.loss.first_own_epoch(training.num_epochs) if chosen_on else 0
+    return {"best_epoch_from": first} if first else {}
 
 
 def _checkpoints() -> set[str]:
@@ -215,7 +222,8 @@ def cross_encoder(
         inputs["negatives"] = negatives
     if start is not None:
         inputs["start"] = start
-    dev = {} if dev_run is None else {"dev_split": config.data.dev_split}
+    dev: dict[str, Any] = {} if dev_run is None else {"dev_split": config.data.dev_split}
+    dev |= _best_from(settings, config.data.dev_split if dev_run is not None else "")
     if dev_run is not None:
         inputs["dev_run"] = dev_run
     return Node(

@@ -161,8 +161,9 @@ class Estimator:
         if train.loss.needs_teacher:
             share = taught / train.num_epochs / train.loss.teacher_every
             seconds += steps * share * train.batch_size * (query + train.passages_per_query * passage)
-        if train.pair_detection is not None:
-            times = min(1, taught) if train.pair_detection.repeat == "once" else taught
+        # Cross-fitted margins are a stage of their own.
+        if train.detection is not None and train.detection.margins == "model":
+            times = min(1, taught) if train.detection.repeat == "once" else taught
             seconds += times * num_queries * (query + passage)
         if dev := min(self.num_queries.get(node.settings["dev_split"], 0), train.dev.max_queries):
             seconds += train.num_epochs * (dev * (query + passage) + train.dev.random_passages * passage)

@@ -85,7 +85,7 @@ def test_encoders_that_are_given_less_than_a_cpu_share_the_cpus_there_are() -> N
 def test_passages_are_encoded_in_int8_and_forward_passes_of_a_training_are_not() -> None:
     in_int8 = MadeRates().with_texts(passage=replace(PASSAGES, encode=0.002))
     assert encoding(in_int8) == pytest.approx(100_000 * 0.002)
-    npc = config(train={"batch_size": 64, "loss": "npc", "pair_detection": {}})
+    npc = config(train={"batch_size": 64, "loss": "npc", "pair_detection": {"margins": "model"}})
     assert estimate(npc, "model", in_int8).seconds == estimate(npc, "model").seconds
 
 
@@ -121,7 +121,7 @@ TEACHER, DETECTION = 6400 * PAIR, 6400 * PAIR
 
 def npc(warmup_epochs: int, repeat: str = "each_epoch", num_epochs: int = 2) -> float:
     loss = {"name": "npc", "warmup_epochs": warmup_epochs}
-    train = {"num_epochs": num_epochs, "batch_size": 64, "loss": loss, "pair_detection": {"repeat": repeat}}
+    train = {"num_epochs": num_epochs, "batch_size": 64, "loss": loss, "pair_detection": {"margins": "model", "repeat": repeat}}
     return estimate(config(train=train), "model").seconds
 
 

@@ -1,0 +1,183 @@
+"""Pairs that a program holds in memory: checked, and written as a file that the readers take."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.data.inputs import absolute
+from raydr.data.pair_shape import pair_shape
+from raydr.data.recognition import split_in
+from raydr.data.schema import write_parquet
+from raydr.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from datasets import Dataset
+
+#: Pairs of one split, in memory.
+PairTable: TypeAlias = "pd.DataFrame | Dataset | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]"
+#: Pairs in memory, by split where there are several; or the path of a file or folder, local or an fsspec URL.
+Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
+
+#: Columns of rows without names.
+_COLUMNS = ("query", "positive", "negative")
+#: Records that the columns are recognised by, as in files.
+_LOOKED_AT = 1000
+_DIGEST_BYTES = 8
+
+
+@runtime_checkable
+class ArrowFormat(Protocol):
+    """A data set of Hugging Face."""
+
+    def with_format(self, type: str) -> Any: ...
+
+    def select(self, indices: list[int]) -> Any: ...
+
+    @classmethod
+    def from_list(cls, mapping: list[dict[str, Any]]) -> Any: ...
+
+
+def place_pairs(pairs: Pairs, folder: str) -> str:
+    """The path of a file, or a folder, with the pairs.
+
+    What is in memory is written below ``folder``, under a name made from its content: equal pairs are one file.
+
+    Args:
+        pairs: as the Python API takes them.
+        folder: a local folder.
+
+    Raises:
+        DataError: a row or a column cannot be used; names both.
+    """
+    if isinstance(pairs, str | Path):
+        return absolute(str(pairs))
+    if isinstance(pairs, Mapping):
+        tables = {name: pair_table(cast("PairTable", rows), f"pairs[{name!r}]") for name, rows in pairs.items()}
+        names = {name: split_in(str(name)) for name in tables}
+        if unknown := [name for name, split in names.items() if not split]:
+            raise DataError(f"pairs has a split {unknown[0]!r}; expected splits named train, validation or dev, test")
+        place = Path(folder) / f"pairs-{_digest(*(tables[name] for name in sorted(tables)))}"
+        for name, table in tables.items():
+            _write(table, place / f"{names[name]}.parquet")
+        return str(place)
+    table = pair_table(pairs, "pairs")
+    place = Path(folder) / f"pairs-{_digest(table)}.parquet"
+    _write(table, place)
+    return str(place)
+
+
+def pair_table(pairs: PairTable, where: str) -> pa.Table:
+    """Pairs of one split as an Arrow table, whose queries and positives are texts.
+
+    Args:
+        pairs: a DataFrame, a ``datasets.Dataset``, or rows: tuples (query, passage[, negative]) or dicts.
+        where: what they are called, for messages.
+
+    Raises:
+        DataError: there are none, or a row or a column cannot be used; rows count from 0.
+
+    >>> pair_table([("red river", "A red river flows south.")], "pairs").column_names
+    ['query', 'positive']
+    """
+    table = _as_table(pairs, where)
+    if not table.num_rows:
+        raise DataError(f"{where} has no rows: give at least some (query, passage) pairs")
+    shape = pair_shape(table.slice(0, _LOOKED_AT).to_pylist(), where)
+    columns = shape.settings.get("columns", {})
+    for name in (columns.get("query"), columns.get("positive")):
+        if name is not None:
+            _check_texts(table[name], name, where)
+    return table
+
+
+def _as_table(pairs: PairTable, where: str) -> pa.Table:
+    if isinstance(pairs, ArrowFormat):
+        return cast(pa.Table, pairs.with_format("arrow")[:])
+    if hasattr(pairs, "columns") and hasattr(pairs, "to_dict"):
+        frame = cast("pd.DataFrame", pairs)
+        named = {str(name): frame[name].tolist() for name in frame.columns}
+        return pa.table({name: _column(values, name, where) for name, values in named.items()})
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
+        raise DataError(
+            f"{where} is a {type(pairs).__name__}; expected a list of (query, passage) tuples, a DataFrame, a "
+            "datasets.Dataset, or the path of a file"
+        )
+    if pairs and isinstance(pairs[0], Mapping):
+        records = [_record(row, at, where) for at, row in enumerate(pairs)]
+        names = list(dict.fromkeys(str(name) for record in records for name in record))
+        return pa.table({name: _column([one.get(name) for one in records], name, where) for name in names})
+    rows = [_row(row, at, where) for at, row in enumerate(cast("Sequence[Sequence[str]]", pairs))]
+    width = len(rows[0]) if rows else 2
+    for at, row in enumerate(rows):
+        if len(row) != width:
+            raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {width}")
+    by_column = zip(*rows, strict=True) if rows else [(), ()]
+    return pa.table({n: _column(list(values), n, where) for n, values in zip(_COLUMNS, by_column, strict=False)})
+
+
+def _record(row: object, at: int, where: str) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}[{at}] is a {type(row).__name__}; expected a dict like the rows before it")
+    return row
+
+
+def _row(row: object, at: int, where: str) -> Sequence[Any]:
+    if isinstance(row, str) or not isinstance(row, Sequence) or not 2 <= len(row) <= len(_COLUMNS):
+        raise DataError(
+            f"{where}[{at}] is {row!r:.80}; expected a tuple (query, passage) or (query, passage, negative)"
+        )
+    return row
+
+
+def _column(values: list[Any], name: str, where: str) -> pa.Array:
+    """The values as Arrow has them; NaN, which pandas puts for what is missing, is null."""
+    values = [None if isinstance(value, float) and value != value else value for value in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        first = next(value for value in values if value is not None)
+        at, odd = next((at, one) for at, one in enumerate(values) if one is not None and type(one) is not type(first))
+        raise DataError(
+            f"{where}, row {at}, column {name!r}: {odd!r:.80} is a {type(odd).__name__}, and the values before it are "
+            f"{type(first).__name__}"
+        ) from None
+
+
+def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
+    """Refuse what is no text, at the first row where it stands; lists of texts are left to the reader."""
+    if pa.types.is_null(column.type):
+        raise DataError(f"{where}, row 0, column {name!r}: there is no text")
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise DataError(f"{where}, row 0, column {name!r}: {column[0].as_py()!r:.80} is no text")
+    blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)
+    if (at := pc.index(blank, True).as_py()) >= 0:
+        raise DataError(f"{where}, row {at}, column {name!r}: the text is empty or missing. Leave the row out")
+
+
+def _digest(*tables: pa.Table) -> str:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for table in tables:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as writer:
+            writer.write_table(table.replace_schema_metadata(None).combine_chunks())
+        digest.update(sink.getvalue())
+    return digest.hexdigest()
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    """Write a file under its final name only when it is whole."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = path.with_name(f".{path.name}.begun")
+    write_parquet(table.replace_schema_metadata(None), str(begun))
+    begun.replace(path)

@@ -15,8 +15,21 @@ ROOT = Path(__file__).parents[1]
 
 #: Top floor first: a room imports from itself and from those below it.
 FLOORS = (
-    *("__main__", "api", "verbs", "tuning", "compare", "ops", "graph", "config", "stages", "pages", "runtime"),
-    *("training", "diagnosis", "indexing", "noise", "negatives", "models", "losses", "data", "evaluation"),
+    *(
+        "__main__",
+        "api",
+        "integrations",
+        "verbs",
+        "tuning",
+        "compare",
+        "ops",
+        "graph",
+        "config",
+        "stages",
+        "pages",
+        "runtime",
+    ),
+    *("runtime", "training", "diagnosis", "indexing", "noise", "negatives", "models", "losses", "data", "evaluation"),
     *("store", "component", "errors", "seeding", "version"),
 )
 #: Tested in milliseconds, usable in a notebook: no Ray, no MLflow.

@@ -88,7 +88,7 @@ def find_false_negatives(
     """
     if not isinstance(candidates, str):
         pairs, candidates = _with_candidates(pairs, candidates), SOURCE
-    sections = _mining(candidates, num_candidates, model)
+    sections = _mining(candidates, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with open_session(config) as session:
         return find_false_candidates(session, config.data.train_split, judge, candidates)
@@ -122,7 +122,7 @@ def mine_hard_negatives(
         Trainers of triplets, :func:`train` among them, take it as it is.
     """
     name = {"bm25": BM25, "model": UNTRAINED}[miner]
-    sections = _mining(name, num_candidates, model)
+    sections = _mining(name, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with open_session(config) as session:
         split, recipe = config.data.train_split, session.recipe
@@ -134,10 +134,12 @@ def mine_hard_negatives(
         return mined_triplets(made, Dataset(dataset), Corpus(corpus), split, num_negatives)
 
 
-def _mining(miner: str, num_candidates: int, model: str | Path | None) -> dict[str, Any]:
-    """Sections for judges of candidates: who proposes them, and whom judges ask."""
-    guide = {} if model is None else {"guide": {"checkpoint": str(model)}}
-    return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, **guide}}
+def _mining(
+    miner: str, num_candidates: int, model: str | Path | None, settings: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Sections for judges of candidates: who proposes them, and whom judges ask: one model, whether as guide or not."""
+    guide = dict((settings or {}).get("model", {})) | ({} if model is None else {"checkpoint": str(model)})
+    return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 
 
 def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]]:

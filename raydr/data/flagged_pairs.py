@@ -48,11 +48,15 @@ def without_flagged(
     return {**record, **cut}
 
 
-def _is_flagged(record: Mapping[str, Any], flagged: Collection[PairIds], layout: Layout, columns: PairColumns) -> bool:
-    """Whether the one pair of a record was flagged. A row that the reader cannot use was not judged."""
+def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) -> list[PairIds]:
+    """The ids of the pairs of a record, as the reader makes them; none of a record that it cannot use."""
     try:
         rows = list(rows_of_pair(layout, columns, "", record, 0))
     except RowError:
-        return False
-    judged = [row.values for row in rows if row.table == "qrels"]
-    return any((one["query_id"], one["passage_id"]) in flagged for one in judged)
+        return []
+    return [(row.values["query_id"], row.values["passage_id"]) for row in rows if row.table == "qrels"]
+
+
+def _is_flagged(record: Mapping[str, Any], flagged: Collection[PairIds], layout: Layout, columns: PairColumns) -> bool:
+    """Whether the one pair of a record was flagged."""
+    return any(ids in flagged for ids in pair_ids(record, layout, columns))

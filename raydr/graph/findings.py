@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from raydr.config.run import RunConfig
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
-from raydr.data.flagged_pairs import PairIds, without_flagged
+from raydr.data.flagged_pairs import PairIds, pair_ids, without_flagged
 from raydr.data.given_pairs import ArrowFormat, PairTable, pair_table
 from raydr.data.pair_shape import pair_shape
-from raydr.data.pairs import PairColumns
+from raydr.data.pairs import Layout, PairColumns
+from raydr.errors import DataError
 from raydr.graph.node import Node
 from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session
@@ -42,7 +44,7 @@ class Noise:
         at_most: an upper bound of the share of mismatched pairs; None if the judge could not tell. Right pairs that are
             hard count too.
         reason: why it could not; empty if it could.
-        flagged_ids: query and passage id of each flagged pair.
+        pair_ids: query and passage id of each row of the table.
         config: of the run that found them; ``config.to_yaml()`` is the same run for the command line.
         verdicts: the artefact behind the table.
     """
@@ -50,7 +52,7 @@ class Noise:
     table: pd.DataFrame
     at_most: float | None
     reason: str
-    flagged_ids: frozenset[PairIds] = field(repr=False)
+    pair_ids: Sequence[PairIds] = field(repr=False)
     config: RunConfig = field(repr=False)
     verdicts: Artifact = field(repr=False)
 
@@ -107,13 +109,11 @@ class Noise:
         Raises:
             DataError: a row or a column cannot be used.
         """
-        table = pair_table(pairs, "pairs")
-        records = table.to_pylist()
-        settings = pair_shape(records, "pairs").settings
-        columns = PairColumns.model_validate(settings.get("columns", {}))
+        records, layout, columns = _read(pairs)
+        flagged = {ids for ids, is_flagged in zip(self.pair_ids, self.table["flagged"], strict=True) if is_flagged}
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, record in enumerate(records):
-            left = without_flagged(record, self.flagged_ids, settings.get("layout", "columns"), columns)
+            left = without_flagged(record, flagged, layout, columns)
             if left is not None:
                 kept.append((at, left))
         cut = any(left != records[at] for at, left in kept)
@@ -125,6 +125,27 @@ class Noise:
             rows = pairs.iloc[[at for at, _ in kept]]
             return pd.DataFrame([left for _, left in kept], index=rows.index) if cut else rows
         return [pairs[at] if left == records[at] else left for at, left in kept]
+
+    def trust_of(self, pairs: PairTable, weights: Literal["flags", "posterior"] = "flags") -> list[float]:
+        """ŷ of each row, as the loss ``npc`` reads it; 1 for a row that was not judged.
+
+        Args:
+            pairs: as in :meth:`drop_from`, a positive a row.
+            weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: the probability of being right.
+
+        Raises:
+            DataError: a row or a column cannot be used, or a row has several positives.
+        """
+        wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
+        trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
+        records, layout, columns = _read(pairs)
+        found = []
+        for at, record in enumerate(records):
+            ids = pair_ids(record, layout, columns)
+            if len(ids) > 1:
+                raise DataError(f"pairs, row {at} has {len(ids)} positives; expected one in each row")
+            found.append(trust.get(ids[0], 1.0) if ids else 1.0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -165,6 +186,13 @@ class FalseNegatives:
         )
 
 
+def _read(pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
+    """Pairs as records, and how they are read."""
+    records = pair_table(pairs, "pairs").to_pylist()
+    settings = pair_shape(records, "pairs").settings
+    return records, settings.get("layout", "columns"), PairColumns.model_validate(settings.get("columns", {}))
+
+
 def find_mismatched(session: Session, split: str) -> Noise:
     """Judge all pairs of a split by the judge ``npc`` of the config.
 
@@ -183,8 +211,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         p_wrong=frame["p"],
         why=[f"among random passages it is the query's with probability {_chance(score)}" for score in frame["score"]],
     )
-    flagged = frame[frame["flagged"]]
-    ids = frozenset(zip(flagged["query_id"], flagged["passage_id"], strict=True))
+    ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
     return Noise(table, None if reason else share, reason, ids, session.config, made)
 

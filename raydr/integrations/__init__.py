@@ -1,0 +1,1 @@
+"""raydr's losses and findings for other trainers."""

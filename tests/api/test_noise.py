@@ -1,0 +1,169 @@
+"""Finding noise in pairs from Python."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import ray
+from datasets import Dataset
+
+import raydr
+from api.made_pairs import SMALL, make_pairs
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset as StoredDataset
+from raydr.errors import DataError
+from raydr.graph.places import Places
+from raydr.stages.given_verdicts import read_verdicts
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="module")
+def noise(tiny_checkpoint: str, workdir: Path) -> raydr.Noise:
+    return raydr.find_noise(make_pairs(), model=tiny_checkpoint, workdir=workdir, settings=SMALL)
+
+
+def test_every_pair_has_a_probability_and_the_worst_come_first(noise: raydr.Noise) -> None:
+    assert list(noise.table.columns) == ["query", "passage", "p_wrong", "flagged", "why"]
+    assert set(zip(noise.table["query"], noise.table["passage"], strict=True)) == set(make_pairs())
+    assert noise.table["p_wrong"].is_monotonic_decreasing
+    assert noise.table["p_wrong"].between(0, 1).all()
+    assert noise.share == pytest.approx(noise.table["p_wrong"].mean())
+    assert noise.table["why"].str.contains("among random passages").all()
+    assert noise.config.cross_fit.num_epochs == 1
+    assert not ray.is_initialized()
+
+
+def test_the_summary_says_how_much_how_sure_and_what_next(noise: raydr.Noise) -> None:
+    words = noise.summary()
+    assert f"{noise.share:.0%} of 60 pairs" in words
+    assert "Next: raydr." in words
+
+
+def test_the_command_line_finds_the_same_in_a_file(noise: raydr.Noise, tmp_path: Path) -> None:
+    with open(tmp_path / "pairs.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("query", "positive"), *make_pairs()])
+    reader = {"name": "pairs", "path": str(tmp_path), "files": {"train": "pairs.csv"}}
+    raw = noise.config.model_dump(mode="json") | {"workdir": str(tmp_path / "w")}
+    config = raydr.RunConfig.parse(raw | {"data": raw["data"] | {"reader": reader}})
+    raydr.judge(config, ["npc"])
+    places = Places.of(config.workdir)
+    tables, probability_N = read_verdicts(places.open("verdicts/npc-train", "verdicts"), "train")
+    assert probability_N is not None
+    ids = pd.concat([table.select(["query_id", "passage_id"]).to_pandas() for table in tables.values()])
+    corpus, data = Corpus(places.open("corpus", "corpus")), StoredDataset(places.open("dataset", "dataset"))
+    passages = corpus.texts(corpus.rows_of(ids["passage_id"].tolist())).texts
+    queries = query_texts(data, "train", ids["query_id"].tolist())
+    found = {(query, passage): p for query, passage, p in zip(queries, passages, probability_N, strict=True)}
+    table = noise.table
+    expected = {
+        (query, passage): p
+        for query, passage, p in zip(table["query"], table["passage"], table["p_wrong"], strict=True)
+    }
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda pairs: [{"query": query, "positive": passage} for query, passage in pairs],
+        lambda pairs: pd.DataFrame(pairs, columns=["query", "positive"], index=range(7, 7 + len(pairs))),
+        lambda pairs: Dataset.from_dict({"query": [one for one, _ in pairs], "positive": [one for _, one in pairs]}),
+    ],
+)
+def test_equal_pairs_in_another_form_are_the_same_artefact(
+    given: Any, noise: raydr.Noise, tiny_checkpoint: str, workdir: Path
+) -> None:
+    pairs = given(make_pairs())
+    again = raydr.find_noise(pairs, model=tiny_checkpoint, workdir=workdir, settings=SMALL)
+    assert again.verdicts.fingerprint == noise.verdicts.fingerprint
+    pd.testing.assert_frame_equal(again.table, noise.table)
+
+
+def flagging(noise: raydr.Noise, rows: list[int]) -> raydr.Noise:
+    """The findings, had these pairs been flagged."""
+    wrong = {make_pairs()[at] for at in rows}
+    flagged = [pair in wrong for pair in zip(noise.table["query"], noise.table["passage"], strict=True)]
+    return replace(noise, table=noise.table.assign(flagged=flagged))
+
+
+def test_flagged_pairs_leave_whatever_they_are_held_in(noise: raydr.Noise) -> None:
+    pairs = make_pairs()
+    without = [pair for at, pair in enumerate(pairs) if at not in (0, 5, 59)]
+    found = flagging(noise, [0, 5, 59])
+    assert found.drop_from(pairs) == without
+    frame = pd.DataFrame(pairs, columns=["question", "passage"]).assign(more=range(60))
+    assert found.drop_from(frame).to_records(index=False).tolist() == [
+        (*pairs[at], at) for at in range(60) if at not in (0, 5, 59)
+    ]
+    dataset = Dataset.from_dict({"anchor": [one for one, _ in pairs], "positive": [one for _, one in pairs]})
+    kept = found.drop_from(dataset)
+    assert isinstance(kept, Dataset)
+    assert list(zip(kept["anchor"], kept["positive"], strict=True)) == without
+
+
+def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) -> None:
+    (query, passage), (_, other) = make_pairs()[:2]
+    rows = [{"query": query, "positives": [passage, other]}, {"query": "else", "positives": [passage]}]
+    assert flagging(noise, [0]).drop_from(rows) == [{"query": query, "positives": [other]}, rows[1]]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "pairs has no rows"),
+        ([("a", "b"), ("c", "")], "pairs, row 1, column 'positive': the text is empty"),
+        ([("a", "b"), ("c", None)], "pairs, row 1, column 'positive': the text is empty or missing"),
+        ([("a", "b"), ("c", 4)], "pairs, row 1, column 'positive': 4 is a int"),
+        ([("a", "b"), "cd"], r"pairs\[1\] is 'cd'; expected a tuple"),
+        ([("a", "b"), ("c", "d", "e")], r"pairs\[1\] has 3 values"),
+        ([{"query": "a", "positive": "b"}, ("c", "d")], r"pairs\[1\] is a tuple; expected a dict"),
+        (
+            pd.DataFrame({"query": ["a", "b"], "positive": ["c", float("nan")]}),
+            "row 1, column 'positive': the text is empty",
+        ),
+        (pd.DataFrame({"query": ["a"], "positive": [3]}), "columns 'query', 'positive', and none"),
+        (pd.DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "pairs has the columns 'x', 'y', 'z'"),
+        ({"train": [("a", "b")], "more": [("c", "d")]}, "pairs has a split 'more'"),
+        (7, "pairs is a int; expected a list of"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_row_and_column(pairs: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        raydr.find_noise(pairs, workdir=tmp_path)
+
+
+def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
+    tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    pairs = make_pairs(20)
+    candidates = [(pairs[0][0], f"{pairs[0][1]} 1"), (pairs[1][0], pairs[7][1])]
+    found = raydr.find_false_negatives(
+        pairs, candidates, judge="margin", model=tiny_checkpoint, workdir=tmp_path, settings=SMALL
+    )
+    assert list(found.table.columns) == ["query", "passage", "positive", "score", "flagged", "why"]
+    assert set(zip(found.table["query"], found.table["passage"], strict=True)) == set(candidates)
+    assert found.table["score"].is_monotonic_decreasing
+    assert f"flags {found.flagged.shape[0]} of 2 candidates" in found.summary()
+    with pytest.raises(DataError, match="candidates, row 1: its query is none of the pairs: 'who'"):
+        raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
+
+
+def test_mined_negatives_are_no_positives_and_train_as_they_are(tiny_checkpoint: str, tmp_path: Path) -> None:
+    pairs = make_pairs(20)
+    arguments: dict[str, Any] = {"model": tiny_checkpoint, "workdir": tmp_path, "settings": SMALL}
+    mined = raydr.mine_hard_negatives(pairs, num_negatives=2, judge="margin", **arguments)
+    every = raydr.mine_hard_negatives(pairs, num_negatives=2, judge=None, **arguments)
+    assert list(mined.columns) == ["query", "positive", "negative", "rank"]
+    assert mined.groupby("query").size().max() <= 2 == every.groupby("query").size().max()
+    assert not set(zip(every["query"], every["negative"], strict=True)) & set(pairs)
+    assert set(zip(every["query"], every["positive"], strict=True)) <= set(pairs)

@@ -1,0 +1,87 @@
+"""Training and measuring from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import raydr
+from api.made_pairs import SMALL, make_pairs
+from raydr.errors import ConfigError
+from raydr.graph.places import Places
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.training.config import PairDetectionConfig
+
+
+@pytest.fixture(scope="module")
+def arguments(tiny_checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    settings = SMALL | {"evaluate": {"measures": ["R@5", "RR@10"]}}
+    return {"model": tiny_checkpoint, "workdir": tmp_path_factory.mktemp("api"), "settings": settings}
+
+
+@pytest.fixture(scope="module")
+def model(arguments: dict[str, Any]) -> raydr.Model:
+    return raydr.train(make_pairs(), num_epochs=2, **arguments)
+
+
+def test_the_default_is_what_is_recommended(model: raydr.Model) -> None:
+    train = model.config.train
+    assert (train.loss.name, train.num_epochs) == ("npc", 2)
+    assert train.detection == PairDetectionConfig.model_validate({"detector": "local_fdr", "margins": "cross_fitted"})
+    assert len(model.artifact.info["detections"]) == 1
+
+
+def test_sentence_transformers_opens_the_model_with_the_same_vectors(model: raydr.Model) -> None:
+    scorer = DualEncoderScorer(model.folder, "float32", "cpu", 1024)
+    texts = [passage for _, passage in make_pairs()[:3]]
+    ours = scorer.encode("passage", ["", "", ""], texts)
+    theirs = model.sentence_transformer().encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_the_config_is_the_same_run_for_the_command_line(model: raydr.Model, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(model.config.to_yaml())
+    [artifact] = raydr.verbs.train.train(raydr.RunConfig.load(tmp_path / "mine.yaml"))
+    assert artifact.fingerprint == model.artifact.fingerprint
+
+
+def test_what_is_held_out_measures_the_model(model: raydr.Model) -> None:
+    table = model.evaluate()
+    assert table.groupby("system", sort=False).size().to_dict() == {"bm25": 2, "untrained": 2, "trained": 2}
+    assert (table["num_queries"] > 0).all()
+    assert table["mean"].between(0, 1).all()
+
+
+def test_other_pairs_measure_the_saved_model(model: raydr.Model, tmp_path: Path) -> None:
+    place = model.save(tmp_path / "saved")
+    assert (Path(place) / "README.md").exists()
+    pairs = make_pairs(24)
+    table = raydr.evaluate(pairs, model=place, workdir=tmp_path / "w")
+    assert set(table["system"]) == {"bm25", "untrained"}
+    assert (table["num_queries"] == 24).all()
+    again = model.evaluate(pairs, workdir=tmp_path / "w2")
+    assert again["mean"].tolist() == table["mean"].tolist()
+
+
+def test_splits_of_a_mapping_are_taken_as_they_are(arguments: dict[str, Any], tmp_path: Path) -> None:
+    pairs = make_pairs()
+    splits = {"train": pairs[:40], "validation": pairs[40:50], "test": pairs[50:]}
+    made = raydr.train(splits, loss="nce", num_epochs=1, **arguments | {"workdir": tmp_path})
+    assert made.config.data.hold_out == {}
+    assert made.artifact.info["num_examples"] == 40
+    assert (made.evaluate()["num_queries"] == 10).all()
+
+
+def test_a_config_in_place_of_pairs_is_the_verb(tmp_path: Path) -> None:
+    raw = {"data": {"reader": {"name": "beir", "path": "nowhere"}}, "workdir": str(tmp_path)}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    for config in (raydr.RunConfig.parse(raw), raw, tmp_path / "run.yaml"):
+        with pytest.raises(raydr.errors.RaydrError, match="nowhere"):
+            raydr.train(config, name="other", dry_run=True)
+    with pytest.raises(ConfigError, match="raydr.train of pairs does not take name"):
+        raydr.train(make_pairs(), name="other")
+    assert not Places.of(str(tmp_path)).names()

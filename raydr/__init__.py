@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raydr.graph.findings import FalseNegatives, Noise
     from raydr.verbs.audit import audit
     from raydr.verbs.benchmark import benchmark
+    from raydr.verbs.clean import clean
     from raydr.verbs.diagnose import diagnose
     from raydr.verbs.doctor import doctor
     from raydr.verbs.encode import encode
@@ -52,6 +53,7 @@ __all__ = [
     "__version__",
     "audit",
     "benchmark",
+    "clean",
     "diagnose",
     "doctor",
     "encode",

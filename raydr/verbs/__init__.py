@@ -41,6 +41,7 @@ VERBS = {
     "refresh": "Rounds of training, re-encoding, mining and judging.",
     "tune": "Search over settings of the training.",
     "audit": "Estimate noise, and show the worst of it on one page.",
+    "clean": "A file of pairs without the mismatched ones.",
     "diagnose": "What spoils a training, the likeliest cause first.",
     "why": "Each negative of a query, its provenance and verdicts.",
     "review": "A page on which people decide what judges doubt.",

@@ -1,0 +1,98 @@
+"""Fine-tune with the trainer of sentence-transformers on pairs of which half are mismatched, with and without raydr.
+
+python examples/own_trainer.py prints RR@10 of held-out queries: by the usual loss, and by raydr's with flags. Needs the
+extra ``offline`` for the checkpoint; any other does as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tempfile
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+
+import raydr
+from raydr.integrations.sentence_transformers import NoisyPairLoss, add_flags
+from raydr.models.checkpoint_settings import packaged_folder
+
+BATCH_SIZE, NUM_EPOCHS = 32, 4
+COLOURS = {"red": "crimson", "blue": "navy", "green": "emerald", "white": "ivory", "black": "ebony", "yellow": "golden"}
+THINGS = {"sofa": "couch", "bicycle": "bike", "lamp": "light", "carpet": "rug", "coat": "jacket", "cup": "mug"}
+MATERIALS = ["oak", "steel", "cotton", "crystal", "marble"]
+USERS = {"children": "kids", "travellers": "tourists", "gardeners": "farmers", "clerks": "office workers"}
+
+
+def make_pairs() -> list[tuple[str, str]]:
+    """Queries, and passages that say the same in other words."""
+    combinations = list(itertools.product(COLOURS, THINGS, MATERIALS, USERS))
+    random.Random(0).shuffle(combinations)
+    return [
+        (
+            f"{COLOURS[colour]} {THINGS[thing]} of {material} for {USERS[user]}",
+            f"{colour.capitalize()} {thing}, built from {material}. Liked by {user}.",
+        )
+        for colour, thing, material, user in combinations[:400]
+    ]
+
+
+def mismatch_half(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Every second query gets the passage of another such query."""
+    wrong = [passage for _, passage in pairs[::2]]
+    shifted = iter(wrong[1:] + wrong[:1])
+    return [(query, next(shifted) if at % 2 == 0 else passage) for at, (query, passage) in enumerate(pairs)]
+
+
+def train(model: SentenceTransformer, dataset: Dataset, loss: nn.Module) -> SentenceTransformer:
+    """Train by the trainer of sentence-transformers."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            folder,
+            num_train_epochs=NUM_EPOCHS,
+            per_device_train_batch_size=BATCH_SIZE,
+            learning_rate=2e-4,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            seed=0,
+        )
+        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
+    return model
+
+
+def main() -> dict[str, float]:
+    """RR@10 of held-out queries, by what the model was trained with."""
+    pairs = make_pairs()
+    held_out, noisy = pairs[:100], mismatch_half(pairs[100:])
+    dataset = Dataset.from_dict({"anchor": [one for one, _ in noisy], "positive": [one for _, one in noisy]})
+    measure = InformationRetrievalEvaluator(
+        queries={f"q{at}": query for at, (query, _) in enumerate(held_out)},
+        corpus={f"p{at}": passage for at, (_, passage) in enumerate(pairs)},
+        relevant_docs={f"q{at}": {f"p{at}"} for at in range(len(held_out))},
+        write_csv=False,
+    )
+    noise = raydr.find_noise(dataset, settings={"model": {"query": {"max_length": 24}, "passage": {"max_length": 24}}})
+    print(noise.summary())
+
+    def start() -> SentenceTransformer:
+        return SentenceTransformer(str(packaged_folder()), device="cpu")
+
+    def rr(model: SentenceTransformer) -> float:
+        return float(measure(model)["cosine_mrr@10"])
+
+    found = {"not trained": rr(start())}
+    model = start()
+    found["MultipleNegativesRankingLoss"] = rr(train(model, dataset, MultipleNegativesRankingLoss(model)))
+    model = start()
+    loss = NoisyPairLoss(model, steps_per_epoch=-(-len(dataset) // BATCH_SIZE))
+    found["NoisyPairLoss"] = rr(train(model, add_flags(dataset, noise), loss))
+    return found
+
+
+if __name__ == "__main__":
+    for name, value in main().items():
+        print(f"{name:<30} RR@10 {value:.3f}")

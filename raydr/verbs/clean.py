@@ -1,0 +1,153 @@
+"""``raydr clean``: a file of pairs without the mismatched ones, in one command."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+
+from raydr.config.first_config import first_config, is_data
+from raydr.config.overrides import apply_override
+from raydr.config.run import RunConfig
+from raydr.data.flagged_pairs import pair_ids, without_flagged
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.pairs import PairsReader, format_of, records_of
+from raydr.errors import ConfigError
+from raydr.graph.findings import find_mismatched
+from raydr.graph.session import open_session
+from raydr.runtime.console import counted, prose, say
+from raydr.verbs.command import DryRun, Overrides, Yes, overrides, takes_config
+
+if TYPE_CHECKING:
+    from raydr.graph.findings import Noise
+
+#: Of the words that stand before the end of a file's name: rows that stay, and rows that go.
+KEPT, DROPPED = "kept", "dropped"
+#: What a dropped row has besides its own columns.
+P_WRONG = "p_wrong"
+_Rows = list[dict[str, Any]]
+
+
+@takes_config
+def clean(config: RunConfig, split: str = "", dry_run: bool = False) -> Noise | None:
+    """Find the mismatched pairs of files, and write each file without them, with the dropped rows beside it.
+
+    ``pairs.csv`` leads to ``pairs.kept.csv``, in the shape of the input, and to ``pairs.dropped.csv`` with the
+    probability of each dropped pair to be wrong. A config is asked for its judge ``npc`` and its section ``cross_fit``.
+
+    Returns:
+        What was found; None in a dry run.
+
+    Raises:
+        ConfigError: the data are no local files of pairs.
+    """
+    reader, split = config.data.reader, split or config.data.train_split
+    if not isinstance(reader, PairsReader) or "://" in reader.path:
+        raise ConfigError(
+            f"clean takes local files of pairs, and data.reader is {reader.name!r}: take raydr judge --judge npc, "
+            "which makes a data set, and raydr export"
+        )
+    with open_session(config, dry_run=dry_run) as session:
+        if dry_run:
+            session.make(session.recipe.verdicts(session.config.judge.judge("npc"), split))
+            return None
+        noise = find_mismatched(session, split)
+    prose(noise.summary().partition("\nNext:")[0])
+    for source in reader.sources():
+        if source.split == split:
+            _clean_file(source.path, noise, reader)
+    return noise
+
+
+def run(
+    config: Annotated[str, typer.Argument(metavar="DATA|CONFIG")],
+    split: str = "",
+    quick: bool = False,
+    set_: Overrides = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Find mismatched pairs, and write the file without them: FILE.kept.csv, and FILE.dropped.csv beside it.
+
+    Args:
+        config: a file of pairs; or the YAML file of a run.
+        split: split of a config whose files are cleaned; the training split if left out.
+        quick: ask the checkpoint as it is, in place of short trainings that have not seen the pairs.
+    """
+    given = [*overrides(set_, yes), *(["cross_fit.num_epochs=0"] if quick else [])]
+    if not is_data(config):
+        clean(RunConfig.load(config, given), split, dry_run)
+        return
+    first = first_config(config)
+    say(f"{config} is {first.what}")
+    # All pairs are judged: none is held out.
+    raw = first.raw | {"variants": {}, "data": {"reader": first.raw["data"]["reader"], "dev_split": ""}}
+    for override in given:
+        apply_override(raw, override)
+    clean(RunConfig.parse(raw), split, dry_run)
+
+
+def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
+    """Write the kept and the dropped rows of a file."""
+    wrong = dict(zip(noise.pair_ids, noise.table[P_WRONG], strict=True))
+    flagged = {ids for ids, is_flagged in zip(noise.pair_ids, noise.table["flagged"], strict=True) if is_flagged}
+    kept: _Rows = []
+    dropped: _Rows = []
+    for _, record in records_of(path, BadRows(path)):
+        left = without_flagged(record, flagged, reader.layout, reader.columns)
+        if left is not None:
+            kept.append(left)
+        if left != record:
+            p = max(wrong[ids] for ids in pair_ids(record, reader.layout, reader.columns) if ids in flagged)
+            dropped.append({**record, P_WRONG: round(float(p), 4)})
+    dropped.sort(key=lambda row: -float(row[P_WRONG]))
+    for word, rows in ((KEPT, kept), (DROPPED, dropped)):
+        place = _beside(path, word)
+        _write(rows, place, path)
+        say(f"{word}: {counted(len(rows), 'row')} -> {place}")
+
+
+def _beside(path: str, word: str) -> str:
+    """
+    >>> _beside("data/pairs.csv", "kept"), _beside("pairs.jsonl.gz", "dropped")
+    ('data/pairs.kept.csv', 'pairs.dropped.jsonl.gz')
+    """
+    packed = ".gz" if path.endswith(".gz") else ""
+    stem, _, end = path.removesuffix(".gz").rpartition(".")
+    return f"{stem}.{word}.{end}{packed}"
+
+
+def _write(rows: _Rows, path: str, like: str) -> None:
+    """Write rows in the format of a file."""
+    kind = format_of(path)
+    if kind == "parquet":
+        schema = pq.read_schema(like)
+        schema = schema.append(pa.field(P_WRONG, pa.float64())) if any(P_WRONG in row for row in rows[:1]) else schema
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+        return
+    opened: Any = gzip.open if path.endswith(".gz") else open
+    with opened(path, "wt", encoding="utf-8", newline="") as file:
+        file.writelines(_lines(rows, kind, file))
+
+
+def _lines(rows: _Rows, kind: str, file: Any) -> Iterator[str]:
+    if kind in ("csv", "tsv"):
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = csv.DictWriter(file, names, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
+        if names:
+            table.writeheader()
+        table.writerows(rows)
+    elif kind == "json":
+        yield json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+    else:
+        yield from (_as_line(row) for row in rows)
+
+
+def _as_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

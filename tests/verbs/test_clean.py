@@ -1,0 +1,90 @@
+"""``raydr clean``: kept and dropped rows beside the file, in its shape."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from api.made_pairs import SMALL, make_pairs
+from training.harness import AboveMedian
+from typer.testing import CliRunner
+
+import raydr
+from raydr.data.given_pairs import pair_table
+from raydr.errors import ConfigError
+from raydr.verbs import app
+
+Row = dict[str, Any]
+
+
+def read_csv(path: Path) -> list[Row]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    with open(path, "w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+
+
+def read_lines(path: Path) -> list[Row]:
+    return [json.loads(line) for line in gzip.open(path, "rt")]
+
+
+def write_lines(path: Path, rows: list[Row]) -> None:
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "read"),
+    [
+        ("mine.csv", write_csv, read_csv),
+        ("mine.jsonl.gz", write_lines, read_lines),
+        ("mine.json", lambda path, rows: path.write_text(json.dumps(rows)), lambda path: json.loads(path.read_text())),
+        (
+            "mine.parquet",
+            lambda path, rows: pq.write_table(pair_table(rows, "rows"), path),
+            lambda path: pq.read_table(path).to_pylist(),
+        ),
+    ],
+)
+def test_a_file_is_cleaned_in_its_own_shape(
+    name: str,
+    write: Callable[[Path, list[Row]], None],
+    read: Callable[[Path], list[Row]],
+    tiny_checkpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Question": query, "Answer": text, "more": f"é{at}"} for at, (query, text) in enumerate(make_pairs(40))]
+    write(tmp_path / name, rows)
+    judge = {"name": "npc", "margins": "model", "num_random": 20, "detector": AboveMedian().name}
+    settings = SMALL | {"judge.judges": [judge], "model.checkpoint": tiny_checkpoint, "tracking.enabled": False}
+    options = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    result = CliRunner().invoke(app, ["clean", name, *options])
+    assert result.exit_code == 0, result.output
+    stem, _, end = name.partition(".")
+    kept, dropped = (read(tmp_path / f"{stem}.{word}.{end}") for word in ("kept", "dropped"))
+    assert len(dropped) == 20
+    assert {row.pop("p_wrong") for row in dropped}
+    assert [row for row in rows if row not in dropped] == kept
+    assert "kept: 20 rows" in result.output
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_what_is_no_file_of_pairs_is_refused(beir_folder: Path, tmp_path: Path) -> None:
+    raw = {"data": {"reader": {"name": "beir", "path": str(beir_folder)}}, "workdir": str(tmp_path / "w")}
+    with pytest.raises(ConfigError, match="data.reader is 'beir': take raydr judge"):
+        raydr.clean(raw)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    assert CliRunner().invoke(app, ["clean", str(tmp_path / "run.yaml")]).exit_code == 2

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from api.made_pairs import make_pairs
 
 README = Path(__file__).parents[2] / "README.md"

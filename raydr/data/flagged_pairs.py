@@ -51,7 +51,7 @@ def without_flagged(
 def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) -> list[PairIds]:
     """The ids of the pairs of a record, as the reader makes them; none of a record that it cannot use."""
     try:
-        rows = list(rows_of_pair(layout, columns, "", record, 0))
+        rows = list(rows_of_pair(layout, columns, "", False, record, 0))
     except RowError:
         return []
     return [(row.values["query_id"], row.values["passage_id"]) for row in rows if row.table == "qrels"]

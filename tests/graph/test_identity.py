@@ -280,7 +280,7 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
         train={
             "loss": {"name": "rcl"},
             "sampler": {"name": "top"},
-            "pair_detection": {"detector": "gaussian"},
+            "pair_detection": {"detector": "gaussian", "margins": "model"},
             "coteaching": {"noise_rate": 0.1},
             "guide": {"margin": 0.1},
             "optimizer": {"lora": {}},

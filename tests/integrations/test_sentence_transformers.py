@@ -78,7 +78,7 @@ def both(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> Bo
 
 def own(both: Both, loss: Loss, epoch: int, clean: list[float] | None) -> Tensor:
     """The loss as raydr's trainer has it."""
-    candidates = both.trainer.view(both.trainer.learners[0], both.batch).candidates()
+    candidates = both.trainer.view(both.trainer.learner, both.batch).candidates()
     flags = None if clean is None else torch.tensor(clean)
     return loss.compute(replace(candidates, clean_Q=flags), epoch).per_query_Q.mean()
 
@@ -100,7 +100,7 @@ def test_the_noisy_pair_loss_and_its_teacher_are_those_of_raydr_after_a_step(
 ) -> None:
     """One step of plain gradient descent moves the student, and the teacher after it; then the losses are compared."""
     loss = NPC(warmup_epochs=0)
-    learner = both.trainer.learners[0]
+    learner = both.trainer.learner
     theirs = NoisyPairLoss(
         both.theirs, steps_per_epoch=both.trainer.num_steps, loss=loss, scale=both.trainer.model.config.scale
     )

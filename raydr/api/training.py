@@ -39,7 +39,7 @@ class Model:
     @property
     def folder(self) -> str:
         """A local folder with the model's files, which sentence-transformers opens."""
-        return str(self.artifact.folder.localize_all())
+        return str(self.artifact.local_folder())
 
     def sentence_transformer(self) -> SentenceTransformer:
         """The model as a ``SentenceTransformer``."""

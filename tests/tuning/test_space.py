@@ -10,10 +10,10 @@ import yaml
 from optuna.trial import FixedTrial
 
 from raydr.errors import ConfigError
+from raydr.training.config import PairDetectionConfig
 from raydr.tuning.plan import num_side_by_side, plan_search
 from raydr.tuning.settings import Entry
 from raydr.tuning.space import build_space, load_space, with_values
-from raydr.training.config import PairDetectionConfig
 from tuning.made_space import make_config, make_space
 
 SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
@@ -45,7 +45,7 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
         ({"train.loss.warmup": {"int": [1, 2]}}, "no setting 'warmup'; did you mean 'warmup_epochs'"),
         (
             {"train.pair_detection.num_random": {"int": [1, 2]}},
-            "train.pair_detection is null and has no settings; change it",
+            "train.pair_detection is auto and has no settings; change it",
         ),
         ({"model.scale.x": {"int": [1, 2]}}, "model.scale is 20 and has no settings"),
         ({"seed": {"int": [1, 2]}}, "seed cannot be searched"),

@@ -121,7 +121,8 @@ TEACHER, DETECTION = 6400 * PAIR, 6400 * PAIR
 
 def npc(warmup_epochs: int, repeat: str = "each_epoch", num_epochs: int = 2) -> float:
     loss = {"name": "npc", "warmup_epochs": warmup_epochs}
-    train = {"num_epochs": num_epochs, "batch_size": 64, "loss": loss, "pair_detection": {"margins": "model", "repeat": repeat}}
+    detection = {"margins": "model", "repeat": repeat}
+    train = {"num_epochs": num_epochs, "batch_size": 64, "loss": loss, "pair_detection": detection}
     return estimate(config(train=train), "model").seconds
 
 

@@ -33,13 +33,13 @@ from raydr.component import build
 from raydr.data.embeddings import Embeddings
 from raydr.data.opened import offsets_of
 from raydr.data.vector_sets import VectorSets
-from raydr.graph.places import Places, vectors_name
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.token_pooling import pool_tokens
 from raydr.stages.index import build_index
+from raydr.stages.places import Places, vectors_name
 from raydr.stages.pool import ThisProcess
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.identity import Identity

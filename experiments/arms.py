@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node, stage
 from raydr.graph.nodes import cross_fitting
 from raydr.graph.nodes import data as data_nodes
 from raydr.graph.nodes.training import training_of, training_settings
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, stage
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 from raydr.training.training import Training

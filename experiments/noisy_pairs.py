@@ -24,10 +24,10 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import relevant
 from raydr.errors import ConfigError, DataError
-from raydr.graph.node import Node
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session, open_session
 from raydr.losses.npc import NPC
+from raydr.stages.declaration import Node
 from raydr.training.batches import steps_per_epoch
 
 BASELINE = "nce"

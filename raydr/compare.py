@@ -13,12 +13,12 @@ import numpy as np
 from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node
 from raydr.graph.nodes import retrieval, training
 from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
 from raydr.stages.evaluate import PER_QUERY
 from raydr.store.artifact import Artifact
 

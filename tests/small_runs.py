@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from raydr.config.run import RunConfig
-from raydr.graph.declaring import Declaring
-from raydr.graph.facts import Facts
-from raydr.graph.places import Places
 from raydr.graph.recipe import Recipe
+from raydr.stages.context import Declaring
+from raydr.stages.facts import Facts
+from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

@@ -15,9 +15,9 @@ from raydr.data.given_pairs import Pairs, PairTable, pair_table
 from raydr.data.pair_shape import pair_shape
 from raydr.errors import DataError
 from raydr.graph.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
-from raydr.graph.places import BM25, UNTRAINED
 from raydr.graph.session import open_session
 from raydr.stages.mine import SOURCE
+from raydr.stages.places import BM25, UNTRAINED
 
 if TYPE_CHECKING:
     import pandas as pd

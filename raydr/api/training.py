@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from raydr.api.calls import call_config, is_config, refuse_options
 from raydr.config.run import RunConfig
 from raydr.data.given_pairs import Pairs
-from raydr.graph.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.graph.session import Session, open_session
 from raydr.ops.model_export import export_model
+from raydr.stages.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.verbs import evaluate as evaluate_verb

@@ -16,12 +16,12 @@ from raydr.data.given_pairs import ArrowFormat, PairTable, pair_table
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns
 from raydr.errors import DataError
-from raydr.graph.node import Node
-from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session
 from raydr.noise.judges.base import judge_class
 from raydr.runtime.console import counted
+from raydr.stages.declaration import Node
 from raydr.stages.given_verdicts import read_verdicts
+from raydr.stages.places import UNTRAINED
 from raydr.store.artifact import Artifact
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from raydr.config.plan import ConfirmAbove, Prices
 from raydr.errors import ConfigError
-from raydr.graph.node import Node
 from raydr.graph.stage_times import StageTime
 from raydr.runtime.console import duration
+from raydr.stages.declaration import Node
 from raydr.store.folder import Folder
 
 #: The last forecast, in the working folder.

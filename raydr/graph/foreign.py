@@ -5,11 +5,11 @@ from __future__ import annotations
 from raydr.config.run import RANKER
 from raydr.data.partitions import Scope
 from raydr.errors import ArtifactError, ConfigError
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import data, retrieval
-from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.models.scores.dual import Dual
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Existing, Node
+from raydr.stages.places import BM25, TRAINED, UNTRAINED, vectors_name
 
 
 def is_own(run: Declaring, system: str) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from raydr.data.partitions import Scope
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node
 from raydr.graph.nodes import retrieval
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
 
 
 def fuse_runs(run: Declaring, split: str, search: Callable[[str, str], Node], scope: Scope | None = None) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raydr.graph.places import STORE, Places
+from raydr.stages.places import STORE, Places
 from raydr.store.folder import ASIDE, Folder
 from raydr.store.lock import is_being_written
 from raydr.store.manifest import MANIFEST, Manifest

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, noise, training
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
 from raydr.noise.judges.base import Judge, SecondJudge
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
 from raydr.training.training import Extras
 
 #: What judges speak of.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydr.errors import DamagedError, FingerprintError
-from raydr.graph.node import Existing, Node
-from raydr.graph.places import Places
 from raydr.runtime.console import warn
+from raydr.stages.declaration import Existing, Node
+from raydr.stages.places import Places
 from raydr.store.artifact import DONE, PLAN, Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity, differences

@@ -11,15 +11,15 @@ from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
-from raydr.graph.declaring import Declaring
 from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.node import Existing, Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
-from raydr.graph.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.losses.nce import NCE
 from raydr.noise.judges.base import Judge
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Existing, Node
 from raydr.stages.mine import SOURCE
+from raydr.stages.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.stages.train_progress import Watcher
 from raydr.training.training import Extras, Training
 

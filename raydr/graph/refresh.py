@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raydr.graph.node import Node
 from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.refresh_results import (
     best_round,
@@ -24,6 +23,7 @@ from raydr.graph.rounds import Arm, Round, lay_out
 from raydr.graph.session import Session
 from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
 from raydr.runtime.console import say, show_summary, show_table
+from raydr.stages.declaration import Node
 from raydr.stages.evaluate import REPORT
 from raydr.store.folder import Folder
 

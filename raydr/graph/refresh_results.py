@@ -8,12 +8,12 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
-from raydr.graph.node import Node
 from raydr.graph.planning import Inventory
 from raydr.graph.rounds import Arm, Round
 from raydr.graph.stage_times import time_of
 from raydr.pages.ranker import RankerStory
 from raydr.pages.refresh import RoundResult
+from raydr.stages.declaration import Node
 from raydr.stages.evaluate import load_result
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.declaring import Declaring
 from raydr.graph.judging import Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.base import Judge
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
 from raydr.training.training import Extras
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, BusyError, DataError
-from raydr.graph.node import Node, Resources, Work
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.scheduling import run_nodes
 from raydr.graph.stage_times import StageTime, note_time
@@ -21,6 +19,8 @@ from raydr.runtime.console import duration, say, warn
 from raydr.runtime.memory import give_back_memory
 from raydr.runtime.tracking import Tracker
 from raydr.stages.choose_pool import choose_pool
+from raydr.stages.declaration import Node, Resources, Work
+from raydr.stages.places import Places
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.manifest import MANIFEST

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from raydr.graph.node import Node, Resources
 from raydr.runtime.cluster import STEP_THREAD
+from raydr.stages.declaration import Node, Resources
 
 #: Nodes that are made at a time, at most: each has a thread here.
 _MOST_AT_ONCE = 16

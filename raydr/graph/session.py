@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 
 from raydr.config.run import RunConfig
-from raydr.graph.declaring import Declaring
-from raydr.graph.facts import Facts
 from raydr.graph.forecast import check_confirmed, read_forecast
-from raydr.graph.node import Node
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
 from raydr.graph.recipe import Recipe
 from raydr.graph.running import Runner, read_by, repair
 from raydr.runtime.cluster import local_session, ray_session
 from raydr.runtime.console import counted, say
 from raydr.runtime.tracking import Tracker, open_run
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
 from raydr.stages.encoders import check_encoders
+from raydr.stages.facts import Facts
+from raydr.stages.places import Places
 from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact
 from raydr.store.identity import fingerprint_of

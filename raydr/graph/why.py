@@ -17,9 +17,9 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
-from raydr.graph.places import Places
 from raydr.noise.judges.base import judge_class
 from raydr.pages.query_story import ExplainedPassage, QueryStory
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 

@@ -10,10 +10,10 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
-from raydr.graph.places import Places
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name
 from raydr.stages.evaluate import PER_QUERY
+from raydr.stages.places import Places
 from raydr.stages.runs import Run, by_query
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST

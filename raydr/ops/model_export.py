@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from raydr.graph.places import Places
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.saved_config import read_config
 from raydr.noise.chain import STRENGTH
 from raydr.pages.model_card import CardFacts, model_card
 from raydr.runtime.console import say, show_summary
 from raydr.stages.evaluate import load_result
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

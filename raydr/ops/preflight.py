@@ -14,8 +14,8 @@ from raydr.data.inputs import Input, exists, looking_for_inputs
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Source
 from raydr.errors import ArtifactError, DataError, ModelError
-from raydr.graph.places import Places
 from raydr.models.checkpoint import resolve_checkpoint
+from raydr.stages.places import Places
 
 #: Rows of a raw file that are read to see whether its format is the expected one.
 _ROWS = 20

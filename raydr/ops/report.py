@@ -9,7 +9,6 @@ from typing import Any
 from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
 from raydr.graph.forecast import FORECAST_FILE, Forecast
-from raydr.graph.places import Places
 from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
 from raydr.pages.html import number
@@ -18,6 +17,7 @@ from raydr.pages.ranker import RankerStory
 from raydr.pages.run import ModelStory, RunStory, run_page
 from raydr.runtime.console import show_summary, warn
 from raydr.stages import audit, evaluate
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder

@@ -12,9 +12,9 @@ from typing import Any
 from raydr.config.overrides import apply_override, merged
 from raydr.config.run import RunConfig, check_name
 from raydr.errors import ConfigError
-from raydr.graph.declaring import encoders, trainers
-from raydr.graph.node import Resources
 from raydr.graph.refresh_results import check_measure
+from raydr.stages.context import encoders, trainers
+from raydr.stages.declaration import Resources
 from raydr.stages.resources import IF_IT_GROWS
 from raydr.tuning.settings import as_text
 from raydr.tuning.space import SEARCHABLE, Space, build_space, load_space, with_values

@@ -11,13 +11,13 @@ from raydr.compare import Compared, compare_configs, trained_model
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node, Work
 from raydr.graph.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.runtime.tracking import Tracker
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, Work
 from raydr.stages.resources import cluster_capacity
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder

@@ -18,10 +18,6 @@ from ray.tune import Trainable
 
 from raydr.config.run import RunConfig
 from raydr.errors import NodeLostError, RaydrError
-from raydr.graph.declaring import Declaring
-from raydr.graph.facts import Facts
-from raydr.graph.node import Node
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, required
 from raydr.graph.recipe import Recipe
 from raydr.graph.refresh_results import dev_measures, dev_value, out_of_patience
@@ -29,9 +25,13 @@ from raydr.graph.rounds import lay_out
 from raydr.graph.running import Runner
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.tracking import NullTracker
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node
+from raydr.stages.facts import Facts
 from raydr.stages.failures import root_cause, worker_errors
 from raydr.stages.interrupting import interrupt
 from raydr.stages.member import checkpoint_folder
+from raydr.stages.places import Places
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.resources import cluster_capacity

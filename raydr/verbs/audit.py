@@ -10,7 +10,6 @@ import typer
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.judging import speaking
-from raydr.graph.places import UNTRAINED
 from raydr.graph.session import Session, open_session
 from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.asked import CrossFitted, Retriever
@@ -19,6 +18,7 @@ from raydr.noise.judges.npc import NPC
 from raydr.runtime.console import say
 from raydr.stages.audit import load_result
 from raydr.stages.audit import show as show_audit
+from raydr.stages.places import UNTRAINED
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 from raydr.verbs.judge import TRUTH

@@ -10,12 +10,12 @@ from raydr.component import build
 from raydr.config.run import RunConfig
 from raydr.data.writers.base import Writer
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.ops.model_export import export_model
 from raydr.runtime.cluster import ray_session
 from raydr.runtime.console import say
 from raydr.stages.choose_pool import choose_pool
 from raydr.stages.export import export as write
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from raydr.config.run import RunConfig
 from raydr.graph.garbage import Garbage, find_garbage
-from raydr.graph.places import Places
 from raydr.runtime.console import counted, say
+from raydr.stages.places import Places
 from raydr.verbs.command import takes_config
 
 

@@ -11,9 +11,9 @@ from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.graph.nodes.retrieval import imported
-from raydr.graph.places import BM25, TRAINED, UNTRAINED
 from raydr.graph.session import Session, open_session
 from raydr.runtime.console import warn
+from raydr.stages.places import BM25, TRAINED, UNTRAINED
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TestSplit, takes_config

@@ -10,11 +10,11 @@ import typer
 
 from raydr.config.run import GivenConfig, RunConfig
 from raydr.data.dataset import Dataset
-from raydr.graph.places import TRAINED
 from raydr.graph.session import CONFIG_FILE, Session, open_session
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.runtime.tracking import DATABASE, Store
 from raydr.stages.evaluate import PICTURE, REPORT
+from raydr.stages.places import TRAINED
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, Overrides, program
 from raydr.verbs.evaluate import evaluate_in

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raydr.config.run import RunConfig
-from raydr.graph.places import Places
 from raydr.ops.report import write_report
+from raydr.stages.places import Places
 from raydr.verbs.command import takes_config
 
 

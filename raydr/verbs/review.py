@@ -8,12 +8,12 @@ import typer
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.noise.judges.people import People
 from raydr.ops.review.desk import Desk
 from raydr.ops.review.doubts import find_doubts, queue
 from raydr.ops.review.server import listen, serve
 from raydr.runtime.console import say, show_summary, warn
+from raydr.stages.places import Places
 from raydr.verbs.command import TrainSplit, takes_config
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from raydr.config.run import RunConfig, check_retriever, is_ranker
 from raydr.data.corpus import Corpus
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
-from raydr.graph.places import BM25, Places, vectors_name
 from raydr.graph.session import open_session
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.stages.bm25 import open_bm25
+from raydr.stages.places import BM25, Places, vectors_name
 from raydr.stages.runs import Run, export_trec
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder

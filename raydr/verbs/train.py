@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from raydr.config.run import RunConfig, is_ranker
 from raydr.errors import ConfigError
-from raydr.graph.node import Existing
-from raydr.graph.places import BM25, UNTRAINED
 from raydr.graph.session import open_session
+from raydr.stages.declaration import Existing
 from raydr.stages.mine import SOURCE
+from raydr.stages.places import BM25, UNTRAINED
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, takes_config
 

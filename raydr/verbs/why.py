@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from raydr.config.run import RunConfig
-from raydr.graph.places import Places
 from raydr.graph.why import explain_query
 from raydr.pages.query_story import QueryStory, print_story
 from raydr.runtime.console import output
+from raydr.stages.places import Places
 from raydr.verbs.command import takes_config
 
 

@@ -18,8 +18,8 @@ from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset as StoredDataset
 from raydr.errors import DataError
-from raydr.graph.places import Places
 from raydr.stages.given_verdicts import read_verdicts
+from raydr.stages.places import Places
 
 
 @pytest.fixture(scope="module")

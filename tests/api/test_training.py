@@ -12,8 +12,8 @@ import yaml
 import raydr
 from api.made_pairs import SMALL, make_pairs
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.stages.places import Places
 from raydr.training.config import PairDetectionConfig
 
 

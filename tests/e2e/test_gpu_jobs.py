@@ -13,8 +13,8 @@ import yaml
 from small_runs import small_run
 
 import raydr
-from raydr.graph.places import Places
 from raydr.stages.given_verdicts import read_verdicts
+from raydr.stages.places import Places
 
 pytestmark = [pytest.mark.e2e, pytest.mark.gpu]
 

@@ -22,13 +22,13 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.significance import bootstrap_intervals
-from raydr.graph.declaring import Declaring
-from raydr.graph.facts import Facts
 from raydr.graph.judging import Judged
 from raydr.graph.nodes.noise import clean_only
-from raydr.graph.places import Places
 from raydr.graph.recipe import Recipe
 from raydr.runtime.cluster import RayConfig, ray_session
+from raydr.stages.context import Declaring
+from raydr.stages.facts import Facts
+from raydr.stages.places import Places
 
 
 def recipe_of(run: RunConfig) -> Recipe:

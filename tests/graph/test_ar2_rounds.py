@@ -11,8 +11,8 @@ from small_runs import recipe_of, small_run
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.graph.places import Places
 from raydr.graph.rounds import Round, lay_out
+from raydr.stages.places import Places
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import DataError
-from raydr.graph.node import Node
-from raydr.graph.places import Places
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.stages import measure_folds
+from raydr.stages.declaration import Node
 from raydr.stages.folds import fold_of_queries
 from raydr.stages.measure_folds import load_margins
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

@@ -18,7 +18,7 @@ from conftest import make_sentence
 from small_runs import small_run
 
 from raydr.data.dataset import read_split
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 
 #: A run, an audit, and a judge once more, in workers of Ray.
 RUN = """

@@ -16,9 +16,9 @@ from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
-from raydr.graph.places import Places
 from raydr.graph.session import open_session
 from raydr.graph.stage_times import StageTime
+from raydr.stages.places import Places
 from raydr.verbs import app
 
 GPU_HOUR, GIB = 3600.0, 2**30

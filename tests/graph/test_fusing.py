@@ -12,7 +12,7 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.stages.runs import Run
 
 

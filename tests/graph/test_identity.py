@@ -16,7 +16,6 @@ from raydr.component import Component, Config
 from raydr.config.overrides import apply_override
 from raydr.config.reference import list_settings
 from raydr.config.run import RunConfig
-from raydr.graph.node import Node
 from raydr.graph.nodes import cross_fitting
 from raydr.graph.nodes.diagnosis import diagnosis
 from raydr.graph.planning import Inventory
@@ -24,6 +23,7 @@ from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic, choose_device
+from raydr.stages.declaration import Node
 from raydr.stages.pool import ThisProcess
 
 pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
@@ -235,9 +235,9 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         return Arithmetic(settings.dtype, device, settings.batch_tokens(device))
 
     monkeypatch.setattr("raydr.stages.arithmetic.cluster_capacity", lambda: {"CPU": 8.0, "GPU": 1.0})
-    monkeypatch.setattr("raydr.graph.facts.resolve_arithmetic", resolved)
-    monkeypatch.setattr("raydr.graph.facts.resolve_training_dtype", lambda pool, workers, dtype: (dtype, ""))
-    monkeypatch.setattr("raydr.graph.facts.choose_pool", lambda *sizes: ThisProcess())
+    monkeypatch.setattr("raydr.stages.facts.resolve_arithmetic", resolved)
+    monkeypatch.setattr("raydr.stages.facts.resolve_training_dtype", lambda pool, workers, dtype: (dtype, ""))
+    monkeypatch.setattr("raydr.stages.facts.choose_pool", lambda *sizes: ThisProcess())
 
 
 @pytest.fixture

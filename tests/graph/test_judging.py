@@ -19,14 +19,14 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
-from raydr.graph.node import Node
-from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.noise.reviewed import evidence
 from raydr.pages.query_story import print_story
+from raydr.stages.declaration import Node
 from raydr.stages.folds import fold_of_texts
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

@@ -31,11 +31,11 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, EndpointError, ModelError
-from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
 from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 AGAIN: dict[str, Any] = {"name": "language_model", "model": MODEL, "unsure": [0, 1]}

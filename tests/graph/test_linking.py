@@ -12,8 +12,8 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import read_split
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.stages.evaluate import load_result
+from raydr.stages.places import Places
 from raydr.stages.runs import Run
 
 

@@ -17,7 +17,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
 from raydr.errors import ArtifactError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.stages.runs import Run, rank_rows, without_own_ids
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder

@@ -18,10 +18,10 @@ from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import read_parquet
-from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.noise.decisions import Decision, Subject, Verdict, append_decision, digest_texts
 from raydr.noise.judges.people import People
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from graph.things import make_all, thing
 from raydr.errors import ArtifactError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

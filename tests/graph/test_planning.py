@@ -8,8 +8,8 @@ import pytest
 
 from graph.things import make_all, thing
 from raydr.errors import FingerprintError
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory, check_names, reason, required
+from raydr.stages.places import Places
 from raydr.store.artifact import PLAN
 from raydr.store.folder import Folder
 

@@ -13,9 +13,9 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, ModelError
-from raydr.graph.places import Places
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder
+from raydr.stages.places import Places
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 from raydr.verbs import app

@@ -13,11 +13,11 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.node import Node
 from raydr.graph.nodes.evaluation import evaluation
-from raydr.graph.places import Places
 from raydr.graph.rounds import Arm, lay_out
 from raydr.pages.refresh import RoundResult
+from raydr.stages.declaration import Node
+from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

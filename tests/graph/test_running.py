@@ -17,13 +17,13 @@ from graph.things import make_all, thing
 from raydr.config.run import RunConfig
 from raydr.errors import DataError
 from raydr.graph.garbage import find_garbage
-from raydr.graph.node import Existing, Node, Work
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.running import Runner, read_by, repair
 from raydr.graph.scheduling import run_nodes
 from raydr.runtime.cluster import RayConfig, ray_session
 from raydr.runtime.tracking import NullTracker, Tracker
+from raydr.stages.declaration import Existing, Node, Work
+from raydr.stages.places import Places
 from raydr.store.artifact import DONE, begin
 from raydr.store.folder import Folder
 

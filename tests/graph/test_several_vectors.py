@@ -14,9 +14,9 @@ from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.indexing.searcher import Searcher
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.stages.places import Places
 from raydr.stages.runs import Run
 
 

@@ -11,9 +11,9 @@ import torch
 from small_runs import recipe_of, small_run
 
 from raydr.config.run import RunConfig
-from raydr.graph.node import Node
 from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder
+from raydr.stages.declaration import Node
 
 NPC = {"name": "npc", "warmup_epochs": 2}
 SHARED = [1, 2]

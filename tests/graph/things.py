@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raydr.graph.node import Node, Work
-from raydr.graph.places import Places
 from raydr.graph.planning import Inventory
 from raydr.graph.running import Runner
 from raydr.runtime.cluster import RayConfig, ray_session
 from raydr.runtime.tracking import NullTracker
+from raydr.stages.declaration import Node, Work
+from raydr.stages.places import Places
 from raydr.store.artifact import write_and_record
 from raydr.store.folder import Folder
 

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
-from raydr.graph.places import Places
 from raydr.models.config import ModelConfig
 from raydr.models.saved_config import read_config
 from raydr.pages.model_card import CardFacts, model_card
 from raydr.stages.evaluate import load_result
+from raydr.stages.places import Places
 from raydr.verbs import app
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, DataError
-from raydr.graph.places import Places
 from raydr.ops.preflight import check_inputs
+from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

@@ -21,8 +21,8 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError
-from raydr.graph.places import Places
 from raydr.indexing.vector_files import read_ids
+from raydr.stages.places import Places
 from raydr.stages.runs import Run
 
 pytestmark = pytest.mark.usefixtures("here")

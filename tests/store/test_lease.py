@@ -11,7 +11,7 @@ from s3_server import served_bucket
 
 from raydr.errors import BusyError
 from raydr.graph.garbage import find_garbage
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.store import lease
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder

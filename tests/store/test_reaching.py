@@ -11,7 +11,7 @@ from s3_server import served_bucket
 
 from raydr.data.inputs import find_input
 from raydr.errors import ArtifactError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.store.filesystems import require_reachable
 
 

@@ -10,10 +10,10 @@ from small_runs import small_run
 
 from raydr.compare import compare_configs
 from raydr.config.run import RunConfig
-from raydr.graph.places import Places
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import open_session
 from raydr.runtime.cluster import ray_session
+from raydr.stages.places import Places
 from raydr.tuning.plan import plan_search
 from raydr.tuning.run import refresh_model, study
 from raydr.tuning.space import build_space, with_values

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
 from raydr.stages.audit import load_result
+from raydr.stages.places import Places
 from raydr.verbs import app
 from raydr.verbs import audit as verb
 

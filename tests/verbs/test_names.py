@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.store.folder import Folder
 from raydr.verbs import app
 

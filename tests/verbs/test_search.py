@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError
-from raydr.graph.places import Places
+from raydr.stages.places import Places
 from raydr.store.artifact import Building, begin
 from raydr.store.identity import Identity
 from raydr.verbs import app

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.graph.declaring import Declaring, encoders, trainers
-from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.graph.nodes.training import cross_encoder, training_of, training_settings, untrained
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
+from raydr.stages.context import Declaring, encoders, trainers
+from raydr.stages.declaration import Node
 from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
 from raydr.stages.scoring import scoring_of
 from raydr.stages.train_fold import train_fold

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from raydr.graph.declaring import Declaring, of_data
-from raydr.graph.node import Node, stage
+from raydr.stages.context import Declaring, of_data
+from raydr.stages.declaration import Node, stage
 from raydr.stages.inject_noise import inject_noise
 from raydr.stages.prepare import VERSION, prepare_corpus, prepare_dataset
 

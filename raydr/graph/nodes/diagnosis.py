@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.declaring import Declaring, encoders
-from raydr.graph.node import Node
 from raydr.graph.nodes import data
 from raydr.graph.nodes.training import training_of
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node
 from raydr.stages.scoring import scoring_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from raydr.graph.declaring import Declaring
-from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, stage
 from raydr.stages.evaluate import VERSION, evaluate
 
 

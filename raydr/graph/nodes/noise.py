@@ -8,8 +8,6 @@ from typing import Any
 
 from raydr.data.dataset import Dataset
 from raydr.evaluation.config import EvaluateConfig
-from raydr.graph.declaring import Declaring, encoders
-from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data
 from raydr.graph.nodes.cross_fitting import FOLDS, MARGINS, MODEL
 from raydr.models.encode_config import EncodeConfig
@@ -20,6 +18,8 @@ from raydr.noise.judges.people import DecisionsReader
 from raydr.stages.apply_verdicts import APPLY_VERSION, CLEAN_VERSION, FILTER_VERSION, apply_verdicts, filter_pairs
 from raydr.stages.apply_verdicts import clean_only as keep_clean
 from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, stage
 from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.judge import judge as give_verdicts
 from raydr.stages.language_model import ANSWERS, ask_language_model, check_server

@@ -9,13 +9,13 @@ from typing import Literal
 
 from raydr.data.partitions import Scope
 from raydr.evaluation.config import FUSED, FuseConfig
-from raydr.graph.declaring import Declaring, asking, encoders
-from raydr.graph.node import Node, Work, stage
 from raydr.graph.nodes import data
 from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
+from raydr.stages.context import Declaring, asking, encoders
+from raydr.stages.declaration import Node, Work, stage
 from raydr.stages.encode import encode_texts
 from raydr.stages.import_vectors import file_checksum, import_vectors
 from raydr.stages.index import build_index

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from raydr.errors import ConfigError
-from raydr.graph.declaring import Declaring, asking, encoders, trainers
-from raydr.graph.node import Node, stage
 from raydr.graph.nodes import data, retrieval
 from raydr.losses.nce import NCE
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.stages.context import Declaring, asking, encoders, trainers
+from raydr.stages.declaration import Node, stage
 from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
 from raydr.store.artifact import Artifact

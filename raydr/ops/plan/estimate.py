@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
-from raydr.graph.node import Node
 from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.models.config import ModelConfig
 from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
+from raydr.stages.declaration import Node
 from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
 from raydr.stages.ranker_scores import KIND as RANKER_SCORES

@@ -11,14 +11,14 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.graph.forecast import FORECAST_FILE, GIB, Forecast
-from raydr.graph.node import Node
-from raydr.graph.places import TRAINED
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.graph.session import Session
 from raydr.ops.plan.estimate import Estimator
 from raydr.ops.plan.measure import Trials
 from raydr.runtime.console import duration, say
+from raydr.stages.declaration import Node
+from raydr.stages.places import TRAINED
 from raydr.stages.resources import cluster_capacity
 
 #: Columns of the table and of all that is said beside it.

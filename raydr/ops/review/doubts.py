@@ -18,13 +18,13 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
-from raydr.graph.places import Places
 from raydr.graph.why import artifacts_of, dataset_of
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.people import PEOPLE
 from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
 from raydr.stages.given_verdicts import VERDICTS, read_verdicts
+from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 Order = Literal["worst", "informative"]

@@ -12,8 +12,8 @@ import pytest
 from ops.plan.made_rates import MODEL, PASSAGES, QUERIES, MadeRates
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
-from raydr.graph.node import Node
 from raydr.ops.plan.estimate import Estimator
+from raydr.stages.declaration import Node
 
 NUM_QUERIES = {"train": 6400, "dev": 100, "test": 1000}
 #: Seconds of a stage without any work: Ray's and the model's start.

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from raydr.data.readers.base import Reader
 from raydr.errors import DamagedError
-from raydr.graph.places import Places
 from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
 from raydr.models.config import Dtype, ModelConfig
 from raydr.models.cross_encoder_config import CrossEncoderConfig
@@ -22,6 +21,7 @@ from raydr.noise.judges.people import DecisionsReader
 from raydr.runtime.console import warn
 from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.stages.choose_pool import choose_pool
+from raydr.stages.places import Places
 from raydr.stages.sources import Sources, find_sources, source_checksums
 from raydr.store.identity import fingerprint_of
 from raydr.training.config import TrainConfig

@@ -8,8 +8,8 @@ from functools import partial, wraps
 from typing import Any
 
 from raydr.config.run import RunConfig
-from raydr.graph.facts import Facts
-from raydr.graph.node import Node, Resources, Work, stage
+from raydr.stages.declaration import Node, Resources, Work, stage
+from raydr.stages.facts import Facts
 from raydr.stages.scoring import scoring_of
 
 
@@ -41,7 +41,7 @@ class Declaring:
 
 
 def asking(run: Declaring, function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
-    """As :func:`raydr.graph.node.stage`, of a stage that is given ``settings`` and ``scoring``: the model of the role
+    """As :func:`~raydr.stages.declaration.stage`, of a stage that gets ``settings`` and ``scoring``: the model of the role
     ``model`` scores pairs for it, as the section ``encode`` says."""
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
 

@@ -22,10 +22,10 @@ from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResul
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.graph.nodes import cross_fitting
-from raydr.graph.nodes import data as data_nodes
-from raydr.graph.nodes.training import training_of, training_settings
+from raydr.graph.nodes.training import training_settings
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
+from raydr.stages import prepare as data_nodes
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node, stage
 from raydr.stages.pool import Pool
@@ -64,7 +64,7 @@ class Arm:
         config = self.run.config
         # Both states are reported, whichever the config would keep.
         run = self.run.of(config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})}))
-        training = training_of(run)
+        training = run.training()
         test = {
             "split": config.data.test_splits[0],
             "measures": config.evaluate.measures,

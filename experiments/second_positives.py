@@ -35,10 +35,10 @@ from raydr.data.writers.base import Exported, Question
 from raydr.data.writers.beir import BeirWriter
 from raydr.errors import DataError
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
-from raydr.graph.nodes.data import prepared
 from raydr.graph.session import open_session
 from raydr.runtime.console import show_summary
 from raydr.seeding import query_rng
+from raydr.stages.prepare import prepared
 
 #: The answer stands at least so many words away from where the judged passage was cut, so that its sentence is there.
 CONTEXT_WORDS = 10

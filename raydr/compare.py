@@ -13,13 +13,12 @@ import numpy as np
 from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
-from raydr.graph.nodes import retrieval, training
-from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
+from raydr.stages import search
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node
-from raydr.stages.evaluate import PER_QUERY
+from raydr.stages.evaluate import PER_QUERY, evaluation
 from raydr.store.artifact import Artifact
 
 #: The node of a config's model, for one seed: from its declaration, what it is called, and the seed.
@@ -74,7 +73,7 @@ def interval_text(mean: float, low: float, high: float) -> str:
 def trained_model(run: Declaring, name: str, seed: int) -> Node:
     """A training of the config with a seed of its own, on the data that its judges leave."""
     recipe = Recipe(run)
-    settings = training.training_of(run).model_copy(update={"seed": seed})
+    settings = run.training().model_copy(update={"seed": seed})
     return recipe.training(run, name, settings, recipe.training_data(run.config.draws_candidates))
 
 
@@ -103,7 +102,7 @@ def compare_configs(
     }
     base = next(iter(configs.values()))
     runs = {
-        split: {name: retrieval.search(base, model, name, split) for name, model in models.items()} for split in splits
+        split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
     }
     evaluations = {split: evaluation(base, split, found, f"{label}-{split}") for split, found in runs.items()}
     made = session.make(*evaluations.values(), anew=[])

@@ -54,6 +54,54 @@ def load_modules(package: str) -> None:
         importlib.import_module(f"{package}.{module.name}")
 
 
+class Neutral:
+    """Marks a setting, or a parameter of a stage, that does not change the bytes of an artefact.
+
+    Used as ``cpus_per_task: Annotated[int, Neutral] = 1``: such a setting is no part of any key.
+    """
+
+
+class Resolved(Neutral):
+    """Marks a setting that counts by what it resolves to on the machine, which is a parameter of its own.
+
+    For example ``dtype: auto``, which resolves to bfloat16, or a checkpoint's name, which resolves to its checksum.
+    """
+
+
+def is_neutral(mark: Any) -> bool:
+    """Whether a mark of an ``Annotated`` type says that the value is no part of a key."""
+    return isinstance(mark, type) and issubclass(mark, Neutral)
+
+
+def content_of(value: Any) -> Any:
+    """The JSON value that stands for a setting in a key.
+
+    Of a section this is what differs from its defaults, neutral settings left out: a setting that is added later
+    changes no key. A component keeps its name. What has a ``content`` of its own is taken by that.
+
+    >>> from typing import Annotated
+    >>> class Side(Config):
+    ...     prefix: str = ""
+    ...     cpus: Annotated[int, Neutral] = 1
+    >>> content_of(Side(prefix="query: ", cpus=4)), content_of(Side())
+    ({'prefix': 'query: '}, {})
+    """
+    own = getattr(value, "content", None)
+    if own is not None and not isinstance(value, type):
+        return content_of(own() if callable(own) else own)
+    if isinstance(value, Config):
+        return value.differing_settings()
+    if isinstance(value, Mapping):
+        return {str(key): content_of(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [content_of(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted(content_of(inner) for inner in value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be part of a key: mark its parameter Neutral")
+
+
 class Config(BaseModel):
     """Base of every config class: unknown keys are errors, values are validated, instances are frozen."""
 
@@ -84,6 +132,18 @@ class Config(BaseModel):
             if isinstance(default, Config) and not isinstance(default, Component):
                 filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(section)
         return filled
+
+    def differing_settings(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, neutral ones left out, as JSON values."""
+        content: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            if any(is_neutral(mark) for mark in field.metadata):
+                continue
+            value = content_of(getattr(self, name))
+            always = field.is_required() or (name == "name" and isinstance(self, Component))
+            if always or value != content_of(field.get_default(call_default_factory=True)):
+                content[name] = value
+        return content
 
 
 def _is_number(annotation: Any) -> bool:

@@ -24,12 +24,12 @@ FLOORS = (
         "compare",
         "ops",
         "graph",
-        "config",
         "stages",
         "pages",
+        "config",
         "runtime",
     ),
-    *("runtime", "training", "diagnosis", "indexing", "noise", "negatives", "models", "losses", "data", "evaluation"),
+    *("training", "diagnosis", "indexing", "noise", "negatives", "models", "losses", "data", "evaluation"),
     *("store", "component", "errors", "seeding", "version"),
 )
 #: Tested in milliseconds, usable in a notebook: no Ray, no MLflow.

@@ -39,6 +39,10 @@ class EvaluateConfig(Config):
     permutations: int = Field(default=10_000, ge=100)
     """Random swaps of the paired test; all of them where the queries are few."""
 
+    def of_answers(self) -> EvaluateConfig:
+        """What decides whether a passage answers a query; all else at its default."""
+        return EvaluateConfig(answer_match=self.answer_match, answer_query_prefixes=self.answer_query_prefixes)
+
     @property
     def scored_measures(self) -> list[str]:
         """The measures, and those that accuracies are made of."""
@@ -82,3 +86,9 @@ class FuseConfig(Config):
         if self.weights == "dev" and len(self.systems) > _MOST_MIXED:
             raise ValueError(f"weights: dev mixes at most {_MOST_MIXED} systems, there are {len(self.systems)}")
         return self
+
+    def in_use(self) -> FuseConfig:
+        """These settings, the offset at its default where ranks do not count."""
+        if self.by == "ranks":
+            return self
+        return self.model_copy(update={"rank_offset": FuseConfig.model_fields["rank_offset"].default})

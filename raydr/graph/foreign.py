@@ -5,8 +5,9 @@ from __future__ import annotations
 from raydr.config.run import RANKER
 from raydr.data.partitions import Scope
 from raydr.errors import ArtifactError, ConfigError
-from raydr.graph.nodes import data, retrieval
 from raydr.models.scores.dual import Dual
+from raydr.stages import prepare as data
+from raydr.stages import search as searches
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Existing, Node
 from raydr.stages.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -80,4 +81,4 @@ def vectors(run: Declaring, system: str, split: str = "") -> Node:
 
 def search(run: Declaring, index: Node, system: str, split: str, scope: Scope | None = None) -> Node:
     """What an embedder's vectors find for the queries of a split."""
-    return retrieval.search_in(run, index, vectors(run, system, split), system, split, Dual(), scope=scope)
+    return searches.in_index(run, index, vectors(run, system, split), system, split, Dual(), scope=scope)

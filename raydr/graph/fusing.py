@@ -7,9 +7,9 @@ from collections.abc import Callable
 from raydr.data.partitions import Scope
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
-from raydr.graph.nodes import retrieval
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node
+from raydr.stages.fuse import fused, fusion_weights
 
 
 def fuse_runs(run: Declaring, split: str, search: Callable[[str, str], Node], scope: Scope | None = None) -> Node:
@@ -34,8 +34,8 @@ def fuse_runs(run: Declaring, split: str, search: Callable[[str, str], Node], sc
 
     weights = None
     if settings.weights == "dev":
-        weights = retrieval.fusion_weights(run, settings, runs(run.config.data.dev_split))
-    return retrieval.fused(run, settings, runs(split), weights, split)
+        weights = fusion_weights(run, settings, runs(run.config.data.dev_split))
+    return fused(run, settings, runs(split), weights, split)
 
 
 def _run_of(system: str, split: str, search: Callable[[str, str], Node]) -> Node:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
-from raydr.graph.nodes import cross_fitting, data, noise, training
+from raydr.graph.nodes import cross_fitting, training
 from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
 from raydr.noise.judges.base import Judge, SecondJudge
+from raydr.stages import prepare as data
+from raydr.stages.apply_verdicts import filtered, judged
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node
+from raydr.stages.judge import verdicts
+from raydr.stages.language_model import asked_verdicts
 from raydr.training.training import Extras
 
 #: What judges speak of.
@@ -59,7 +64,7 @@ def learnt_from(run: Declaring, candidates: Node | None, verdicts_of: Callable[[
     if not settings.classifier.pairs_kept_by:
         return Judged(candidates, None)
     chain = settings.chain(settings.judge(settings.classifier.pairs_kept_by))
-    return Judged(candidates, noise.filtered(run, {one.name: verdicts_of(one, split) for one in chain}, split))
+    return Judged(candidates, filtered(run, {one.name: verdicts_of(one, split) for one in chain}, split))
 
 
 def judge_all(
@@ -71,8 +76,8 @@ def judge_all(
         {judge.name: node for judge, node in given if judge.subject == subject} for subject in SUBJECTS
     )
     if on_negatives and negatives is not None:
-        negatives = noise.judged(run, negatives, on_negatives, split)
-    return Judged(negatives, noise.filtered(run, on_pairs, split) if on_pairs else None)
+        negatives = judged(run, negatives, on_negatives, split)
+    return Judged(negatives, filtered(run, on_pairs, split) if on_pairs else None)
 
 
 @dataclass(frozen=True)
@@ -106,11 +111,11 @@ class Judging:
             earlier = self.verdicts_of(settings.judge(judge.after), self.split)
         if isinstance(judge.asks(settings), Server):
             assert earlier is not None
-            return noise.asked_verdicts(self.run, judge, self.split, earlier)
+            return asked_verdicts(self.run, judge, self.split, earlier)
         negatives = self.negatives if judge.subject == "negatives" else None
-        return noise.verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
+        return verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
 
-    def reads(self, judge: Judge) -> dict[str, Node]:
+    def reads(self, judge: Judge) -> dict[str, Any]:
         """What a judge reads beside data and candidates, by role: a model, one a fold with the folds, or margins that
         were cross-fitted for it; nothing if it reads the miner's scores."""
         run, split = self.run, self.split
@@ -136,7 +141,7 @@ class Judging:
                     )
                 return {MODEL: _copy(run, judge, asked, self.negatives, self.retriever())}
 
-    def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Node]:
+    def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Any]:
         run, found = self.run, self.learnt_from() if settings.num_epochs else Judged(None, None)
         if settings.num_epochs and settings.num_hard_negatives and found.negatives is None:
             raise ConfigError(
@@ -157,6 +162,6 @@ def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, ret
             f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth would be taken"
         )
     train = {**asked.train, "num_hard_negatives": num_candidates}
-    changed = training.training_of(run).changed(asked.model, train, f"judge.{judge.name}")
+    changed = run.training().changed(asked.model, train, f"judge.{judge.name}")
     measured = cross_fitting.margins_of(run, changed)
     return training.trained(run, asked.name, changed, data.dataset(run), Extras(negatives, retriever, margins=measured))

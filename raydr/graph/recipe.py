@@ -13,13 +13,18 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, training
 from raydr.losses.nce import NCE
 from raydr.noise.judges.base import Judge
+from raydr.stages import bm25, encode, index, search
+from raydr.stages import prepare as data
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Existing, Node
-from raydr.stages.mine import SOURCE
+from raydr.stages.evaluate import evaluation
+from raydr.stages.mine import SOURCE, mined
 from raydr.stages.places import BM25, TRAINED, UNTRAINED, vectors_name
+from raydr.stages.ranker_scores import ranker_scores
+from raydr.stages.rerank import reranked
 from raydr.stages.train_progress import Watcher
 from raydr.training.training import Extras, Training
 
@@ -86,14 +91,14 @@ class Recipe:
         self.dataset()
         miner = miner or self.miner()
         ranked = None if miner == SOURCE else self.ranked(split, miner)
-        return self.named(f"negatives/{miner}-{split}", noise.mined(self.run, miner, ranked, split))
+        return self.named(f"negatives/{miner}-{split}", mined(self.run, miner, ranked, split))
 
     def ranked(self, split: str, system: str) -> Node:
         """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
         given = system in (BM25, UNTRAINED) or foreign.is_run(self.run, split, system)
         if given or foreign.is_embedder(self.run, system):
             return self.search(split, system)
-        return retrieval.search(self.run, self.base_model(system), system, split)
+        return search.of_model(self.run, self.base_model(system), system, split)
 
     def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "") -> Node:
         """What a judge says of the candidates, or the pairs, of a split.
@@ -169,7 +174,7 @@ class Recipe:
         run = self.run.of(self.config.variant(name))
         # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
         given = self._given(negatives, pairs, run.config.draws_candidates)
-        return self.named(f"models/{name}", self.training(run, name, training.training_of(run), given, watcher))
+        return self.named(f"models/{name}", self.training(run, name, run.training(), given, watcher))
 
     def training(
         self, run: Declaring, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
@@ -207,7 +212,7 @@ class Recipe:
         self.learning.append(name)
         ranker = self.scorer(run.config.train.ranker)
         self.learning.pop()
-        return {"ranker_scores": training.ranker_scores(run, ranker, pairs, negatives)}
+        return {"ranker_scores": ranker_scores(run, ranker, pairs, negatives)}
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
         """The config's cross-encoder.
@@ -287,16 +292,16 @@ class Recipe:
     def passages(self, model: str = TRAINED) -> Node:
         if foreign.is_embedder(self.run, model):
             return foreign.vectors(self.run, model)
-        return self.named(vectors_name(model), retrieval.passages(self.run, self.model(model), model))
+        return self.named(vectors_name(model), encode.passages(self.run, self.model(model), model))
 
     def queries(self, split: str, model: str = TRAINED) -> Node:
-        return self.named(vectors_name(model, split), retrieval.queries(self.run, self.model(model), model, split))
+        return self.named(vectors_name(model, split), encode.queries(self.run, self.model(model), model, split))
 
     def index(self, model: str = TRAINED) -> Node:
         vectors = self.passages(model)
         if foreign.is_embedder(self.run, model):
-            return self.named(f"index/{model}", retrieval.index_of_imported(self.run, vectors, model))
-        return self.named(f"index/{model}", retrieval.index(self.run, self.model(model), model))
+            return self.named(f"index/{model}", index.of_vectors(self.run, vectors, model))
+        return self.named(f"index/{model}", index.of_model(self.run, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
         """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
@@ -308,15 +313,15 @@ class Recipe:
         if system == FUSED:
             return self.named(name, fuse_runs(self.run, split, self.search, scope))
         if system == BM25:
-            self.named("bm25", retrieval.bm25(self.run))
-            return self.named(name, retrieval.search_bm25(self.run, split, scope))
+            self.named("bm25", bm25.bm25(self.run))
+            return self.named(name, bm25.search(self.run, split, scope))
         if foreign.is_embedder(self.run, system):
             return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
         if scope is None and foreign.is_run(self.run, split, system):
             return foreign.run_of(self.run, split, system)
         self.index(system)
         self.queries(split, system)
-        return self.named(name, retrieval.search(self.run, self.model(system), system, split, scope=scope))
+        return self.named(name, search.of_model(self.run, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
         """The run of a system, its best passages ordered anew.
@@ -327,7 +332,7 @@ class Recipe:
             by: the model that scores them; ``rerank.model`` if empty.
         """
         by = by or self.config.rerank.model
-        node = retrieval.reranked(self.run, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
+        node = reranked(self.run, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
         return self.named(f"runs/{split}/{system}+{by}", node)
 
     # -- results
@@ -339,11 +344,14 @@ class Recipe:
         return [*own, *(name for name in there if name not in own)]
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
-        node = evaluation.evaluation(self.run, split, {system: self.search(split, system) for system in systems})
+        node = evaluation(self.run, split, {system: self.search(split, system) for system in systems})
         return self.named(f"evaluation/{split}", node)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say; the model is that which they ask, where they ask one."""
+        # It loads pandas, which no other node needs.
+        from raydr.stages.audit import audit
+
         given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{model}-{split}", noise.audit(self.run, model, given, negatives, split))
+        return self.named(f"audits/{model}-{split}", audit(self.run, model, given, negatives, split))

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.refresh_results import (
     best_round,
     check_choice,
@@ -24,7 +23,7 @@ from raydr.graph.session import Session
 from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
 from raydr.runtime.console import say, show_summary, show_table
 from raydr.stages.declaration import Node
-from raydr.stages.evaluate import REPORT
+from raydr.stages.evaluate import REPORT, evaluation
 from raydr.store.folder import Folder
 
 #: What the rounds of each arm came to, and the page about them.

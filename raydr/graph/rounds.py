@@ -9,11 +9,17 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.judging import Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.nodes import cross_fitting, data, evaluation, noise, retrieval, training
+from raydr.graph.nodes import cross_fitting, training
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.base import Judge
+from raydr.stages import index, search
+from raydr.stages import prepare as data
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node
+from raydr.stages.evaluate import evaluation
+from raydr.stages.mine import mined
+from raydr.stages.negatives_statistics import statistics
+from raydr.stages.ranker_scores import ranker_scores
 from raydr.training.training import Extras
 
 
@@ -101,7 +107,7 @@ class _Arm:
         taught = config.train.loss.reads_ranker_scores
         ranker = self._ranker(run, number, last, judged) if taught and config.train.ranker == RANKER else None
         model = self._train(run, number, last, judged, ranker)
-        runs = {one: retrieval.search(run, model, system, one) for one in self._splits()}
+        runs = {one: search.of_model(run, model, system, one) for one in self._splits()}
         return Round(
             number,
             config,
@@ -110,10 +116,10 @@ class _Arm:
             mined,
             judged,
             given,
-            noise.statistics(run, judged.negatives) if judged.negatives is not None else None,
-            retrieval.index(run, model, system),
+            statistics(run, judged.negatives) if judged.negatives is not None else None,
+            index.of_model(run, model, system),
             runs,
-            {one: evaluation.evaluation(run, one, {system: found}) for one, found in runs.items()},
+            {one: evaluation(run, one, {system: found}) for one, found in runs.items()},
         )
 
     def _place(self, number: int) -> str:
@@ -134,11 +140,11 @@ class _Arm:
         split = run.config.data.train_split
         if last is None:
             return Recipe(run).candidates(split)
-        return noise.mined(run, f"round-{last.number}", self._found(run, last, split), split, last.number)
+        return mined(run, f"round-{last.number}", self._found(run, last, split), split, last.number)
 
     def _found(self, run: Declaring, last: Round, split: str) -> Node:
         """What the model of a round finds for the queries of a split."""
-        return retrieval.search(run.of(run.config, self._place(last.number)), last.model, f"round-{last.number}", split)
+        return search.of_model(run.of(run.config, self._place(last.number)), last.model, f"round-{last.number}", split)
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges
@@ -184,7 +190,7 @@ class _Arm:
         here, then = self.settings.at(number), self.settings.at(number + 1)
         goes_on = last is not None and here.start == "last"
         is_gone_on_with = number < self.settings.num_rounds and then.start == "last"
-        own = training.training_of(run).model_copy(
+        own = run.training().model_copy(
             update={
                 "with_optimizer": goes_on and here.optimizer == "kept",
                 "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
@@ -198,7 +204,7 @@ class _Arm:
         pairs, taught = judged.pairs or data.dataset(run), {}
         if run.config.train.loss.reads_ranker_scores:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
-            taught = {"ranker_scores": training.ranker_scores(run, teacher, pairs, judged.negatives)}
+            taught = {"ranker_scores": ranker_scores(run, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
         extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
         return training.trained(run, "", own, pairs, extras)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raydr.component import Config
+from raydr.component import Config, Neutral
 
 
 class IndexConfig(Config):
@@ -28,10 +28,10 @@ class IndexConfig(Config):
     train_rows: int = Field(default=500_000, ge=1)
     """Vectors that centroids and codebooks are trained on, at most."""
 
-    cpus_per_task: int = Field(default=1, ge=1)
+    cpus_per_task: Annotated[int, Neutral] = Field(default=1, ge=1)
     """CPUs and threads of each task that builds a shard."""
 
-    train_cpus: int | None = Field(default=None, ge=1)
+    train_cpus: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """CPUs and threads of the one task that trains centroids and codebooks; null: those of the largest node, at most
     16. While no node is there, 4."""
 
@@ -61,15 +61,15 @@ class SearchConfig(Config):
     batch_queries: int = Field(default=1024, ge=1)
     """Queries sent to the shards at a time."""
 
-    max_actors: int | None = Field(default=None, ge=1)
+    max_actors: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Search actors, at most; they share the shards, and all are there at a time. Null: on CPUs one a shard, or as many
     as the cluster (``ray.capacity``, if it grows) holds; on GPUs so many that their memory holds the shards, or one a
     GPU that is there."""
 
-    cpus_per_actor: int | None = Field(default=None, ge=1)
+    cpus_per_actor: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Neutral] = "auto"
     """``auto``: CUDA if the cluster has a GPU (``ray.capacity``, if it grows), by FAISS if that has CUDA, else by
     PyTorch for exact kinds of index; otherwise the CPU (said in the log)."""
 

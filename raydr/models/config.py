@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
-from raydr.component import Config, Pluggable
+from raydr.component import Config, Pluggable, Resolved
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT, is_whole, with_checkpoint
 from raydr.models.positions import check_positions
 from raydr.models.scores.base import ScoreFunction, Vectors
@@ -43,10 +43,10 @@ class ModelConfig(Config):
     projection with it: they take the place of the defaults, and settings that are given take theirs.
     """
 
-    checkpoint: str = OFFLINE_CHECKPOINT
+    checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
     """A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``."""
 
-    passage_checkpoint: str = ""
+    passage_checkpoint: Annotated[str, Resolved] = ""
     """Checkpoint of the passage tower, for ``towers: two``; the query checkpoint if empty."""
 
     num_layers: int | None = Field(default=None, ge=1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
-from raydr.component import Config
+from raydr.component import Config, Resolved
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.positions import check_positions
 from raydr.models.prompt import PromptConfig
@@ -15,7 +17,7 @@ from raydr.models.prompt import PromptConfig
 class CrossEncoderConfig(Config):
     """A model that reads query and passage together and gives one probability of relevance."""
 
-    checkpoint: str = OFFLINE_CHECKPOINT
+    checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
     """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
     checkpoint gets a new one."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from raydr.component import Config
+from raydr.component import Config, Neutral, Resolved
 from raydr.models.config import Dtype
 
 #: Tokens in one batch by kind of device, if nothing is configured (docs/performance.md).
@@ -26,12 +26,12 @@ Batching = Literal["padded", "packed", "compiled"]
 class EncodeConfig(Config):
     """How texts are turned into vectors, and with which workers."""
 
-    dtype: EncodeDtype = "auto"
+    dtype: Annotated[EncodeDtype, Resolved] = "auto"
     """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it. ``int8`` is for processors with VNNI or
     AMX and needs openvino and nncf (``raydr[int8]``): passages are encoded in it, with scales measured on 200 of them;
     queries are encoded, and pairs scored, as with ``auto`` (docs/performance.md)."""
 
-    token_budget: int | None = Field(default=None, ge=64)
+    token_budget: Annotated[int | None, Resolved] = Field(default=None, ge=64)
     """Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
     device: on a CPU few enough for its caches."""
 
@@ -43,22 +43,22 @@ class EncodeConfig(Config):
     """Of passages with a vector for each token, so many times fewer are stored: near ones become their mean (Clavié et
     al., 2024). Search then has other scores than training and judges (docs/scores.md); 1 stores all."""
 
-    min_actors: int = Field(default=1, ge=1)
+    min_actors: Annotated[int, Neutral] = Field(default=1, ge=1)
     """Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction."""
 
-    max_actors: int = Field(default=1, ge=1)
+    max_actors: Annotated[int, Neutral] = Field(default=1, ge=1)
     """See ``min_actors``."""
 
-    cpus_per_actor: float = Field(default=1, gt=0)
+    cpus_per_actor: Annotated[float, Neutral] = Field(default=1, gt=0)
     """CPUs of an encoder on Ray, which computes with as many threads; in this process it has all that there are."""
 
-    gpus_per_actor: float = Field(default=0, ge=0)
+    gpus_per_actor: Annotated[float, Neutral] = Field(default=0, ge=0)
     """GPUs of an encoder; may be a fraction."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Neutral] = "auto"
     """``auto``: the GPU if the actor was given one, else the CPU (said in the log)."""
 
-    cpus_per_tokenizer: float = Field(default=0.5, gt=0)
+    cpus_per_tokenizer: Annotated[float, Neutral] = Field(default=0.5, gt=0)
     """CPUs of each tokenising task."""
 
     @model_validator(mode="after")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raydr.component import Config
+from raydr.component import Config, Resolved
 
 
 class NegativesConfig(Config):
     """Where the candidate hard negatives come from."""
 
-    miner: str = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    miner: Annotated[str, Resolved] = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Who proposes them: ``bm25``; ``source``, those that came with the data; or whose run is mined: a model's name
     (``trained`` is then trained without judges on BM25's candidates), or that of an imported run."""
 

@@ -81,11 +81,11 @@ class ClassifierConfig(CrossEncoderTraining):
     words with its query is right with probability (1 − ε) / (1 − ε + h), one that shares none with ε / (ε + r): with as
     many hard as random negatives and ε = 0.5 nothing can be learnt. So r is four times h."""
 
-    pairs_kept_by: str = ""
+    pairs_kept_by: Annotated[str, Resolved] = ""
     """A judge of pairs: the cross-encoder learns from the pairs that this judge keeps, and judges all of them. From the
     whole split if empty."""
 
-    num_folds: int = Field(default=1, ge=1)
+    num_folds: Annotated[int, Resolved] = Field(default=1, ge=1)
     """1: one cross-encoder, trained on the queries that it judges, as RocketQA does. More: the training split is cut
     into so many folds, queries and passages that hang together in one, and each fold is judged by a cross-encoder that
     was trained on the others and has learnt none of its labels by heart. Each fold costs a training."""

@@ -31,7 +31,7 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     """
     identity = evaluation.manifest.identity
     systems, split = list(identity.config["systems"]), str(identity.config["split"])
-    roles = {"dataset": "dataset", "corpus": "corpus", **{f"run/{system}": "run" for system in systems}}
+    roles = {"dataset": "dataset", "corpus": "corpus", **{f"runs/{system}": "run" for system in systems}}
     folders = {role: places.folder(kind, identity.inputs[role]) for role, kind in roles.items()}
     if not all(folder.exists(MANIFEST) for folder in folders.values()):
         return None
@@ -46,7 +46,7 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     spread = table.max(axis=1) - table.min(axis=1)
     chosen = table.iloc[np.argsort(-spread.to_numpy(), kind="stable")[:NUM_QUERIES]]
     ids = [str(one) for one in chosen.index]
-    found = {system: _top(Run(opened[f"run/{system}"]), ids) for system in systems}
+    found = {system: _top(Run(opened[f"runs/{system}"]), ids) for system in systems}
     passages = sorted({one for of_query in found.values() for top in of_query.values() for one in top})
     rows = corpus.find(passages)
     texts = corpus.texts(rows)

@@ -12,6 +12,9 @@ from raydr.data.schema import read_arrow, read_parquet, to_table
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.runtime.console import show_summary, warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.given_verdicts import VERDICTS
 from raydr.stages.parts import copy_part, make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
@@ -19,18 +22,40 @@ from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
-#: Raised when the same inputs lead to other parts: of judged negatives, of filtered and of clean data sets.
-APPLY_VERSION = 1
-#: 2: dropped pairs are kept as such.
-FILTER_VERSION = 2
-CLEAN_VERSION = 1
 _PAIR = ["query_id", "passage_id"]
 #: What a data set keeps beside its judgments.
 _ASIDE = ("dropped", "trusted")
 
 
+def judged(run: Declaring, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
+    """The candidates with the actions and weights of the verdicts, by the judge's name."""
+    label = f"{run.place}judged-{'+'.join(verdicts)}-{split}"
+    dataset = negatives.inputs["dataset"]
+    return apply_verdicts.node(label, negatives=negatives, dataset=dataset, verdicts=verdicts, split=split)
+
+
+def filtered(run: Declaring, verdicts: Mapping[str, Node], split: str) -> Node:
+    """The data set without the pairs of a split that a judge drops."""
+    label = f"{run.place}pairs-{'+'.join(verdicts)}-{split}"
+    dataset, corpus = data.dataset(run), data.corpus(run)
+    return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
+
+
+def known_clean(run: Declaring, split: str) -> Node:
+    """The data set without the pairs of a split that were made noisy on purpose."""
+    label = f"{run.place}pairs-truth-{split}"
+    return clean_only.node(label, dataset=data.dataset(run), corpus=data.corpus(run), split=split)
+
+
+@artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))
 def apply_verdicts(
-    making: Building, pool: Pool, negatives: Artifact, verdicts: Mapping[str, Artifact], *, split: str
+    making: Building,
+    pool: Pool,
+    negatives: Artifact,
+    verdicts: Mapping[str, Artifact],
+    dataset: Artifact | None = None,
+    *,
+    split: str,
 ) -> dict[str, Any]:
     """Make a ``negatives`` artefact like ``negatives`` with the actions and weights of the verdicts.
 
@@ -44,6 +69,7 @@ def apply_verdicts(
         pool: where parts are made.
         negatives: what was judged; actions that it has already count as one more verdict.
         verdicts: on these negatives, by judge.
+        dataset: that they were mined for.
         split: the split that was judged.
     """
     calls = _calls(negatives, f"negatives/{split}", list(verdicts.values()), split)
@@ -60,8 +86,15 @@ def apply_verdicts(
     return {**negatives.info, "judges": list(verdicts), **counts}
 
 
+@artefact("dataset", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def filter_pairs(
-    making: Building, pool: Pool, dataset: Artifact, verdicts: Mapping[str, Artifact], *, split: str
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    verdicts: Mapping[str, Artifact],
+    corpus: Artifact | None = None,
+    *,
+    split: str,
 ) -> dict[str, Any]:
     """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
 
@@ -74,13 +107,17 @@ def filter_pairs(
         pool: where parts are made.
         dataset: what was judged.
         verdicts: on its pairs, by judge.
+        corpus: its passages.
         split: the split that was judged.
     """
     title = f"pairs judged by {', '.join(verdicts)}"
     return _filter(making, pool, dataset, list(verdicts.values()), split, title)
 
 
-def clean_only(making: Building, pool: Pool, dataset: Artifact, *, split: str) -> dict[str, Any]:
+@artefact("dataset", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
+def clean_only(
+    making: Building, pool: Pool, dataset: Artifact, corpus: Artifact | None = None, *, split: str
+) -> dict[str, Any]:
     """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that were made noisy on purpose.
 
     The upper bound that detection of mismatched pairs is measured against (the papers' "clean only").

@@ -16,10 +16,11 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
+from raydr.component import Neutral
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
@@ -32,6 +33,7 @@ from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows
 from raydr.pages.evaluation import transposed
 from raydr.pages.noise_plots import perplexity_histogram
 from raydr.runtime.console import prose, show_summary, show_table, warn
+from raydr.stages import prepare as data
 from raydr.stages.audit_verdicts import (
     NUM_SHOWN,
     Audited,
@@ -43,6 +45,8 @@ from raydr.stages.audit_verdicts import (
     settle,
     worst_first,
 )
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import as_json, write_contents
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, write_and_record
@@ -55,26 +59,55 @@ PLOTS = "plots"
 #: Of the flagged pairs: file and line that the passage was read from (no line where several pairs have it), texts, the
 #: probability of being mismatched, and what the judge saw.
 FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title", "passage", "p", "why")
-#: Raised when the same inputs lead to another page. 7: one headline, all flagged pairs as a table, no sample of scores.
-VERSION = 7
 #: Flagged pairs whose texts are held at once.
 _BLOCK = 10_000
 
 
-def audit(
+def audit(run: Declaring, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
+    """A report of what judges say.
+
+    Args:
+        run: the config.
+        name: of the model that judges ask.
+        verdicts: by judge.
+        negatives: the candidates that were judged, if any were.
+        split: the split.
+    """
+    config = run.config
+    return report_verdicts.node(
+        f"{run.place}audit-{name}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        verdicts=verdicts,
+        negatives=negatives,
+        model_name=name,
+        judges=list(verdicts),
+        num_shown=NUM_SHOWN,
+        split=split,
+        train_split=config.data.train_split,
+        seed=config.seed,
+        answers=config.evaluate.of_answers(),
+        rows_are_pairs=config.data.reader.passages_repeat,
+    )
+
+
+@artefact("audit", version=7, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
+def report_verdicts(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
     verdicts: Mapping[str, Artifact],
-    negatives: Artifact | None,
+    negatives: Artifact | None = None,
     *,
     model_name: str,
+    judges: Sequence[str] = (),
+    num_shown: int = NUM_SHOWN,
     split: str,
     train_split: str,
     seed: int,
     answers: EvaluateConfig,
-    rows_are_pairs: bool,
+    rows_are_pairs: Annotated[bool, Neutral],
 ) -> dict[str, Any]:
     """Put the verdicts of judges together into one report.
 
@@ -85,6 +118,8 @@ def audit(
         verdicts: by judge; of pairs or of negatives.
         negatives: the candidates that were judged; needed if there are verdicts on negatives.
         model_name: of the model that judges ask.
+        judges: their names in the order of the page, which the key keeps.
+        num_shown: pairs that the page shows.
         split: what was judged.
         train_split: what is trained on; its queries should not be in other splits.
         seed: of the sample of queries that are searched for answers.
@@ -133,7 +168,7 @@ def _write(
     names: Mapping[str, str],
     seed: int,
     answers: EvaluateConfig,
-    rows_are_pairs: bool,
+    rows_are_pairs: Annotated[bool, Neutral],
     provenance: Sequence[tuple[str, str]],
 ) -> tuple[dict[str, Part], dict[str, float]]:
     """Count, draw and write everything; returns the parts and the main figures."""

@@ -28,6 +28,9 @@ from raydr.data.schema import read_arrow, write_arrow
 from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
 from raydr.negatives.config import BM25Config
 from raydr.runtime.console import say
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import make_parts, scratch_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
@@ -35,9 +38,6 @@ from raydr.stages.runs import part_name, rank_rows, without_own_ids
 from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
-
-#: Raised when another index, or another run, comes out of the same settings.
-VERSION = 3
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
@@ -52,6 +52,27 @@ _TERMS = pa.schema(
 )
 
 
+def bm25(run: Declaring) -> Node:
+    """The BM25 index."""
+    return build_bm25.node("bm25", corpus=data.corpus(run), settings=run.config.bm25)
+
+
+def search(run: Declaring, split: str, scope: Scope | None = None) -> Node:
+    """What BM25 finds for the queries of a split; ``scope`` as in :func:`raydr.stages.search.of_model`."""
+    system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
+    return search_bm25.node(
+        f"search-{system}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        bm25=bm25(run),
+        split=split,
+        top_k=run.config.search.top_k,
+        scope=scope,
+        skip_own_id=run.config.data.skip_own_id,
+    )
+
+
+@artefact("bm25", version=3, rows=lambda of: of.corpus.rows("passages"))
 def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config) -> dict[str, Any]:
     """Index a corpus for BM25: its parts are cut into terms in parallel, one task builds the index.
 
@@ -73,6 +94,7 @@ def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25
     }
 
 
+@artefact("run", rows=lambda of: of.dataset.rows(f"queries/{of.split}"))
 def search_bm25(
     making: Building,
     pool: Pool,
@@ -94,9 +116,9 @@ def search_bm25(
     Raises:
         DataError: the data set has no such split.
     """
-    data = Dataset(dataset)
-    if split not in data.splits:
-        data.queries(split)
+    queries = Dataset(dataset)
+    if split not in queries.splits:
+        queries.queries(split)
     sizes = dataset.sizes(f"queries/{split}")
     of_split = set(map(partition_of, sizes))
 

@@ -11,6 +11,7 @@ from raydr.config.run import RunConfig
 from raydr.stages.declaration import Node, Resources, Work, stage
 from raydr.stages.facts import Facts
 from raydr.stages.scoring import scoring_of
+from raydr.training.training import Training
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,32 @@ class Declaring:
         """The same data with another config."""
         return replace(self, config=config, place=self.place if place is None else place)
 
+    def training(self) -> Training:
+        """What a training of the config depends on, its arithmetic resolved."""
+        config = self.config
+        dtype = self.facts.training_dtype(config.train, config.train.dtype)
+        return Training(
+            model=config.model,
+            train=config.train.resolved().model_copy(update={"dtype": dtype}),
+            train_split=config.data.train_split,
+            dev_split=config.data.dev_split,
+            seed=config.seed,
+            scope=config.partition.negatives,
+        )
+
     def label(self, what: str, *of: str) -> str:
         """What a node is called in lists and in MLflow; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
 
 
 def asking(run: Declaring, function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
-    """As :func:`~raydr.stages.declaration.stage`, of a stage that gets ``settings`` and ``scoring``: the model of the role
-    ``model`` scores pairs for it, as the section ``encode`` says."""
+    """The function of a node whose stage takes ``settings`` and ``scoring``, the role ``model`` scoring pairs.
+
+    Args:
+        run: the config, whose section ``encode`` says how pairs are scored.
+        function: the stage.
+        roles: of the inputs, in the order of its parameters.
+    """
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
 
     def make(work: Work) -> dict[str, Any]:

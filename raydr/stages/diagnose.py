@@ -9,23 +9,32 @@ Artefact ``diagnosis``::
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+from raydr.component import Neutral
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.diagnosis.diagnosis import Diagnosis
 from raydr.diagnosis.diagnosis import diagnose as examine_all
 from raydr.models.encode_config import EncodeConfig
+from raydr.negatives.config import BM25Config
 from raydr.pages.diagnosis import cells, diagnosis_page, outcome, reader_rows
 from raydr.runtime.console import say, show_summary, show_table
+from raydr.stages import prepare as data
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.evidence import gather
-from raydr.stages.evidence_samples import DiagnosisJob
+from raydr.stages.evidence_samples import SAMPLE_SIZE, DiagnosisJob
 from raydr.stages.parts import as_json, feed_parts, part_batch, write_contents
 from raydr.stages.pool import Batch, Feed, Pool
+from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact, Building
+from raydr.training.training import Training
 
 KIND = "diagnosis"
 FINDINGS, REPORT = "findings.json", "report.html"
-#: Raised when the same inputs lead to other findings.
-VERSION = 3
 
 
 class Examine:
@@ -40,18 +49,86 @@ class Examine:
         return part_batch(name, part)
 
 
-def diagnose(making: Building, pool: Pool, job: DiagnosisJob, *, settings: EncodeConfig) -> dict[str, Any]:
+def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
+    """All checks over a training.
+
+    Args:
+        run: the config, or that of a variant.
+        name: of the model.
+        model: that was trained.
+        untrained: as it was before.
+        margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
+    """
+    config = run.config
+    return diagnose.node(
+        run.label("diagnose", name),
+        model=model,
+        untrained=untrained,
+        dataset=model.inputs["dataset"],
+        corpus=data.corpus(run),
+        negatives=model.inputs.get("negatives"),
+        margins=margins,
+        fold=None if margins is None else margins.inputs["models/0"],
+        held_out=config.data.held_out_splits,
+        training=run.training(),
+        bm25=config.bm25,
+        settings=config.encode,
+        arithmetic=run.facts.encoding(config.encode),
+        demand=encoders(config),
+    )
+
+
+def _num_examined(of: Any) -> int:
+    return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
+
+
+@artefact(KIND, version=3, rows=_num_examined, asks_model=True, moves=True)
+def diagnose(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    untrained: Artifact,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    margins: Artifact | None = None,
+    fold: Artifact | None = None,
+    *,
+    held_out: Sequence[str],
+    training: Annotated[Training, Neutral],
+    bm25: BM25Config,
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
     """Examine a training.
 
     Args:
         making: the ``diagnosis`` artefact.
         pool: where the models are asked.
-        job: what is examined.
-        settings: of the worker that asks them.
+        model: that was trained.
+        untrained: as it was before.
+        dataset, corpus: what it was trained on.
+        negatives: the candidates that training draws from; those that came with the data if None.
+        margins: cross-fitted, of the pairs; None if there are none.
+        fold: the model of the first fold, which learnt the pairs of the others; with ``margins``.
+        held_out: splits that may be measured on: the first that has judgments is.
+        training: how the model was trained; the model stands for it in the key.
+        bm25: the settings of BM25.
+        settings: of the worker that asks the models.
+        arithmetic: of the scores.
 
     Returns:
         ``split``, and ``faults``: names of checks, the likeliest cause first.
     """
+    trained, before, of_fold = (
+        None if asked is None else scoring_of(pool, asked, settings, arithmetic) for asked in (model, untrained, fold)
+    )
+    assert trained is not None
+    assert before is not None
+    job = DiagnosisJob(
+        Dataset(dataset), Corpus(corpus), tuple(held_out), training, bm25, trained, before, of_fold, negatives, margins,
+        making.folder,
+    )  # fmt: skip
     feed = Feed(Examine, job, settings)
     feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")
     found = Diagnosis.from_json(making.folder.read_json(FINDINGS))

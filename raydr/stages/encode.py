@@ -29,9 +29,13 @@ from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.token_pooling import pool_tokens
 from raydr.models.tokens import Tokens
 from raydr.runtime.console import detail, say
+from raydr.stages import prepare as data
 from raydr.stages.arithmetic import Arithmetic, require_device
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import feed_parts, part_batch, write_table
 from raydr.stages.pool import Batch, Feed, Pool
+from raydr.stages.quantize import quantized
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
@@ -164,6 +168,66 @@ def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
         texts = np.searchsorted(vectors.offsets, np.flatnonzero(wrong_T), side="right") - 1
         return ~np.isin(np.arange(len(vectors)), texts)
     return np.asarray(np.isfinite(vectors).all(axis=1))
+
+
+def passages(run: Declaring, model: Node, name: str) -> Node:
+    """The vectors of all passages."""
+    settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
+    in_int8 = settings.dtype == "int8"
+    return encode_passages.node(
+        run.label("encode", name, "passages"),
+        model=model,
+        corpus=data.corpus(run),
+        quantized=quantized(run, model, name) if in_int8 else None,
+        settings=settings,
+        arithmetic=arithmetic.in_int8() if in_int8 else arithmetic,
+        demand=encoders(run.config),
+    )
+
+
+def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
+    """The vectors of the queries of a split."""
+    settings = run.config.encode
+    return encode_queries.node(
+        run.label("encode", name, split),
+        model=model,
+        dataset=data.dataset(run),
+        split=split,
+        # Only vectors of passages are pooled.
+        settings=settings.model_copy(update={"token_pooling": 1}),
+        arithmetic=run.facts.encoding(settings),
+        demand=encoders(run.config),
+    )
+
+
+@artefact("embeddings", rows=lambda of: of.corpus.rows("passages"), asks_model=True, temporary=True)
+def encode_passages(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    corpus: Artifact,
+    quantized: Artifact | None = None,
+    *,
+    settings: EncodeConfig,
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Encode every passage of a corpus, see :func:`encode_texts`."""
+    return encode_texts(making, pool, model, corpus, quantized, settings=settings, arithmetic=arithmetic)
+
+
+@artefact("embeddings", rows=lambda of: of.dataset.rows(f"queries/{of.split}"), asks_model=True, temporary=True)
+def encode_queries(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    dataset: Artifact,
+    *,
+    split: str,
+    settings: EncodeConfig,
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Encode the queries of a split, see :func:`encode_texts`."""
+    return encode_texts(making, pool, model, dataset, split=split, settings=settings, arithmetic=arithmetic)
 
 
 def encode_texts(

@@ -40,6 +40,9 @@ from raydr.pages.evaluation import (
     transposed,
 )
 from raydr.runtime.console import prose, show_summary, show_table, warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run, by_query, check_found
@@ -50,9 +53,6 @@ from raydr.store.manifest import Part
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
 
-#: Raised when the same runs give other figures or pages.
-VERSION = 3
-
 #: measure → query id → value.
 Values = dict[str, dict[str, float]]
 
@@ -61,6 +61,21 @@ _VALUES = pa.schema(
 )
 
 
+def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
+    """Measures of runs, by the name of the system, and the paired tests of every two."""
+    return evaluate.node(
+        f"{run.place}{label or f'evaluate-{split}'}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        runs=runs,
+        systems=list(runs),
+        settings=run.config.evaluate,
+        split=split,
+        seed=run.config.seed,
+    )
+
+
+@artefact("evaluation", version=3, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
 def evaluate(
     making: Building,
     pool: Pool,
@@ -68,6 +83,7 @@ def evaluate(
     corpus: Artifact,
     runs: Mapping[str, Artifact],
     *,
+    systems: Sequence[str] = (),
     settings: EvaluateConfig,
     split: str,
     seed: int,
@@ -82,7 +98,8 @@ def evaluate(
         pool: where parts of runs are scored.
         dataset: judgments and answers.
         corpus: the passages, for answer accuracy.
-        runs: the runs, by the name of the system; their order is the order of the report.
+        runs: the runs, by the name of the system.
+        systems: their names in the order of the report, which the key keeps.
         settings: the measures, and how their uncertainty is shown.
         split: the split.
         seed: of the resamplings.
@@ -104,9 +121,9 @@ def evaluate(
         system: {f"{number}-{part}": part for part in Run(run).part_names}
         for number, (system, run) in enumerate(runs.items())
     }
-    data, values = Dataset(dataset), scratch_parts(making, "values")
+    queries, values = Dataset(dataset), scratch_parts(making, "values")
     calls = {
-        name: (settings, split, data, Corpus(corpus), Run(runs[system]), part)
+        name: (settings, split, queries, Corpus(corpus), Run(runs[system]), part)
         for system, parts in names.items()
         for name, part in parts.items()
     }
@@ -117,7 +134,7 @@ def evaluate(
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
-        finish = (making.folder, values.folder, settings, seed, split, data, scored, provenance)
+        finish = (making.folder, values.folder, settings, seed, split, queries, scored, provenance)
         making.done.update(pool.run(_finish, *finish))
     means: dict[str, dict[str, float]] = {system: {} for system in runs}
     for row in making.folder.read_json(SUMMARY)["measures"]:

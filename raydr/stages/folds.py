@@ -21,13 +21,11 @@ from raydr.data.tables import of_queries
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.runtime.console import show_summary
 from raydr.seeding import stable_hash64
+from raydr.stages.declaration import artefact
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
-
-#: Raised when the same settings lead to other folds, or to other data sets of them.
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,7 @@ class SplitPairs:
         return cls(qrels, hash_strings(queries["text"])[place_N], corpus.content_hashes(rows), rows)
 
 
+@artefact("folds", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def cut_folds(
     making: Building, pool: Pool, dataset: Artifact, corpus: Artifact, *, split: str, num_folds: int, seed: int
 ) -> dict[str, Any]:
@@ -114,6 +113,7 @@ def _read(folds: Artifact, split: str) -> pa.Table:
     return pa.concat_tables([read_parquet(folds.local(name)) for name in folds.parts(f"folds/{split}")])
 
 
+@artefact("dataset", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def leave_fold_out(
     making: Building,
     pool: Pool,

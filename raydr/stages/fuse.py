@@ -22,6 +22,9 @@ from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
 from raydr.runtime.console import show_summary, warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import as_json, make_parts, total_counts, write_contents, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.row_ranges import RowRange, row_ranges
@@ -30,14 +33,42 @@ from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
-#: Raised when other weights, or another run, come out of the same settings.
-VERSION = 1
 WEIGHTS = "fusion_weights"
 #: Queries in one part of the run: their rows of all runs are held at once.
 QUERIES_PER_PART = 5_000
 _TRIED = "tried.json"
 
 
+def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+    """What each system counts for in a fusion, chosen on the dev split.
+
+    Args:
+        run: the config.
+        settings: how runs are fused.
+        runs: over the dev split, by system.
+    """
+    split = run.config.data.dev_split
+    label, dataset = f"{run.place}fusion-weights", data.dataset(run)
+    return choose_fusion_weights.node(label, dataset=dataset, runs=runs, settings=settings.in_use(), split=split)
+
+
+def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+    """The runs of several systems as one.
+
+    Args:
+        run: the config.
+        settings: how they are fused.
+        runs: over the split, by system.
+        weights: chosen on dev; None where the settings have them.
+        split: the split.
+    """
+    # The measure has done its part when it has chosen the weights.
+    settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
+    label, dataset = run.label("fuse", split), data.dataset(run)
+    return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
+
+
+@artefact(WEIGHTS, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
 def choose_fusion_weights(
     making: Building,
     pool: Pool,
@@ -74,12 +105,13 @@ def choose_fusion_weights(
     return dict(chosen)
 
 
+@artefact("run", rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
 def fuse(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     runs: Mapping[str, Artifact],
-    weights: Artifact | None,
+    weights: Artifact | None = None,
     *,
     settings: FuseConfig,
     split: str,

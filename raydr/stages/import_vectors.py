@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from raydr.component import Neutral
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.indexing.vector_files import read_ids, read_vectors
 from raydr.runtime.console import say
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
@@ -32,14 +37,43 @@ def file_checksum(path: str) -> str:
     return folder.checksum(name)
 
 
+def imported_vectors(
+    run: Declaring, name: str, file: str, ids: str, split: str, similarity: Literal["cosine", "dot"]
+) -> Node:
+    """Vectors that another program has made.
+
+    Args:
+        run: the config.
+        name: what the program is called.
+        file: of the vectors.
+        ids: file of their ids; empty if the first has them, or they are in the order of the texts.
+        split: whose queries they are of; of the passages if empty.
+        similarity: ``cosine`` scales them to length 1.
+    """
+    return import_vectors.node(
+        run.label("import-vectors", name, split or "passages"),
+        corpus=None if split else data.corpus(run),
+        dataset=data.dataset(run) if split else None,
+        file=file,
+        ids=ids,
+        checksums=[file_checksum(path) for path in (file, ids) if path],
+        split=split,
+        system=name,
+        similarity=similarity,
+    )
+
+
+@artefact("embeddings")
 def import_vectors(
     making: Building,
     pool: Pool,
-    texts: Artifact,
+    corpus: Artifact | None = None,
+    dataset: Artifact | None = None,
     *,
-    file: str,
-    ids: str,
-    split: str,
+    file: Annotated[str, Neutral],
+    ids: Annotated[str, Neutral] = "",
+    checksums: Sequence[str],
+    split: str = "",
     system: str,
     similarity: Literal["cosine", "dot"],
 ) -> dict[str, Any]:
@@ -48,9 +82,11 @@ def import_vectors(
     Args:
         making: the artefact.
         pool: not used: only this process may be able to read the file.
-        texts: the corpus, or the data set.
+        corpus: whose passages the vectors are of.
+        dataset: whose queries they are of, in place of a corpus.
         file: of vectors, see :func:`raydr.indexing.vector_files.read_vectors`.
         ids: a file of their ids; empty if the first has them. Without any they are taken in the order of the texts.
+        checksums: of the files: what the vectors are known by.
         split: of the queries; empty for passages.
         system: what the embedder is called.
         similarity: ``cosine`` scales vectors to length 1, as float16 keeps them; ``dot`` leaves them as they are.
@@ -59,7 +95,8 @@ def import_vectors(
         DataError: a text has no vector, ids are there twice, their number is another one, or a vector is zero, not
             finite or beyond float16.
     """
-    under = f"queries/{split}" if split else "passages"
+    texts, under = dataset or corpus, f"queries/{split}" if split else "passages"
+    assert texts is not None
     found = read_vectors(_local(file))
     known = read_ids(_local(ids)) if ids else found.ids
     vectors, num = found.vectors, texts.rows(under)
@@ -70,13 +107,16 @@ def import_vectors(
         )
     if known is not None and (len(known) != len(vectors) or pc.count_distinct(known).as_py() != len(known)):
         raise DataError(f"{ids or file} has {len(known):,} ids for {len(vectors):,} vectors, which must be distinct")
+    column = "query_id" if split else "passage_id"
+    columns = [read_arrow(texts.local(name))[column].combine_chunks() for name in texts.parts(under)]
+    # One join for all parts: a look-up builds its table of all known ids anew each time.
+    rows = np.arange(num) if known is None else _rows_of(pa.chunked_array(columns, pa.string()), known, file)
     start = 0
-    for name in texts.parts(under):
-        wanted = read_arrow(texts.local(name))["query_id" if split else "passage_id"].combine_chunks()
-        rows = np.arange(start, start + len(wanted)) if known is None else _rows_of(wanted, known, file)
+    for number, wanted in enumerate(columns):
+        taken = rows[start : start + len(wanted)]
         start += len(wanted)
-        output = f"part-{len(making.done):05d}.arrow"
-        part = _checked(np.asarray(vectors[rows], dtype=np.float32), wanted, similarity, file)
+        part = _checked(np.asarray(vectors[taken], dtype=np.float32), wanted, similarity, file)
+        output = f"part-{number:05d}.arrow"
         making.done[output] = write_table(making.folder, output, to_embedding_table(wanted, part))
     if known is not None and len(known) > num:
         say(f"{len(known) - num:,} vectors of {file} are of no text here, and were left out")
@@ -92,7 +132,7 @@ def import_vectors(
     }
 
 
-def _rows_of(wanted: pa.Array, known: pa.Array, file: str) -> NDArray[np.int64]:
+def _rows_of(wanted: pa.ChunkedArray, known: pa.Array, file: str) -> NDArray[np.int64]:
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0].as_py()

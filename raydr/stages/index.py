@@ -22,8 +22,14 @@ from raydr.indexing.build import (
 from raydr.indexing.config import IndexConfig
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_name
+from raydr.models.saved_config import read_config
 from raydr.models.scores.base import ScoreFunction
+from raydr.models.scores.dual import Dual
 from raydr.runtime.console import counted, detail, say
+from raydr.stages import encode
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import make_parts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.resources import IF_IT_GROWS, cluster_capacity, node_capacities
@@ -35,6 +41,47 @@ from raydr.store.manifest import Part
 MOST_TRAIN_CPUS = 16
 #: CPUs that a node of a cluster that grows is taken to have, before there is one.
 _CPUS_OF_A_NODE = 4
+
+
+def of_model(run: Declaring, model: Node, name: str) -> Node:
+    """The FAISS index over a model's passage vectors."""
+    return _index(run, encode.passages(run, model, name), name, run.config.model.score.passage_vectors.several)
+
+
+def of_vectors(run: Declaring, vectors: Node, name: str) -> Node:
+    """The FAISS index over passage vectors that another program has made."""
+    return _index(run, vectors, name, several=False)
+
+
+def _index(run: Declaring, vectors: Node, name: str, several: bool) -> Node:
+    settings = run.config.index
+    return index.node(
+        run.label("index", name),
+        embeddings=vectors,
+        corpus=data.corpus(run),
+        model=vectors.inputs.get("model"),
+        # Where a passage has a single vector, nothing is scored from what lies beside the index.
+        settings=settings if several else settings.model_copy(update={"vectors": IndexConfig().vectors}),
+        demand={"CPU": float(settings.cpus_per_task)},
+    )
+
+
+@artefact("index", rows=lambda of: of.embeddings.rows(), temporary=True)
+def index(
+    making: Building,
+    pool: Pool,
+    embeddings: Artifact,
+    corpus: Artifact,
+    model: Artifact | None = None,
+    *,
+    settings: IndexConfig,
+) -> dict[str, Any]:
+    """Build the index of a corpus's embeddings, see :func:`build_index`.
+
+    Without a model another program made the vectors, which are compared by their inner product.
+    """
+    score = Dual() if model is None else read_config(model.local_folder()).score
+    return build_index(making, pool, embeddings, settings=settings, score=score)
 
 
 def build_index(

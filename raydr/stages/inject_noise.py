@@ -9,6 +9,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import inject_false_negatives, inject_mismatched
 from raydr.runtime.console import show_summary
+from raydr.stages.declaration import artefact
 from raydr.stages.parts import copy_part, write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
@@ -19,6 +20,7 @@ from raydr.store.manifest import Part
 _PART_ROWS = 100_000
 
 
+@artefact("dataset", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def inject_noise(
     making: Building,
     pool: Pool,

@@ -15,9 +15,10 @@ replaced (for pairs: whether it was mismatched on purpose). It is null where no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
@@ -29,6 +30,10 @@ from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.runtime.console import show_summary, warn
+from raydr.stages import prepare as data
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.given_verdicts import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.stages.judge_workers import (
     JudgeJob,
@@ -42,17 +47,110 @@ from raydr.stages.parts import feed_parts
 from raydr.stages.people import DecideNegatives, DecidePairs, correct
 from raydr.stages.pool import Feed, Pool
 from raydr.stages.row_ranges import range_items
-from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, Scoring
+from raydr.stages.scoring import PAIRS_ENCODED, PAIRS_READ, CrossFittedScoring, Scoring, scoring_of
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of
 
-#: Raised when the same settings lead to other parts.
-VERSION = 3
 #: Training pairs that are judged together: their vectors are held at once.
 _RANGE_PAIRS = 5_000
 
 
-def judge(
+def verdicts(
+    run: Declaring,
+    judge: Judge,
+    split: str,
+    negatives: Node | None,
+    reads: Mapping[str, Any],
+    earlier: Node | None = None,
+) -> Node:
+    """What a judge says of the candidates, or of the annotated pairs, of a split.
+
+    Args:
+        run: the config.
+        judge: the rule.
+        split: the split.
+        negatives: what is judged; None for judges of pairs.
+        reads: whose scores are read: ``model``, or ``models`` and ``folds``, or ``margins``; nothing for the scores
+            that the candidates were mined with.
+        earlier: the verdicts of the judge that this judge comes after.
+    """
+    config, measured = run.config, "margins" in reads
+    asks_model = bool(reads) and not measured
+    settled = run.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
+    return give_verdicts.node(
+        f"{run.place}judge-{judge.name}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        negatives=negatives,
+        earlier=earlier,
+        **{"models": {}} | dict(reads),
+        judge=judge,
+        split=split,
+        seed=config.seed if isinstance(judge, SampleJudge) and not measured else 0,
+        measures=judge.measures if isinstance(judge, SplitJudge) else (),
+        settled=settled or {},
+        decisions="" if settled is None else fingerprint_of([*settled.items()]),
+        settings=config.encode,
+        arithmetic=run.facts.encoding(config.encode) if asks_model else None,
+        asks_model=asks_model,
+        demand=encoders(config),
+    )
+
+
+def _num_judged(of: Any) -> int:
+    if of.judge.subject == "pairs":
+        return int(of.dataset.rows(f"qrels/{of.split}"))
+    return int(of.negatives.rows(f"negatives/{of.split}"))
+
+
+@artefact("verdicts", version=3, rows=_num_judged)
+def give_verdicts(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    models: Mapping[str, Artifact],
+    model: Artifact | None = None,
+    folds: Artifact | None = None,
+    margins: Artifact | None = None,
+    negatives: Artifact | None = None,
+    earlier: Artifact | None = None,
+    *,
+    judge: Judge,
+    split: str,
+    seed: int = 0,
+    measures: Sequence[str] = (),
+    decisions: str = "",
+    settled: Annotated[Mapping[Label, bool], Neutral],
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic | None = None,
+) -> dict[str, Any]:
+    """Judge with the model that the judge asks, see :func:`judge_labels`.
+
+    Args:
+        making, pool, dataset, corpus, margins, negatives, earlier, judge, split, seed, settled, settings: see there.
+        models: that have not seen a fold, by its number; then each query is judged by the model of its ``folds``.
+        model: that scores, in their place.
+        folds: the fold of each query.
+        measures: what the judge measures of a pair.
+        decisions: checksum of what people have settled.
+        arithmetic: of the scores.
+    """
+    scoring: Scoring | None = None
+    if arithmetic is not None:
+        first, *others = [model] if model is not None else list(models.values())
+        scoring = scoring_of(pool, first, settings, arithmetic)
+        if folds is not None:
+            queries = Dataset(dataset)
+            scoring = CrossFittedScoring(**vars(scoring), others=tuple(others), folds=folds, data=queries, split=split)
+    return judge_labels(
+        making, pool, dataset, corpus, judge=judge, split=split, seed=seed, settings=settings, scoring=scoring,
+        negatives=negatives, margins=margins, settled=settled, earlier=earlier,
+    )  # fmt: skip
+
+
+def judge_labels(
     making: Building,
     pool: Pool,
     dataset: Artifact,
@@ -90,9 +188,9 @@ def judge(
         ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
         DataError: the inputs were not made for each other.
     """
-    data = Dataset(dataset)
-    data.require_corpus(corpus)
-    _check(judge, split, data, scoring, negatives, margins)
+    judged = Dataset(dataset)
+    judged.require_corpus(corpus)
+    _check(judge, split, judged, scoring, negatives, margins)
     if scoring is not None:
         scoring.tell("judge")
     facts: dict[str, Any] = {"judge": judge.name, "settings": judge.model_dump(mode="json"), "subject": judge.subject}
@@ -103,12 +201,12 @@ def judge(
     else:
         before = None if earlier is None else pool.run(open_earlier, earlier, split)
         if before is not None and isinstance(judge, DecisionsReader):
-            before, facts["detector"] = pool.run(correct, before, data, Corpus(corpus), judge.subject, settled or {})
+            before, facts["detector"] = pool.run(correct, before, judged, Corpus(corpus), judge.subject, settled or {})
         facts |= _score(
             making,
             pool,
             JudgeJob(
-                judge, split, data, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, before
+                judge, split, judged, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, before
             ),
             settings,
         )

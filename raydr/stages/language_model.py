@@ -18,22 +18,27 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.component import Neutral
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, EndpointError
 from raydr.noise.answers import RefusedError, Reply, open_answers
-from raydr.noise.judges.base import ScoredCandidates
+from raydr.noise.judges.base import Judge, ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
 from raydr.runtime.cluster import STEP_THREAD
 from raydr.runtime.console import progress_bar, say, warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.given_verdicts import VERDICTS, open_earlier
 from raydr.stages.judge import report_verdicts
 from raydr.stages.parts import write_table
@@ -45,8 +50,6 @@ from raydr.store.identity import fingerprint_of
 if TYPE_CHECKING:
     from raydr.noise.chat import ChatServer
 
-#: Raised when the same settings lead to other parts.
-VERSION = 1
 #: Folder of the parts with what was answered.
 ANSWERS = "answers"
 _PAIR = ["query_id", "passage_id", "truth"]
@@ -81,6 +84,35 @@ def check_server(judge: LanguageModelJudge) -> None:
         warn(f"judge {judge.name}: {judge.endpoint} gives no probabilities of tokens: yes counts as 1 and no as 0")
 
 
+def asked_verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> Node:
+    """What a language model says of what another judge is unsure of.
+
+    Args:
+        run: the config.
+        judge: whom to ask what.
+        split: the split.
+        earlier: the verdicts of that judge.
+
+    Raises:
+        ConfigError: no model is named.
+        TypeError: the judge does not say what is to be asked.
+    """
+    if not isinstance(judge, LanguageModelJudge):
+        raise TypeError(f"judge {judge.name} asks a server: derive it from LanguageModelJudge")
+    judge.require_model()
+    return ask_language_model.node(
+        f"{run.place}judge-{judge.name}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        earlier=earlier,
+        judge=judge,
+        split=split,
+        answers=run.facts.places.root / ANSWERS,
+        check=partial(check_server, judge),
+    )
+
+
+@artefact("verdicts", rows=lambda of: of.earlier.rows(f"{VERDICTS}/{of.split}"))
 def ask_language_model(
     making: Building,
     pool: Pool,
@@ -90,7 +122,7 @@ def ask_language_model(
     *,
     judge: LanguageModelJudge,
     split: str,
-    answers: Folder,
+    answers: Annotated[Folder, Neutral],
 ) -> dict[str, Any]:
     """Have a language model judge the rows of which an earlier judge is unsure.
 

@@ -8,15 +8,16 @@ Artefact ``margins``::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from raydr.component import Neutral
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -29,11 +30,13 @@ from raydr.noise.folds import IntArray
 from raydr.noise.margins import Margins
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng, stable_hash64
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.declaration import artefact
 from raydr.stages.folds import SplitPairs, fold_of_queries
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
 from raydr.stages.row_ranges import range_in, range_items, written
-from raydr.stages.scoring import Scoring
+from raydr.stages.scoring import Scoring, scoring_of
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
@@ -42,8 +45,6 @@ if TYPE_CHECKING:
 
     from raydr.models.pair_scoring import DualEncoderScorer
 
-#: Raised when the same settings lead to other margins.
-VERSION = 2
 _RANGE_PAIRS = 2_000
 #: Passages of a fold that random ones are drawn from, at most: every worker encodes them.
 POOL_SIZE = 4_096
@@ -74,19 +75,21 @@ class FoldsJob:
     seed: int
 
 
+@artefact("margins", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
 def measure_folds(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
     folds: Artifact,
+    models: Mapping[str, Artifact],
     *,
     split: str,
-    scorings: Sequence[Scoring],
     num_random: int,
     num_draws: int,
     seed: int,
-    settings: EncodeConfig,
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
 ) -> dict[str, Any]:
     """Perplexity of every pair and of a random one in its place, by the model of its fold.
 
@@ -98,19 +101,19 @@ def measure_folds(
         pool: where pairs are scored.
         dataset, corpus: the pairs.
         folds: the fold of each query.
+        models: that have not seen a fold, by its number.
         split: the split.
-        scorings: one a fold.
         num_random: passages that each pair is measured against; fewer where a fold has not so many.
         num_draws: how often they are drawn for each pair.
         seed: draws them.
         settings: of the workers.
+        arithmetic: of the scores.
 
     Raises:
         DataError: a fold has too few passages.
     """
-    job = FoldsJob(
-        split, Dataset(dataset), Corpus(corpus), folds, making.folder, tuple(scorings), num_random, num_draws, seed
-    )
+    scorings = tuple(scoring_of(pool, model, settings, arithmetic) for model in models.values())
+    job = FoldsJob(split, Dataset(dataset), Corpus(corpus), folds, making.folder, scorings, num_random, num_draws, seed)
     items = range_items(f"measures/{split}/", dataset.sizes(f"qrels/{split}"), _RANGE_PAIRS)
     feed_parts(making, pool, Feed(MeasureFolds, job, settings), items, "cross-fit: margins", "rows")
     return {"split": split, "num_folds": len(scorings), "pairs": sum(making.done[name].rows for name in items)}

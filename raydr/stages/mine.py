@@ -29,6 +29,9 @@ from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import MiningCounts, keep_negatives
 from raydr.runtime.console import show_summary, warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import make_parts, total_counts, write_table
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
@@ -36,8 +39,6 @@ from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
-#: Raised when the same settings lead to other parts.
-VERSION = 1
 #: What :class:`MiningCounts` counts, in the words of people.
 _WORDS = {
     "queries": "queries",
@@ -52,12 +53,36 @@ _WORDS = {
 SOURCE = "source"
 
 
+def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
+    """Candidate hard negatives.
+
+    Args:
+        run: the config.
+        miner: who proposes them: ``source``, ``bm25``, or the name of a model or run.
+        ranked: its run over the split; None for those that came with the data.
+        split: the split.
+        number: of the refresh round, from 1.
+    """
+    return mine.node(
+        f"{run.place}mine-{miner}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        run=ranked,
+        settings=run.config.negatives or NegativesConfig(),
+        scope=run.config.scope(split),
+        split=split,
+        miner=miner,
+        round=number,
+    )
+
+
+@artefact("negatives", rows=lambda of: of.dataset.rows(f"queries/{of.split}"))
 def mine(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    run: Artifact | None,
+    run: Artifact | None = None,
     *,
     settings: NegativesConfig,
     scope: Scope = "own",

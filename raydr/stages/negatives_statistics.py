@@ -21,16 +21,31 @@ from raydr.data.tables import of_queries
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
 from raydr.runtime.console import show_summary
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 
 KIND = "negatives_statistics"
-#: 2: planted candidates are counted whoever has found them.
-VERSION = 2
 #: Actions after which a candidate is still a negative.
 _USED = ("keep", "down_weight")
 
 
+def statistics(run: Declaring, negatives: Node) -> Node:
+    """Counts of the candidates that training draws from."""
+    config = run.config
+    return count_negatives.node(
+        f"{run.place}statistics",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        negatives=negatives,
+        split=config.data.train_split,
+        settings=config.evaluate.of_answers(),
+    )
+
+
+@artefact(KIND, version=2, rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))
 def count_negatives(
     making: Building,
     pool: Pool,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -27,21 +28,79 @@ from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
 from raydr.data.staging import STAGING, Finished, SourceRecord
 from raydr.errors import ConfigError, DataError
 from raydr.runtime.console import counted, say, show_table, warn
+from raydr.stages.context import Declaring, of_data
+from raydr.stages.declaration import Node, artefact
+from raydr.stages.inject_noise import inject_noise
 from raydr.stages.pool import Pool
 from raydr.stages.sources import Sources, read_sources
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
-#: Raised when the same sources lead to another data set. 2: queries have a partition and a category.
-VERSION = 3
 QUARANTINE = "quarantine.jsonl"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.
 _HASH_ROWS = 200_000
 
 
+@of_data
+def corpus(run: Declaring) -> Node:
+    """The passages of the reader's files."""
+    data = run.of_data.data
+    sources, checksums = run.facts.sources(data.reader)
+    return prepare_corpus.node(
+        "corpus",
+        reader=data.reader,
+        rows_of=run.facts.content_key(data.reader),
+        sources=sources,
+        checksums=sources.by_role("corpus", checksums),
+        data=data,
+    )
+
+
+@of_data
+def prepared(run: Declaring) -> Node:
+    """Queries, judgments and the source's own negatives, of all splits."""
+    config, data = run.of_data, run.of_data.data
+    sources, checksums = run.facts.sources(data.reader)
+    return prepare_dataset.node(
+        "dataset",
+        corpus=corpus(run),
+        reader=data.reader,
+        rows_of=run.facts.content_key(data.reader),
+        sources=sources,
+        checksums=sources.by_role("dataset", checksums),
+        data=data,
+        seed=config.seed,
+    )
+
+
+@of_data
+def dataset(run: Declaring) -> Node:
+    """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
+    settings = run.of_data.inject_noise
+    if settings is None:
+        return prepared(run)
+    split, seed = run.of_data.data.train_split, run.of_data.seed
+    return inject_noise.node(
+        "inject-noise", dataset=prepared(run), corpus=corpus(run), settings=settings, split=split, seed=seed
+    )
+
+
+def _content_of_corpus(of: Any) -> dict[str, Any]:
+    return {"rows_of": of.rows_of, "checksums": of.checksums, "part_rows": of.data.part_rows}
+
+
+@artefact("corpus", rows=lambda of: of.sources.num_rows(), content=_content_of_corpus)
 def prepare_corpus(
-    making: Building, pool: Pool, *, reader: Reader, sources: Sources, data: DataConfig
+    making: Building,
+    pool: Pool,
+    *,
+    reader: Reader,
+    rows_of: Mapping[str, Any] = _NOTHING,
+    sources: Sources,
+    checksums: Mapping[str, str] = _NOTHING,
+    data: DataConfig,
 ) -> dict[str, Any]:
     """Read the passages of the sources into a ``corpus`` artefact.
 
@@ -49,7 +108,9 @@ def prepare_corpus(
         making: the corpus.
         pool: where sources are read and passages hashed.
         reader: knows the format of the sources.
+        rows_of: what decides the reader's rows besides its files.
         sources: what to read.
+        checksums: of the sources, by what they hold.
         data: its ``part_rows`` and ``max_bad_rows`` are used.
 
     Returns:
@@ -76,13 +137,31 @@ def prepare_corpus(
     return {"num_passages": num_passages, "num_merged": num_merged, "num_bad": num_bad}
 
 
+def _content_of_dataset(of: Any) -> dict[str, Any]:
+    """What a data set depends on: the names of splits and the seed only where queries are drawn or left out."""
+    data: DataConfig = of.data
+    content = _content_of_corpus(of)
+    if data.max_queries:
+        content |= {"max_queries": data.max_queries, "seed": of.seed}
+    if data.hold_out:
+        content |= {"hold_out": data.hold_out, "of": data.train_split, "seed": of.seed}
+    if data.leaked_queries == "leave_out":
+        content |= {"left_out_of": data.train_split, "queries_of": data.held_out_splits}
+    if data.skip_own_id:
+        content["skip_own_id"] = True
+    return content
+
+
+@artefact("dataset", version=3, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
 def prepare_dataset(
     making: Building,
     pool: Pool,
     corpus: Artifact,
     *,
     reader: Reader,
+    rows_of: Mapping[str, Any] = _NOTHING,
     sources: Sources,
+    checksums: Mapping[str, str] = _NOTHING,
     data: DataConfig,
     seed: int,
 ) -> dict[str, Any]:
@@ -93,7 +172,9 @@ def prepare_dataset(
         pool: where sources are read and splits compared with the corpus.
         corpus: made from the same sources; its bad rows count as well.
         reader: knows the format of the sources.
+        rows_of: what decides the reader's rows besides its files.
         sources: what to read.
+        checksums: of the sources, by what they hold.
         data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out``, ``leaked_queries`` and
             ``skip_own_id`` are used, and the names of its splits.
         seed: decides with each query's id whether it is one of ``data.max_queries``, and whether it is held out.

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.runtime.console import say
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
@@ -25,8 +29,16 @@ from raydr.store.folder import Folder, publish_files
 _MOST_PARTS = 8
 
 
+def quantized(run: Declaring, model: Node, name: str) -> Node:
+    """A model's encoder of passages in int8, for all that encode with it the same."""
+    cpus = run.config.encode.cpus_per_actor
+    label = run.label("quantize", name)
+    return quantize_encoder.node(label, model=model, corpus=data.corpus(run), num_cpus=cpus, demand={"CPU": cpus})
+
+
+@artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)
 def quantize_encoder(
-    making: Building, pool: Pool, model: Artifact, corpus: Artifact, *, num_cpus: float
+    making: Building, pool: Pool, model: Artifact, corpus: Artifact, *, num_cpus: Annotated[float, Neutral]
 ) -> dict[str, Any]:
     """Measure the scales of a model's encoder on a sample of a corpus.
 

@@ -9,29 +9,32 @@ Artefact ``ranker_scores``::
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow, read_parquet
 from raydr.data.tables import relevant
 from raydr.models.encode_config import EncodeConfig
 from raydr.runtime.console import show_summary
+from raydr.stages import prepare as data
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
 from raydr.stages.row_ranges import range_in, range_items, written
-from raydr.stages.scoring import Scoring
+from raydr.stages.scoring import Scoring, scoring_of
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 
 KIND = "ranker_scores"
-#: Raised when the same settings lead to other parts.
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -46,42 +49,71 @@ class ScoresJob:
     scoring: Scoring
 
 
+def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
+    """What a model says of the training split's pairs and candidates.
+
+    Args:
+        run: the config.
+        ranker: a cross-encoder; or a retriever, whose similarities are scaled as its own losses see them.
+        pairs: the data set that is trained on.
+        negatives: mined candidates; those that came with the data if None.
+    """
+    return score_candidates.node(
+        run.label("ranker-scores"),
+        model=ranker,
+        dataset=pairs,
+        corpus=data.corpus(run),
+        negatives=negatives,
+        split=run.config.data.train_split,
+        settings=run.config.encode,
+        arithmetic=run.facts.encoding(run.config.encode),
+        demand=encoders(run.config),
+    )
+
+
+def _num_scored(of: Any) -> int:
+    source = of.dataset if getattr(of, "negatives", None) is None else of.negatives
+    return int(of.dataset.rows(f"qrels/{of.split}") + source.rows(f"negatives/{of.split}"))
+
+
+@artefact(KIND, rows=_num_scored, asks_model=True)
 def score_candidates(
     making: Building,
     pool: Pool,
+    model: Artifact,
     dataset: Artifact,
     corpus: Artifact,
-    negatives: Artifact | None,
+    negatives: Artifact | None = None,
     *,
     split: str,
-    settings: EncodeConfig,
-    scoring: Scoring,
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
 ) -> dict[str, Any]:
     """Score the judged pairs of a split and its candidate negatives.
 
     Args:
         making: the ``ranker_scores`` artefact.
         pool: where scores are made.
+        model: a ``cross_encoder``, which gives log-odds; or a ``model``, whose scores are times τ, as its losses see.
         dataset: queries and judgments.
         corpus: the passages.
         negatives: the candidates, judged or not; those that came with the data if None.
         split: the split.
         settings: of the workers.
-        scoring: by a ``cross_encoder``, its log-odds, or by a ``model``: times τ, so that scores are what its own
-            losses see.
+        arithmetic: of the scores.
 
     Raises:
         DataError: the inputs were not made for each other.
     """
-    data = Dataset(dataset)
-    data.require_corpus(corpus)
+    scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
+    queries.require_corpus(corpus)
     scoring.tell("ranker's scores")
     source = negatives or dataset
     items: dict[str, dict[str, Any]] = {}
     for artifact, under in ((dataset, "qrels"), (source, "negatives")):
         sizes = artifact.sizes(f"{under}/{split}")
         items |= range_items(f"scores/{split}/{under}/", sizes, scoring.num_pairs)
-    job = ScoresJob(data, Corpus(corpus), source, making.folder, split, scoring)
+    job = ScoresJob(queries, Corpus(corpus), source, making.folder, split, scoring)
     feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
     num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}"})

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import RUNS
 from raydr.models.encode_config import EncodeConfig
 from raydr.runtime.console import show_summary
+from raydr.stages import prepare as data
+from raydr.stages.arithmetic import Arithmetic
+from raydr.stages.context import Declaring, encoders
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pair_reader import PairReader
 from raydr.stages.parts import feed_parts
 from raydr.stages.pool import Batch, Feed, Pool
 from raydr.stages.row_ranges import range_in, range_items, written
 from raydr.stages.runs import Run, rank_rows
-from raydr.stages.scoring import Scoring
+from raydr.stages.scoring import Scoring, scoring_of
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
-
-#: Raised when the same settings lead to other parts.
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,45 @@ class RerankJob:
     scoring: Scoring
 
 
+def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str) -> Node:
+    """A run whose best passages a model has scored anew.
+
+    Args:
+        run: the config.
+        ranked: the run that is reranked.
+        model: a cross-encoder, or a retriever.
+        split: the split.
+        system: what the new run is called.
+    """
+    return rerank.node(
+        run.label("rerank", system, split),
+        run=ranked,
+        model=model,
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        split=split,
+        depth=run.config.rerank.depth,
+        system=system,
+        settings=run.config.encode,
+        arithmetic=run.facts.encoding(run.config.encode),
+        demand=encoders(run.config),
+    )
+
+
+@artefact("run", rows=lambda of: of.run.rows(), asks_model=True)
 def rerank(
     making: Building,
     pool: Pool,
     run: Artifact,
+    model: Artifact,
     dataset: Artifact,
     corpus: Artifact,
     *,
     split: str,
     depth: int,
-    system: str,
-    settings: EncodeConfig,
-    scoring: Scoring,
+    system: Annotated[str, Neutral],
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
 ) -> dict[str, Any]:
     """Score the first ``depth`` passages of each query anew, and order them by that; what was below is left out.
 
@@ -62,24 +91,25 @@ def rerank(
         making: the ``run`` artefact.
         pool: where scores are made.
         run: the run that is reranked.
+        model: a ``cross_encoder`` or a retriever.
         dataset: the texts of its queries.
         corpus: the texts of its passages.
         split: the split whose queries the run answers.
         depth: passages a query.
         system: what the new run is called in tables.
         settings: of the workers.
-        scoring: by a ``cross_encoder`` or a ``model``.
+        arithmetic: of the scores.
 
     Raises:
         DataError: the inputs were not made for each other.
     """
-    data = Dataset(dataset)
-    data.require_corpus(corpus)
+    scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
+    queries.require_corpus(corpus)
     scoring.tell("rerank")
     # Of a run that is deeper than what is read, a range of rows holds fewer pairs.
     top_k = int(run.info.get("top_k") or depth)
     items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
-    job = RerankJob(Run(run), data, Corpus(corpus), making.folder, split, depth, scoring)
+    job = RerankJob(Run(run), queries, Corpus(corpus), making.folder, split, depth, scoring)
     feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
     num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}"})

@@ -14,17 +14,19 @@ import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.component import Neutral
 from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.opened import Opened
 from raydr.data.schema import RUNS, read_parquet
 from raydr.errors import DataError
 from raydr.runtime.console import warn
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.parts import write_table
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
@@ -189,7 +191,25 @@ def trec_checksum(path: str) -> str:
     return source.checksum(name)
 
 
-def import_trec_run(making: Building, pool: Pool, *, path: str, skip_own_id: bool = False) -> dict[str, Any]:
+def imported_run(file: str, split: str, system: str, skip_own_id: bool) -> Node:
+    """A run that another program has made; without the passages that have their query's id, if that is asked."""
+    label = f"import-{system}-{split}"
+    return import_trec_run.node(
+        label, path=file, checksum=trec_checksum(file), split=split, system=system, skip_own_id=skip_own_id
+    )
+
+
+@artefact("run")
+def import_trec_run(
+    making: Building,
+    pool: Pool,
+    *,
+    path: Annotated[str, Neutral],
+    checksum: str = "",
+    split: str = "",
+    system: str = "",
+    skip_own_id: bool = False,
+) -> dict[str, Any]:
     """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
 
     The file is streamed in this process, which may be the only one that can read it; the lines of a query must follow

@@ -8,12 +8,14 @@ of batches on the way. In this process one holds all shards, and batches follow 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from raydr.component import Neutral
 from raydr.data.embeddings import Embeddings
 from raydr.data.partitions import Scope, within
 from raydr.errors import ConfigError, DataError
@@ -24,6 +26,9 @@ from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
 from raydr.runtime.console import counted, progress_bar, say
+from raydr.stages import encode, index
+from raydr.stages.context import Declaring
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.failures import worker_errors
 from raydr.stages.parts import missing_parts, write_table
 from raydr.stages.pool import Pool
@@ -66,30 +71,95 @@ class SearchJob:
         return within(self.scope, self.queries.partitions[batch.at], self.queries.partitions)
 
 
-def search_settings(settings: SearchConfig, factory: str | None, score: ScoreFunction) -> dict[str, Any]:
-    """The settings that change what is found in an index of a kind.
+def settings_in_use(settings: SearchConfig, factory: str, score: ScoreFunction) -> SearchConfig:
+    """The settings of a search, those that change nothing in an index of a kind at their defaults.
 
     Args:
         settings: all of them.
-        factory: the FAISS factory string; all settings count where it is ``auto``, None, or one that cannot be looked
-            at without the vectors' dimension.
+        factory: the FAISS factory string; all settings count where it is ``auto``, or cannot be looked at without the
+            vectors' dimension.
         score: of the model.
 
     >>> from raydr.models.scores.dual import Dual
-    >>> search_settings(SearchConfig(nprobe=8), "Flat", Dual())
-    {'batch_queries': 1024}
-    >>> search_settings(SearchConfig(nprobe=8), "IVF16,Flat", Dual())
-    {'batch_queries': 1024, 'nprobe': 8}
+    >>> settings_in_use(SearchConfig(nprobe=8, batch_queries=9), "Flat", Dual()).differing_settings()
+    {'batch_queries': 9}
+    >>> settings_in_use(SearchConfig(nprobe=8), "IVF16,Flat", Dual()).differing_settings()
+    {'nprobe': 8}
     """
-    names = {"nprobe", "ef_search", "refine_factor"}
-    if factory is not None and factory != "auto":
+    of_kinds, of_tokens = {"nprobe", "ef_search", "refine_factor"}, {"num_nearest", "num_candidates"}
+    used = set(of_kinds)
+    if factory != "auto":
         with suppress(ConfigError):
-            names = uses(make_index(factory, _ANY_DIM))
+            used = set(uses(make_index(factory, _ANY_DIM)))
     if score.is_largest_of_tokens and factory not in EXACT:
-        names = names | {"num_nearest", "num_candidates"}
-    return {name: getattr(settings, name) for name in sorted({"batch_queries", *names})}
+        used |= of_tokens
+    defaults, unused = SearchConfig(), (of_kinds | of_tokens) - used
+    # The depth is a parameter of its own: mining and judges have other depths.
+    return settings.model_copy(update={name: getattr(defaults, name) for name in (*sorted(unused), "top_k")})
 
 
+def of_model(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
+    """What a model finds for the queries of a split.
+
+    Args:
+        run: the config.
+        model: the model.
+        name: what it is called.
+        split: the split.
+        top_k: passages a query; ``search.top_k`` if 0.
+        scope: the partitions that a query is searched in; as the config says if None.
+    """
+    searched, asked = index.of_model(run, model, name), encode.queries(run, model, name, split)
+    return in_index(run, searched, asked, name, split, run.config.model.score, top_k, scope)
+
+
+def in_index(
+    run: Declaring,
+    searched: Node,
+    asked: Node,
+    name: str,
+    split: str,
+    score: ScoreFunction,
+    top_k: int = 0,
+    scope: Scope | None = None,
+) -> Node:
+    """What is found in an index; arguments as of :func:`of_model`.
+
+    Args:
+        run: the config.
+        searched: the index.
+        asked: vectors of the queries.
+        name: what the run is called.
+        split: the split.
+        score: of the vectors.
+        top_k: see there.
+        scope: see there.
+    """
+    settings = run.config.search
+    system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
+    return search.node(
+        run.label("search", system, split),
+        index=searched,
+        queries=asked,
+        settings=settings_in_use(settings, run.config.index.factory, score),
+        top_k=top_k or settings.top_k,
+        scope=scope,
+        skip_own_id=run.config.data.skip_own_id,
+        system=system,
+        demand=_searchers(settings),
+    )
+
+
+def _searchers(settings: SearchConfig) -> dict[str, float]:
+    """All search actors, which must fit at a time. Where their number or what they take is open they take all: two
+    searches that each held a part of the cluster would wait for the rest for ever."""
+    cpus, actors = settings.cpus_per_actor, settings.max_actors
+    stated = settings.device != "auto" and cpus is not None and actors is not None
+    demand = {"CPU": float(cpus * actors) if stated and cpus and actors else math.inf}
+    return demand if settings.device != "cuda" else demand | {"GPU": float(actors or 1)}
+
+
+@artefact("run", rows=lambda of: of.queries.rows() + of.index.rows())
 def search(
     making: Building,
     pool: Pool,
@@ -100,7 +170,7 @@ def search(
     top_k: int,
     scope: Scope = "own",
     skip_own_id: bool = False,
-    system: str,
+    system: Annotated[str, Neutral],
 ) -> dict[str, Any]:
     """Find the best passages for every query: a ``run`` artefact.
 

@@ -64,8 +64,10 @@ def hold_lease(folder: Folder) -> Iterator[None]:
     finally:
         ended.set()
         renewing.join()
-        if not lost.is_set():
-            leases.remove()
+        # Whoever slept past the end of its lease may have been followed: the other's file stays.
+        if _newest(leases)[0] != number + 1:
+            lost.set()
+        leases.remove(own)
     if lost.is_set():
         raise BusyError(
             f"the lease of {folder} could not be renewed in time, and another process may be writing there: "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from raydr.component import Config, Pluggable
+from raydr.component import Config, Neutral, Pluggable, Resolved
 from raydr.data.partitions import Scope
 from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
@@ -165,7 +165,7 @@ class TrainConfig(Config):
     """Numbers of dimensions, that of the whole vector among them: the loss is the sum of those of so many first
     dimensions each, so that ``model.truncate_dim`` may be any of them. The whole vector alone if empty."""
 
-    ranker: str = "ranker"
+    ranker: Annotated[str, Resolved] = "ranker"
     """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
     one's name (``ranker-...``), or a retriever's."""
 
@@ -189,16 +189,16 @@ class TrainConfig(Config):
     accumulation_steps: int = Field(default=1, ge=1)
     """Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses."""
 
-    cache_tokens: int | None = Field(default=None, ge=16)
+    cache_tokens: Annotated[int | None, Neutral] = Field(default=None, ge=16)
     """Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
     held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null."""
 
-    tile_queries: int | None = Field(default=None, ge=1)
+    tile_queries: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Queries whose scores are held at a time, for batches whose matrix of scores does not fit into memory (65,536
     queries with one passage each: 16 GiB, several times over): the same losses and gradients, scores being computed
     twice. All of a worker's queries at once if null."""
 
-    recompute_activations: bool = False
+    recompute_activations: Annotated[bool, Neutral] = False
     """Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
     from a fraction of the memory."""
 
@@ -220,41 +220,41 @@ class TrainConfig(Config):
     dtype: Dtype = "auto"
     """Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, said in the log."""
 
-    num_workers: int | tuple[int, int] = 1
+    num_workers: Annotated[int | tuple[int, int], Neutral] = 1
     """Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go."""
 
-    cpus_per_worker: float = Field(default=1, gt=0)
+    cpus_per_worker: Annotated[float, Neutral] = Field(default=1, gt=0)
     """CPUs and threads of a worker of Ray, or of a trial. A training in this process computes with all that the machine
     has."""
 
-    use_gpu: bool = False
+    use_gpu: Annotated[bool, Neutral] = False
     """One GPU for each worker."""
 
     gradients: Gradients = "float32"
     """In which type workers send each other the gradients of a step: ``bfloat16`` halves what the network carries, and
     rounds (the model then depends on the number of workers within that). All else of a step stays as it is."""
 
-    node_labels: dict[str, str] = {}
+    node_labels: Annotated[dict[str, str], Neutral] = {}
     """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``: the
     keys and values that the cluster's file gives its groups. Any node if empty."""
 
-    max_failures: int = Field(default=3, ge=-1)
+    max_failures: Annotated[int, Neutral] = Field(default=3, ge=-1)
     """Restarts of the worker group after errors of its workers before giving up. Those after the loss of a node, which
     a cloud may take back at any time, are not counted."""
 
-    checkpoint_steps: int | None = Field(default=None, ge=1)
+    checkpoint_steps: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
-    checkpoint_minutes: float | None = Field(default=None, gt=0)
+    checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=None, gt=0)
     """Minutes after which a checkpoint is written at the next step that is logged, so that what a lost node costs does
     not depend on how long a step takes."""
 
-    share_warmup: PositiveInt | tuple[PositiveInt, ...] | None = None
+    share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Make the state after so many epochs of plain NCE (or after each of several numbers) an artefact of its own. All
     trainings of the working folder that begin with these epochs go on from it, so that a comparison trains them once:
     those with a loss whose warm-up is as long, and those with ``nce``. The model stays the same."""
 
-    log_steps: int = Field(default=10, ge=1)
+    log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
     """Steps between two rows of step metrics in the log."""
 
     keep: Literal["best", "last"] = "best"
@@ -363,20 +363,3 @@ class TrainConfig(Config):
     def fewest_workers(self) -> int:
         """Workers without which training cannot go on."""
         return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[0]
-
-
-#: Settings of :class:`TrainConfig` that say how a model is computed and not which, as pydantic's ``exclude`` has them.
-NEUTRAL: Final[dict[str, Any]] = {
-    "num_workers": True,
-    "cpus_per_worker": True,
-    "use_gpu": True,
-    "node_labels": True,
-    "max_failures": True,
-    "checkpoint_steps": True,
-    "checkpoint_minutes": True,
-    "log_steps": True,
-    "share_warmup": True,
-    "cache_tokens": True,
-    "tile_queries": True,
-    "recompute_activations": True,
-}

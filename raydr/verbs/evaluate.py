@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from raydr.config.run import RunConfig
 from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
-from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.session import Session, open_session
 from raydr.runtime.console import warn
 from raydr.stages.declaration import Node
-from raydr.stages.evaluate import load_result
+from raydr.stages.evaluate import evaluation, load_result
 from raydr.stages.evaluate import show as show_evaluation
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, takes_config

@@ -10,11 +10,10 @@ from raydr.config.run import NAME, RunConfig
 from raydr.data.corpus import Corpus
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
-from raydr.graph.nodes.retrieval import imported
 from raydr.graph.session import Session, open_session
 from raydr.runtime.console import warn
 from raydr.stages.places import BM25, TRAINED, UNTRAINED
-from raydr.stages.runs import Run
+from raydr.stages.runs import Run, imported_run
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TestSplit, takes_config
 from raydr.verbs.search import first_test_split
@@ -46,7 +45,7 @@ def import_run(
         )
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        node = imported(file, split, system, config.data.skip_own_id)
+        node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
             _warn_of_strangers(session, made[0])

@@ -9,8 +9,8 @@ import typer
 from raydr.config.run import RunConfig, check_name
 from raydr.errors import ConfigError
 from raydr.graph import foreign
-from raydr.graph.nodes.retrieval import imported_vectors
 from raydr.graph.session import open_session
+from raydr.stages.import_vectors import imported_vectors
 from raydr.stages.places import vectors_name
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, takes_config

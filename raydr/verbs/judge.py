@@ -5,8 +5,8 @@ from __future__ import annotations
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.judging import speaking
-from raydr.graph.nodes.noise import clean_only
 from raydr.graph.session import open_session
+from raydr.stages.apply_verdicts import known_clean
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 
@@ -47,7 +47,7 @@ def judge(
         recipe = session.recipe
         if TRUTH in names:
             recipe.dataset()
-            return session.make(recipe.named("dataset-clean", clean_only(recipe.run, split)))
+            return session.make(recipe.named("dataset-clean", known_clean(recipe.run, split)))
         judges = speaking(config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner))
         found = recipe.judged(judges, split, miner)
         judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []

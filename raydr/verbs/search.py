@@ -120,7 +120,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         # As the run was made: the weights may have been chosen on dev.
         run = places.open(f"runs/{first_test_split(config)}/{FUSED}", "run")
         weights, made_with = run.info["weights"], run.manifest.identity.config
-        settings = FuseConfig(by=made_with["by"], rank_offset=made_with.get("rank_offset", 0))
+        settings = FuseConfig.model_validate(made_with.get("settings", {}))
         lists = [_find(config, places, text, system, config.search.top_k, partition) for system in weights]
         return fuse_hits(lists, list(weights.values()), settings, top_k)
     if model == BM25:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph.things import thing
+from raydr.graph.nodes.noise import clean_only
 
 from experiments.arm_report import compare_arms, report_arms, seeds_and_queries
 from experiments.arm_training import ArmResult
@@ -23,7 +24,6 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.significance import bootstrap_intervals
 from raydr.graph.judging import Judged
-from raydr.graph.nodes.noise import clean_only
 from raydr.graph.recipe import Recipe
 from raydr.runtime.cluster import RayConfig, ray_session
 from raydr.stages.context import Declaring

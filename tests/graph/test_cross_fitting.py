@@ -86,7 +86,7 @@ def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(co
         )
     )
     for fold in range(2):
-        model = node.inputs[f"model/{fold}"]
+        model = node.inputs[f"models/{fold}"]
         trained = Dataset(opened(places, model.inputs["dataset"])).qrels("train").to_pylist()
         assert {fold_of[row["query_id"]] for row in trained} == {1 - fold}
         mine = {content[row["passage_id"]] for row in qrels if fold_of[row["query_id"]] == fold}
@@ -115,7 +115,7 @@ def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(confi
     text_of = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
     for row in (measured[0], measured[17]):
         fold = row["fold"]
-        scorer = DualEncoderScorer(opened(places, node.inputs[f"model/{fold}"]).folder.root, "float32", "cpu", 4096)
+        scorer = DualEncoderScorer(opened(places, node.inputs[f"models/{fold}"]).folder.root, "float32", "cpu", 4096)
         others = sorted(
             {one["passage_id"] for one in measured if one["fold"] == fold} - {row["passage_id"]},
         )
@@ -205,10 +205,10 @@ def test_a_killed_cross_fit_goes_on(configure: Any) -> None:
     node = margins_node(config)
     whole = opened(places, node)
     before = {name: whole.manifest.parts[name].checksum for name in whole.parts()}
-    first = opened(places, node.inputs["model/0"])
+    first = opened(places, node.inputs["models/0"])
     written = first.folder.details("manifest.json")
     # Killed after the first fold's training: its model stays, all that came later is made.
-    places.folder("model", node.inputs["model/1"].key).remove()
+    places.folder("model", node.inputs["models/1"].key).remove()
     interrupt(whole)
     raydr.judge(config, again=True)
     again = opened(places, node)
@@ -220,7 +220,7 @@ def test_pairs_are_measured_by_small_batches_where_a_fold_is_small(configure: An
     config = configure(train={"batch_size": 64})
     [filtered] = raydr.judge(config)
     assert filtered.info["judgments_before"] == NUM_QUERIES
-    model = opened(Places.of(config.workdir), margins_node(config).inputs["model/0"])
+    model = opened(Places.of(config.workdir), margins_node(config).inputs["models/0"])
     assert model.info["num_steps"] == 1
     assert model.info["num_examples"] >= 2
     with pytest.raises(DataError, match="queries with a positive cannot be cut into 50 folds"):
@@ -246,7 +246,7 @@ def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: An
     raydr.judge(config)
     places, node = Places.of(config.workdir), margins_node(config)
     # That of the baseline, made once.
-    models = [node.inputs[f"model/{fold}"].key for fold in range(2)]
+    models = [node.inputs[f"models/{fold}"].key for fold in range(2)]
     assert models == [recipe_of(config).model("untrained").key] * 2
     measured = rows_of(opened(places, node), "measures/train")
     pairs = Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()

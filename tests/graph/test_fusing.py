@@ -40,7 +40,7 @@ def test_a_fusion_is_compared_with_its_systems_and_chosen_without_the_test_split
     assert set(fused.info["weights"]) == {"bm25", "untrained"}
     node = recipe_of(config).search("test", "fused")
     weights = node.inputs["weights"]
-    assert {one.settings["split"] for name, one in weights.inputs.items() if name.startswith("run/")} == {"dev"}
+    assert {one.label.rpartition("-")[2] for name, one in weights.inputs.items() if name.startswith("runs/")} == {"dev"}
     # A text finds what its run has.
     query = Dataset(Places.of(config.workdir).open("dataset", "dataset")).queries("test").to_pylist()[3]
     ranked = [row for part in Run(fused).parts() for row in part.to_pylist() if row["query_id"] == query["query_id"]]

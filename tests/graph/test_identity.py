@@ -17,13 +17,13 @@ from raydr.config.overrides import apply_override
 from raydr.config.reference import list_settings
 from raydr.config.run import RunConfig
 from raydr.graph.nodes import cross_fitting
-from raydr.graph.nodes.diagnosis import diagnosis
 from raydr.graph.planning import Inventory
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.models.encode_config import EncodeConfig
 from raydr.stages.arithmetic import Arithmetic, choose_device
 from raydr.stages.declaration import Node
+from raydr.stages.diagnose import diagnosis
 from raydr.stages.pool import ThisProcess
 
 pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
@@ -57,8 +57,6 @@ CONTENT = {
     "partition.negatives": "run negatives model cross_encoder",
     "partition.search": "run",
     "bm25.*": "bm25 diagnosis",
-    # Where candidates are scored it counts from what, and how many there are.
-    "model.score": "index model run",
     # A guide is a model too, and a sieve a copy of one.
     "model.*": "model",
     "judge.guide.*": "model",
@@ -99,9 +97,9 @@ CONTENT = {
     "encode.dtype": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.token_budget": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.batching": "embeddings",
-    # Not without a score function of tokens, which makes more anew.
-    "encode.token_pooling": "embeddings index model run",
-    "index.factory": "index run",
+    # Not without a score function of tokens, which makes the model anew.
+    "encode.token_pooling": "embeddings model",
+    "index.factory": "index",
     "index.shard_rows": "index",
     "index.train_rows": "index",
     **{f"search.{name}": "run" for name in ("top_k", "nprobe", "ef_search", "refine_factor", "batch_queries")},

@@ -162,14 +162,14 @@ def test_each_query_is_judged_by_the_cross_encoder_that_has_not_seen_it(configur
     made = {role: Artifact.open(places.folder(one.kind, one.key), one.kind) for role, one in node.inputs.items()}
     data, corpus = Dataset(made["dataset"]), Corpus(made["corpus"])
     fold_of = fold_of_texts(made["folds"], data, "train")
-    trained = [made_of(made[f"model/{fold}"], "dataset", "dataset", places) for fold in range(2)]
+    trained = [made_of(made[f"models/{fold}"], "dataset", "dataset", places) for fold in range(2)]
     texts = [set(Dataset(one).queries("train")["text"].to_pylist()) for one in trained]
     assert texts[0].isdisjoint(texts[1])
     assert sorted(map(len, texts)) == [NUM_QUERIES // 2] * 2
     verdicts = Artifact.open(places.folder("verdicts", node.key), "verdicts")
     rows = [row for part in verdicts.parts("verdicts/train") for row in read_parquet(verdicts.local(part)).to_pylist()]
     assert len({row["query_id"] for row in rows}) == NUM_QUERIES
-    scorers = [ProbabilityScorer(made[f"model/{fold}"].folder.root, "float32", "cpu", 4096) for fold in range(2)]
+    scorers = [ProbabilityScorer(made[f"models/{fold}"].folder.root, "float32", "cpu", 4096) for fold in range(2)]
     each, apart = np.zeros(1, dtype=np.int64), []
     for row in rows[:: len(rows) // 8]:
         [text] = query_texts(data, "train", [row["query_id"]])
@@ -212,7 +212,7 @@ def test_a_cascade_reads_what_is_in_doubt_and_learns_from_what_is_kept(configure
         set(
             pairs_of(
                 Dataset(
-                    made_of(made_of(read, f"model/{fold}", "cross_encoder", places), "dataset", "dataset", places)
+                    made_of(made_of(read, f"models/{fold}", "cross_encoder", places), "dataset", "dataset", places)
                 ).qrels("train")
             )
         )
@@ -265,7 +265,7 @@ def test_cross_encoders_of_folds_are_shared_and_other_splits_are_judged_by_one(c
     recipe = recipe_of(configure(["classifier", "pair_classifier"], {"num_folds": 3}))
     judges = [recipe.config.judge.judge(name) for name in ("classifier", "pair_classifier")]
     negatives, pairs = (recipe.verdicts(judge, "train").inputs for judge in judges)
-    roles = {"folds", "model/0", "model/1", "model/2"}
+    roles = {"folds", "models/0", "models/1", "models/2"}
     assert roles < pairs.keys()
     assert {role: negatives[role].key for role in roles} == {role: pairs[role].key for role in roles}
     # One training of all queries: a number of folds is none of its settings.
@@ -283,8 +283,8 @@ def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(config
     pairs, negatives = (recipe.verdicts(recipe.config.judge.judge(one["name"]), "train") for one in after)
     assert pairs.inputs["earlier"].key == recipe.names["verdicts/npc-train"].key
     assert negatives.inputs["earlier"].key == recipe.names["verdicts/guide-bm25-train"].key
-    kept = pairs.inputs["model/0"].inputs["dataset"].inputs["kept"]
-    assert negatives.inputs["model/1"].inputs["dataset"].inputs["kept"].key == kept.key
+    kept = pairs.inputs["models/0"].inputs["dataset"].inputs["kept"]
+    assert negatives.inputs["models/1"].inputs["dataset"].inputs["kept"].key == kept.key
     assert kept.inputs["verdicts/npc"].key == pairs.inputs["earlier"].key
     [first] = lay_out(recipe.run)[0].rounds[:1]
     assert {pairs.key, negatives.key} < {node.key for node in first.verdicts}

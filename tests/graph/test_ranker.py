@@ -136,7 +136,7 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
     assert recipe.systems("test") == ["bm25", "untrained", "trained", "bm25+ranker", "untrained+untrained"]
     [evaluation] = raydr.evaluate(config, system=["bm25", "bm25+ranker"])
     assert evaluation.info["systems"] == ["bm25", "bm25+ranker"]
-    assert evaluation.manifest.identity.inputs["run/bm25+ranker"] == made.fingerprint
+    assert evaluation.manifest.identity.inputs["runs/bm25+ranker"] == made.fingerprint
     # The page of the run has the ranker, what it does to the run that it orders, and both runs query by query.
     raydr.report(config)
     page = (Path(config.workdir) / "report.html").read_text()

@@ -13,10 +13,10 @@ import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.nodes.evaluation import evaluation
 from raydr.graph.rounds import Arm, lay_out
 from raydr.pages.refresh import RoundResult
 from raydr.stages.declaration import Node
+from raydr.stages.evaluate import evaluation
 from raydr.stages.places import Places
 from raydr.store.folder import Folder
 

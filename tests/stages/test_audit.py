@@ -30,9 +30,9 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.audit import FLAGGED_COLUMNS, audit, load_result, show
+from raydr.stages.audit import FLAGGED_COLUMNS, load_result, report_verdicts, show
 from raydr.stages.audit_verdicts import worst_first
-from raydr.stages.judge import judge
+from raydr.stages.judge import judge_labels
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact, begin
@@ -61,7 +61,7 @@ def verdicts(inputs: JudgeInputs, tmp_path_factory: pytest.TempPathFactory) -> d
         rule.name: make(
             folder / rule.name,
             "verdicts",
-            judge,
+            judge_labels,
             inputs.dataset,
             inputs.corpus,
             judge=rule,
@@ -85,7 +85,7 @@ def audited(
     return make(
         folder,
         "audit",
-        audit,
+        report_verdicts,
         inputs.dataset,
         inputs.corpus,
         verdicts,
@@ -112,7 +112,7 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
     again = make(
         tmp_path / "again",
         "verdicts",
-        judge,
+        judge_labels,
         inputs.dataset,
         inputs.corpus,
         # It keeps all that it reads.
@@ -255,8 +255,8 @@ def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> 
         facts = {"subject": "pairs", "settings": {"name": "npc"}}
         npc = making.finish(facts)
     made = make(
-        tmp_path / "audit", "audit", audit, dataset, corpus, {"npc": npc}, None, model_name="m", split="train",
-        train_split="train", seed=0, answers=EvaluateConfig(), rows_are_pairs=True,
+        tmp_path / "audit", "audit", report_verdicts, dataset, corpus, {"npc": npc}, None, model_name="m",
+        split="train", train_split="train", seed=0, answers=EvaluateConfig(), rows_are_pairs=True,
     )  # fmt: skip
     with open(made.local("flagged.csv"), encoding="utf-8", newline="") as file:
         found = {row["query"]: (row["source"], row["line"], row["passage"]) for row in csv.DictReader(file)}

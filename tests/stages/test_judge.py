@@ -29,7 +29,7 @@ from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.stages.given_verdicts import open_earlier
-from raydr.stages.judge import judge
+from raydr.stages.judge import judge_labels
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.scoring import scoring_of
@@ -62,7 +62,7 @@ def run(
         "scoring": inputs.scoring if model else None,
         "negatives": inputs.negatives if rule.subject == "negatives" else None,
     }
-    return make(output, "verdicts", judge, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
+    return make(output, "verdicts", judge_labels, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
 
 
 def verdicts_of(made: Artifact) -> pa.Table:

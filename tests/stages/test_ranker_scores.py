@@ -19,7 +19,7 @@ from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.stages.pool import Pool
 from raydr.stages.ranker_scores import KIND, read_ranker_scores, score_candidates
 from raydr.store.artifact import Artifact
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
+from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 
 def scored(inputs: JudgeInputs, output: Path, negatives: Artifact | None, pool: Pool | None = None) -> Artifact:
-    settings: dict[str, Any] = {"split": "train", "settings": EncodeConfig(), "scoring": inputs.scoring}
-    return make(output, KIND, score_candidates, inputs.dataset, inputs.corpus, negatives, pool=pool, **settings)
+    settings: dict[str, Any] = {"split": "train", "settings": EncodeConfig(), "arithmetic": FLOAT32}
+    return make(
+        output, KIND, score_candidates, inputs.model, inputs.dataset, inputs.corpus, negatives, pool=pool, **settings
+    )
 
 
 @pytest.mark.invariant

@@ -17,10 +17,9 @@ from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer, PairScorer
 from raydr.stages.pair_reader import PairReader
-from raydr.stages.pool import Pool, ThisProcess
+from raydr.stages.pool import Pool
 from raydr.stages.rerank import rerank
 from raydr.stages.runs import KIND, Run
-from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact
 from stages.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
@@ -57,9 +56,9 @@ def rerun(
         "depth": 5,
         "system": "a+b",
         "settings": settings,
-        "scoring": scoring_of(ThisProcess(), model, settings, FLOAT32),
+        "arithmetic": FLOAT32,
     }
-    return make(output, KIND, rerank, ranked, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
+    return make(output, KIND, rerank, ranked, model, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
 
 
 def rows_of(run: Artifact) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from raydr.stages import search_layout
 from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.runs import Run
-from raydr.stages.search import search, search_settings
+from raydr.stages.search import search, settings_in_use
 from raydr.stages.search_layout import GpuNode, Layout, plan_layout
 from raydr.store.artifact import DONE, Artifact
 from raydr.store.manifest import MANIFEST
@@ -166,14 +166,17 @@ def test_more_wanted_than_there_are_passages(flat: Artifact, queries: Artifact, 
 
 
 def test_only_what_a_kind_of_index_uses_is_among_its_settings() -> None:
+    def in_use(settings: SearchConfig, factory: str) -> dict[str, object]:
+        return settings_in_use(settings, factory, Dual()).differing_settings()
+
     settings = SearchConfig(batch_queries=7, nprobe=8, ef_search=9, refine_factor=2)
     everything = {"batch_queries": 7, "nprobe": 8, "ef_search": 9, "refine_factor": 2}
     # The last one fits no width that is known before the vectors are.
-    for factory in ("auto", None, "PCA50,PQ49"):
-        assert search_settings(settings, factory, Dual()) == everything
-    assert search_settings(settings, "Flat", Dual()) == {"batch_queries": 7}
-    assert search_settings(settings, "IVF4096,PQ48", Dual()) == {"batch_queries": 7, "nprobe": 8}
-    assert search_settings(settings, "HNSW32,RFlat", Dual()) == {"batch_queries": 7, "ef_search": 9, "refine_factor": 2}
+    for factory in ("auto", "PCA50,PQ49"):
+        assert in_use(settings, factory) == everything
+    assert in_use(settings, "Flat") == {"batch_queries": 7}
+    assert in_use(settings, "IVF4096,PQ48") == {"batch_queries": 7, "nprobe": 8}
+    assert in_use(settings, "HNSW32,RFlat") == {"batch_queries": 7, "ef_search": 9, "refine_factor": 2}
 
 
 def test_nprobe_matters_for_ivf(passages: Artifact, queries: Artifact, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from raydr.stages.index import build_index
 from raydr.stages.pool import Pool, ThisProcess
 from raydr.stages.ray_pool import RayPool
 from raydr.stages.runs import Run
-from raydr.stages.search import search, search_settings
+from raydr.stages.search import search, settings_in_use
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import publish_files
 from tests.conftest import make_sentence
@@ -213,12 +213,12 @@ def test_the_index_holds_the_vectors_of_each_passage(passages: Artifact, tmp_pat
 
 
 def test_how_many_vectors_are_looked_for_changes_a_run_of_candidates_only() -> None:
-    def has(factory: str | None, score: str) -> bool:
-        return {"num_nearest", "num_candidates"} <= set(
-            search_settings(SearchConfig(), factory, build(ScoreFunction, score))
-        )
+    def has(factory: str, score: str) -> bool:
+        settings = SearchConfig(num_nearest=77, num_candidates=78)
+        in_use = settings_in_use(settings, factory, build(ScoreFunction, score)).differing_settings()
+        return {"num_nearest", "num_candidates"} <= in_use.keys()
 
-    assert has(None, "sum_of_max")
+    assert has("auto", "sum_of_max")
     assert has("IVF4,Flat", "multi")
     assert not has("SQfp16", "sum_of_max")
     assert not has("IVF4,Flat", "dual")

@@ -100,6 +100,15 @@ def test_who_slept_through_a_lease_is_told(folder, monkeypatch):
     assert is_leased(folder), "what another process holds is left to it"
 
 
+def test_a_sleeper_leaves_the_lease_of_its_follower(folder):
+    """It wakes when its work is over, between two renewals: nothing has told it that its time was over."""
+    taken = Lease(holder="other, pid 2", expires=time.time() + 3600)
+    with pytest.raises(BusyError, match="could not be renewed in time"), hold_lease(folder):
+        leases_of(folder).write_json("000000002.json", taken.model_dump())
+    assert is_leased(folder)
+    assert leases_of(folder).files() == ["000000002.json"]
+
+
 def test_what_is_being_made_is_no_garbage(folder, bucket, request):
     places = Places(Folder(f"{bucket}/{request.node.name}"))
     with pytest.raises(RuntimeError), begin(folder, IDENTITY) as making:

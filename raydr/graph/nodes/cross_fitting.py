@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.graph.nodes import data
-from raydr.graph.nodes.training import cross_encoder, training_of, training_settings, untrained
+from raydr.graph.nodes.training import cross_encoder, training_settings, untrained
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
+from raydr.stages import prepare as data
 from raydr.stages.context import Declaring, encoders, trainers
 from raydr.stages.declaration import Node
-from raydr.stages.measure_folds import POOL_SIZE, VERSION, measure_folds
-from raydr.stages.scoring import scoring_of
+from raydr.stages.folds import cut_folds, leave_fold_out
+from raydr.stages.measure_folds import measure_folds
 from raydr.stages.train_fold import train_fold
 from raydr.training.training import Training
 
-#: The role of the model that is asked; ``model/0`` and so on: that of each fold.
+#: The role of the model that is asked.
 MODEL = "model"
 #: The kind of cross-fitted margins, and the role of those that read them.
 MARGINS = "margins"
@@ -30,45 +30,27 @@ def margins(run: Declaring, split: str) -> Node:
         run: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
         split: the split.
     """
-    config, settings, encode = run.config, run.config.cross_fit, run.config.encode
-    arithmetic = run.facts.encoding(encode)
+    config, settings = run.config, run.config.cross_fit
     cut = _folds(run, split, settings.num_folds, _seed(run))
-    models = {f"{MODEL}/{fold}": _trained(run, cut, split, fold) for fold in range(settings.num_folds)}
-    return Node(
-        MARGINS,
+    return measure_folds.node(
         f"{run.place}cross-fit-margins-{split}",
-        lambda work: measure_folds(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work[FOLDS],
-            split=split,
-            scorings=[scoring_of(work.pool, model, encode, arithmetic) for model in work.group(MODEL).values()],
-            num_random=settings.num_random,
-            num_draws=settings.num_draws,
-            seed=_seed(run),
-            settings=encode,
-        ),
-        {
-            "split": split,
-            "num_random": settings.num_random,
-            "num_draws": settings.num_draws,
-            "pool": POOL_SIZE,
-            "seed": _seed(run),
-            **arithmetic.content,
-        },
-        {"dataset": data.dataset(run), "corpus": data.corpus(run), FOLDS: cut, **models},
-        VERSION,
-        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-        asks_model=True,
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        folds=cut,
+        models={str(fold): _trained(run, cut, split, fold) for fold in range(settings.num_folds)},
+        split=split,
+        num_random=settings.num_random,
+        num_draws=settings.num_draws,
+        seed=_seed(run),
+        settings=config.encode,
+        arithmetic=run.facts.encoding(config.encode),
         demand=encoders(config),
     )
 
 
 def cross_encoders(
     run: Declaring, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
-) -> dict[str, Node]:
+) -> dict[str, Node | dict[str, Node]]:
     """The folds of the training split, and a cross-encoder without each, by role.
 
     Args:
@@ -80,12 +62,12 @@ def cross_encoders(
     split = run.config.data.train_split
     cut = _folds(run, split, settings.num_folds, run.config.seed)
     trained = {
-        f"{MODEL}/{fold}": cross_encoder(
+        str(fold): cross_encoder(
             run, settings, negatives, _left_out(run, cut, split, fold, pairs), name=f"cross-encoder-{fold + 1}"
         )
         for fold in range(settings.num_folds)
     }
-    return {FOLDS: cut} | trained
+    return {FOLDS: cut, "models": trained}
 
 
 def margins_of(run: Declaring, training: Training) -> Node | None:
@@ -101,43 +83,14 @@ def _seed(run: Declaring) -> int:
 
 
 def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
-    from raydr.stages.folds import VERSION, cut_folds
-
-    return Node(
-        FOLDS,
-        f"{run.place}cross-fit-folds-{split}",
-        lambda work: cut_folds(
-            work.making, work.pool, work["dataset"], work["corpus"], split=split, num_folds=num_folds, seed=seed
-        ),
-        {"split": split, "num_folds": num_folds, "seed": seed},
-        {"dataset": data.dataset(run), "corpus": data.corpus(run)},
-        VERSION,
-        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-    )
+    label, dataset, corpus = f"{run.place}cross-fit-folds-{split}", data.dataset(run), data.corpus(run)
+    return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
 
 
 def _left_out(run: Declaring, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
     """The pairs of the other folds, of all or of a data set that has some of them."""
-    from raydr.stages.folds import VERSION, leave_fold_out
-
-    return Node(
-        "dataset",
-        f"{run.place}cross-fit-pairs-{fold + 1}",
-        lambda work: leave_fold_out(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            work[FOLDS],
-            work.get("kept"),
-            split=split,
-            fold=fold,
-        ),
-        {"split": split, "fold": fold},
-        {**cut.inputs, FOLDS: cut, **({} if kept is None else {"kept": kept})},
-        VERSION,
-        num_rows=lambda inputs: inputs["dataset"].rows(f"qrels/{split}"),
-    )
+    label, dataset, corpus = f"{run.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
+    return leave_fold_out.node(label, dataset=dataset, corpus=corpus, folds=cut, kept=kept, split=split, fold=fold)
 
 
 def _training(run: Declaring, split: str) -> Training:
@@ -159,7 +112,7 @@ def _training(run: Declaring, split: str) -> Training:
         changes["batch_size"] = settings.batch_size
     if settings.optimizer is not None:
         changes["optimizer"] = settings.optimizer
-    own = training_of(run)
+    own = run.training()
     if settings.model is not None:
         own = own.model_copy(update={"model": settings.model})
     changed = own.changed({}, changes, "cross_fit")

@@ -7,31 +7,18 @@ from functools import partial
 from typing import Any
 
 from raydr.errors import ConfigError
-from raydr.graph.nodes import data, retrieval
 from raydr.losses.nce import NCE
 from raydr.models.config import ModelConfig
 from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.stages.context import Declaring, asking, encoders, trainers
+from raydr.stages import encode
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring, trainers
 from raydr.stages.declaration import Node, stage
 from raydr.stages.train import VERSION, save_untrained, train
 from raydr.stages.train_progress import Watcher
 from raydr.store.artifact import Artifact
 from raydr.training.config import NEUTRAL, TeacherConfig, TrainConfig
 from raydr.training.training import Extras, Training
-
-
-def training_of(run: Declaring) -> Training:
-    """What a training of the config depends on, its arithmetic resolved."""
-    config = run.config
-    dtype = run.facts.training_dtype(config.train, config.train.dtype)
-    return Training(
-        model=config.model,
-        train=config.train.resolved().model_copy(update={"dtype": dtype}),
-        train_split=config.data.train_split,
-        dev_split=config.data.dev_split,
-        seed=config.seed,
-        scope=config.partition.negatives,
-    )
 
 
 def trained(
@@ -132,8 +119,8 @@ def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
         raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
     own = run.of(run.config.model_copy(update={"model": asked}))
     guide = untrained(own, own.config.model, "guide")
-    queries = retrieval.queries(own, guide, "guide", split)
-    return replace(extras, guide_queries=queries, guide_passages=retrieval.passages(own, guide, "guide"))
+    queries = encode.queries(own, guide, "guide", split)
+    return replace(extras, guide_queries=queries, guide_passages=encode.passages(own, guide, "guide"))
 
 
 def training_settings(training: Training) -> dict[str, Any]:
@@ -250,33 +237,4 @@ def cross_encoder(
         num_rows=lambda inputs: settings.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
         asks_model=True,
         demand=trainers(run.config),
-    )
-
-
-def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
-    """What a model says of the training split's pairs and candidates.
-
-    Args:
-        run: the config.
-        ranker: a cross-encoder; or a retriever, whose similarities are scaled as its own losses see them.
-        pairs: the data set that is trained on.
-        negatives: mined candidates; those that came with the data if None.
-    """
-    from raydr.stages.ranker_scores import KIND, VERSION, score_candidates
-
-    split, arithmetic = run.config.data.train_split, run.facts.encoding(run.config.encode)
-    inputs = {"model": ranker, "dataset": pairs, "corpus": data.corpus(run)}
-    return Node(
-        KIND,
-        run.label("ranker-scores"),
-        asking(run, partial(score_candidates, split=split), "dataset", "corpus", "negatives"),
-        {"split": split, **arithmetic.content},
-        inputs if negatives is None else inputs | {"negatives": negatives},
-        VERSION,
-        num_rows=lambda inputs: (
-            inputs["dataset"].rows(f"qrels/{split}")
-            + inputs["dataset" if negatives is None else "negatives"].rows(f"negatives/{split}")
-        ),
-        asks_model=True,
-        demand=encoders(run.config),
     )

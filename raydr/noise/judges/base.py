@@ -145,7 +145,7 @@ class Judge(Component):
 
     def content(self) -> dict[str, Any]:
         """The settings that its verdicts depend on, besides the texts and what it reads."""
-        return self.model_dump(mode="json")
+        return self.differing_settings()
 
     def asks(self, models: AskedModels) -> Asked:
         """The model whose scores it is given; judges with a model of their own override it.

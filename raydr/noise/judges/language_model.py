@@ -106,10 +106,12 @@ class LanguageModelJudge(SecondJudge):
 
     def content(self) -> dict[str, Any]:
         # A prompt's template is for checkpoints alone.
-        asked = self.prompt.model_dump(mode="json", exclude=None if self.checkpoint else {"template"})
-        found = super().content() | {"prompt": asked}
+        prompt = self.prompt.differing_settings()
+        if not self.checkpoint:
+            prompt.pop("template", None)
         unused = {*_HOW, *(_OF_A_SERVER if self.checkpoint else _OF_A_CHECKPOINT)}
-        return {name: value for name, value in found.items() if name not in unused}
+        settings = super().content() | {"prompt": prompt}
+        return {name: value for name, value in settings.items() if name not in unused}
 
     def asks(self, models: AskedModels) -> Asked:
         return self._reader() if self.checkpoint else Server()

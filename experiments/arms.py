@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,16 @@ from numpy.typing import NDArray
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.nodes import cross_fitting
-from raydr.graph.nodes.training import training_settings
 from raydr.graph.recipe import Recipe
 from raydr.graph.session import Session
+from raydr.stages import cross_fitting
 from raydr.stages import prepare as data_nodes
 from raydr.stages.context import Declaring
-from raydr.stages.declaration import Node, stage
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building
 from raydr.training.training import Training
 
-#: Raised when an arm comes to something else with the same settings.
-VERSION = 1
 RESULT = "result.json"
 
 
@@ -70,24 +66,17 @@ class Arm:
             "measures": config.evaluate.measures,
             "top_k": config.search.top_k,
         }
-        inputs = {"dataset": self.pairs, "corpus": data_nodes.corpus(run)}
-        margins = cross_fitting.margins_of(run, training)
-        optional = {"negatives": self.negatives, cross_fitting.MARGINS: margins}
-        return Node(
-            "arm",
+        return train_arm.node(
             f"arm-{self.name}-{self.seed}",
-            stage(
-                partial(train_arm, training=training, options=self.options, test=test),
-                *("dataset", "corpus", "negatives", cross_fitting.MARGINS),
-            ),
-            training_settings(training)
-            | {"checkpoint": run.facts.checkpoint(config.model), "options": asdict(self.options), "test": test},
-            inputs | {role: node for role, node in optional.items() if node is not None},
-            VERSION,
-            # On Ray several run side by side, whatever their size.
-            num_rows=lambda inputs: 10**9,
+            dataset=self.pairs,
+            corpus=data_nodes.corpus(run),
+            negatives=self.negatives,
+            margins=cross_fitting.margins_of(run, training),
+            training=training,
+            checkpoint=run.facts.checkpoint(config.model),
+            options=self.options,
+            test=test,
             demand={"CPU": 1.0, "GPU": float(config.train.use_gpu)},
-            moves=True,
         )
 
 
@@ -152,15 +141,18 @@ def run_arms(session: Session, arms: Sequence[Arm]) -> list[ArmResult]:
     return [ArmResult(name, seed, **arm.folder.read_json(RESULT)) for (name, seed), arm in made.items()]
 
 
+# On Ray several run side by side, whatever their size.
+@artefact("arm", rows=lambda of: 10**9, moves=True)
 def train_arm(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    negatives: Artifact | None,
-    margins: Artifact | None,
+    negatives: Artifact | None = None,
+    margins: Artifact | None = None,
     *,
     training: Training,
+    checkpoint: str = "",
     options: ArmOptions,
     test: Mapping[str, Any],
 ) -> dict[str, Any]:

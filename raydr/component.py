@@ -14,6 +14,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Hashable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar, get_args
@@ -97,6 +98,8 @@ def content_of(value: Any) -> Any:
         return [content_of(inner) for inner in value]
     if isinstance(value, set | frozenset):
         return sorted(content_of(inner) for inner in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: content_of(getattr(value, field.name)) for field in fields(value)}
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"{type(value).__name__} {value!r} cannot be part of a key: mark its parameter Neutral")

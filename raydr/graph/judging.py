@@ -8,17 +8,19 @@ from typing import Any
 
 from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
-from raydr.graph.nodes import cross_fitting, training
-from raydr.graph.nodes.cross_fitting import MODEL
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
 from raydr.noise.judges.base import Judge, SecondJudge
+from raydr.stages import cross_fitting
 from raydr.stages import prepare as data
 from raydr.stages.apply_verdicts import filtered, judged
 from raydr.stages.context import Declaring
+from raydr.stages.cross_fitting import MODEL
 from raydr.stages.declaration import Node
 from raydr.stages.judge import verdicts
 from raydr.stages.language_model import asked_verdicts
+from raydr.stages.train import trained, untrained
+from raydr.stages.train_cross_encoder import cross_encoder
 from raydr.training.training import Extras
 
 #: What judges speak of.
@@ -128,11 +130,11 @@ class Judging:
             case CrossFitted():
                 return {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
             case Embedder():
-                return {MODEL: training.untrained(run, asked.model, asked.name)}
+                return {MODEL: untrained(run, asked.model, asked.name)}
             case CrossEncoder():
                 return self._cross_encoders(asked.settings)
             case Reader():
-                return {MODEL: training.cross_encoder(run, asked.settings, None)}
+                return {MODEL: cross_encoder(run, asked.settings, None)}
             case Copy():
                 if split != run.config.data.train_split:
                     raise ConfigError(
@@ -151,7 +153,7 @@ class Judging:
         # What is as it came, or was trained on another split, has seen none of the queries.
         if settings.num_folds > 1 and settings.num_epochs and self.split == run.config.data.train_split:
             return cross_fitting.cross_encoders(run, settings, found.negatives, found.pairs)
-        return {MODEL: training.cross_encoder(run, settings, found.negatives, found.pairs)}
+        return {MODEL: cross_encoder(run, settings, found.negatives, found.pairs)}
 
 
 def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:
@@ -164,4 +166,4 @@ def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, ret
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = run.training().changed(asked.model, train, f"judge.{judge.name}")
     measured = cross_fitting.margins_of(run, changed)
-    return training.trained(run, asked.name, changed, data.dataset(run), Extras(negatives, retriever, margins=measured))
+    return trained(run, asked.name, changed, data.dataset(run), Extras(negatives, retriever, margins=measured))

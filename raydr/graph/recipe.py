@@ -13,10 +13,9 @@ from raydr.evaluation.config import FUSED
 from raydr.graph import foreign
 from raydr.graph.fusing import fuse_runs
 from raydr.graph.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.nodes import cross_fitting, training
 from raydr.losses.nce import NCE
 from raydr.noise.judges.base import Judge
-from raydr.stages import bm25, encode, index, search
+from raydr.stages import bm25, cross_fitting, encode, index, search
 from raydr.stages import prepare as data
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Existing, Node
@@ -25,6 +24,8 @@ from raydr.stages.mine import SOURCE, mined
 from raydr.stages.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.stages.ranker_scores import ranker_scores
 from raydr.stages.rerank import reranked
+from raydr.stages.train import trained, untrained
+from raydr.stages.train_cross_encoder import cross_encoder
 from raydr.stages.train_progress import Watcher
 from raydr.training.training import Extras, Training
 
@@ -144,7 +145,7 @@ class Recipe:
         check_retriever(name)
         self.dataset()
         if name == UNTRAINED:
-            return self.named(f"models/{name}", training.untrained(self.run, self.config.model, name))
+            return self.named(f"models/{name}", untrained(self.run, self.config.model, name))
         if name != TRAINED and name not in self.config.variants:
             return self.existing(f"models/{name}", "model")
         if name not in self.trainings:
@@ -190,7 +191,7 @@ class Recipe:
         """
         pairs, margins = given.pairs or data.dataset(run), cross_fitting.margins_of(run, settings)
         extras = Extras(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
-        return training.trained(run, name, settings, pairs, extras, watcher=watcher)
+        return trained(run, name, settings, pairs, extras, watcher=watcher)
 
     def _taught(self, run: Declaring, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
         """What a training reads of a ranker, by its role; nothing if its loss learns from none.
@@ -227,7 +228,7 @@ class Recipe:
         given, dev = Judged(negatives, pairs), self.ranker_dev()
         if settings.num_epochs:
             given = self._given(negatives, pairs, bool(settings.num_hard_negatives))
-        node = training.cross_encoder(run, settings, given.negatives, given.pairs, name=name, dev_run=dev)
+        node = cross_encoder(run, settings, given.negatives, given.pairs, name=name, dev_run=dev)
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:

@@ -75,7 +75,7 @@ class _Refresh:
         place = f"refresh/{arm.name}/round-{one.number}"
         named = {"model": one.model, "candidates": one.mined, "judged": one.judged.negatives}
         named |= {"statistics": one.statistics, "ranker": one.ranker}
-        named |= {f"verdicts-{node.settings['judge']['name']}": node for node in one.verdicts}
+        named |= {f"verdicts-{node.arguments['judge'].name}": node for node in one.verdicts}
         named |= {f"run-{split}": node for split, node in one.runs.items()}
         named |= {f"evaluation-{split}": node for split, node in one.evaluations.items()}
         if arm.settings.keep_vectors is None:

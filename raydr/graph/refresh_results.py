@@ -104,7 +104,7 @@ def _ranker_story(inventory: Inventory, arm: Arm, done: Round) -> RankerStory | 
     if done.ranker is None:
         return None
     ranker = inventory.open(done.ranker)
-    return RankerStory(f"{arm.name}, round {done.number}", ranker.manifest.identity.config, ranker.info)
+    return RankerStory(f"{arm.name}, round {done.number}", ranker.info)
 
 
 #: What a node's time is counted as, by its name in the round where that is here, else by its kind.

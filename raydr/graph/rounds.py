@@ -9,10 +9,9 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.graph.judging import Judged, Judging, judge_all, learnt_from, speaking
-from raydr.graph.nodes import cross_fitting, training
 from raydr.graph.recipe import Recipe
 from raydr.noise.judges.base import Judge
-from raydr.stages import index, search
+from raydr.stages import cross_fitting, index, search
 from raydr.stages import prepare as data
 from raydr.stages.context import Declaring
 from raydr.stages.declaration import Node
@@ -20,6 +19,8 @@ from raydr.stages.evaluate import evaluation
 from raydr.stages.mine import mined
 from raydr.stages.negatives_statistics import statistics
 from raydr.stages.ranker_scores import ranker_scores
+from raydr.stages.train import trained, untrained
+from raydr.stages.train_cross_encoder import cross_encoder
 from raydr.training.training import Extras
 
 
@@ -161,7 +162,7 @@ class _Arm:
             run,
             run.config.data.train_split,
             mined,
-            retriever=lambda: last.model if last else training.untrained(run, run.config.model, "untrained"),
+            retriever=lambda: last.model if last else untrained(run, run.config.model, "untrained"),
             learnt_from=lambda: self._learnt_from(run, last, mined),
             verdicts_of=lambda other, _: self._verdicts(run, other, last, mined),
         )
@@ -181,9 +182,7 @@ class _Arm:
         dev_run = None
         if settings.chooses_epoch and split:
             dev_run = Recipe(run).ranker_dev() if last is None else self._found(run, last, split)
-        self.last_ranker = training.cross_encoder(
-            run, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run
-        )
+        self.last_ranker = cross_encoder(run, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run)
         return self.last_ranker
 
     def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:
@@ -207,4 +206,4 @@ class _Arm:
             taught = {"ranker_scores": ranker_scores(run, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
         extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
-        return training.trained(run, "", own, pairs, extras)
+        return trained(run, "", own, pairs, extras)

@@ -92,7 +92,7 @@ class Runner:
             return
         data = Dataset(self.inventory.open(dataset))
         for one in users:
-            split = one.settings.get("split", data.splits[0])
+            split = one.arguments.get("split", data.splits[0])
             if split not in data.splits:
                 raise DataError(
                     f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from raydr.component import Config
+from raydr.component import Config, Resolved
 from raydr.losses.schedule import BetaSchedule
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.optimizer_config import OptimizerConfig

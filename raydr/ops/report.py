@@ -48,9 +48,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         ],
         "audits": [(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in named("audits", "audit")],
         "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
-        "rankers": [
-            RankerStory(name, one.manifest.identity.config, one.info) for name, one in named("models", "cross_encoder")
-        ],
+        "rankers": [RankerStory(name, one.info) for name, one in named("models", "cross_encoder")],
     }
     browsers = {
         result.split: browser
@@ -116,9 +114,10 @@ def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
 
 
 def _model_story(name: str, model: Artifact) -> ModelStory:
-    train = model.manifest.identity.config.get("train", {})
+    train = model.manifest.identity.config.get("training", {}).get("train", {})
     settings = ", ".join(
-        [str(train.get("loss", {}).get("name", ""))] + ["pair detection"] * bool(model.parts("detection"))
+        [str(train.get("loss", {}).get("name", "nce" if train else ""))]
+        + ["pair detection"] * bool(model.parts("detection"))
     )
     return ModelStory(name, settings, model.info, _histogram(name, model))
 

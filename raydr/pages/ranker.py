@@ -20,12 +20,10 @@ class RankerStory:
 
     Args:
         name: of it.
-        settings: of its training, from its manifest; of a checkpoint as it is only a few.
         info: of its manifest.
     """
 
     name: str
-    settings: Mapping[str, Any]
     info: Mapping[str, Any]
 
     @property
@@ -83,11 +81,11 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
 
 
 def _row(ranker: RankerStory) -> list[str]:
-    info, settings, chosen = ranker.info, ranker.settings, ranker.chosen
+    info, chosen = ranker.info, ranker.chosen
     if chosen is None:
         return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]
     metrics = info["history"][chosen]["metrics"]
-    drawn = ((settings["num_hard_negatives"], "mined"), (settings["num_random_negatives"], "random"))
+    drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
     # Together in a line: a figure that stands alone may be broken.
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
@@ -99,4 +97,4 @@ def _row(ranker: RankerStory) -> list[str]:
         )
         or ABSENT
     )
-    return [*row, settings["loss"]["name"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]
+    return [*row, info["loss"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
-from typing import Any
+from functools import wraps
 
 from raydr.config.run import RunConfig
-from raydr.stages.declaration import Node, Resources, Work, stage
+from raydr.stages.declaration import Node, Resources
 from raydr.stages.facts import Facts
-from raydr.stages.scoring import scoring_of
 from raydr.training.training import Training
 
 
@@ -52,23 +50,6 @@ class Declaring:
     def label(self, what: str, *of: str) -> str:
         """What a node is called in lists and in MLflow; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
-
-
-def asking(run: Declaring, function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
-    """The function of a node whose stage takes ``settings`` and ``scoring``, the role ``model`` scoring pairs.
-
-    Args:
-        run: the config, whose section ``encode`` says how pairs are scored.
-        function: the stage.
-        roles: of the inputs, in the order of its parameters.
-    """
-    settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
-
-    def make(work: Work) -> dict[str, Any]:
-        scoring = scoring_of(work.pool, work["model"], settings, arithmetic)
-        return stage(partial(function, settings=settings, scoring=scoring), *roles)(work)
-
-    return make
 
 
 def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:

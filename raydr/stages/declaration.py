@@ -51,32 +51,10 @@ class Work:
     inputs: Mapping[str, Artifact]
     tracker: Tracker
 
-    def __getitem__(self, role: str) -> Artifact:
-        return self.inputs[role]
-
-    def get(self, role: str) -> Artifact | None:
-        """The input of a role that not every such node has."""
-        return self.inputs.get(role)
-
     def group(self, role: str) -> dict[str, Artifact]:
         """The inputs of the roles ``ROLE/NAME``, by name, in the order of the declaration."""
         prefix = f"{role}/"
         return {name.removeprefix(prefix): made for name, made in self.inputs.items() if name.startswith(prefix)}
-
-
-def stage(function: Callable[..., dict[str, Any]], *roles: str) -> Callable[[Work], dict[str, Any]]:
-    """A stage as the function of a node.
-
-    Args:
-        function: gets the begun artefact, the pool and the inputs; its settings are given by ``partial``.
-        roles: of the inputs, in the order of its parameters; ``ROLE/`` is a group; what is not there is None.
-    """
-
-    def make(work: Work) -> dict[str, Any]:
-        inputs = [work.group(role[:-1]) if role.endswith("/") else work.get(role) for role in roles]
-        return function(work.making, work.pool, *inputs)
-
-    return make
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +90,8 @@ class Node:
     temporary: bool = False
     moves: bool = False
     check: Callable[[], None] = lambda: None
+    #: The settings of its stage as they were given, by parameter.
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def identity(self) -> Identity:
@@ -283,6 +263,7 @@ class Declaration(Generic[P]):
             temporary=self.facts["temporary"],
             moves=self.facts["moves"],
             check=check,
+            arguments=settings,
         )
 
     def _content(self, settings: Mapping[str, Any]) -> dict[str, Any]:

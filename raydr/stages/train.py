@@ -10,15 +10,25 @@ Artefact ``warmup``: the state of a training after epochs of plain NCE, which ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.errors import ArtifactError, DataError
+from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.losses.nce import NCE
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
 from raydr.runtime.console import warn
+from raydr.runtime.tracking import Tracker
+from raydr.stages import encode
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring, trainers
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.pool import Pool
 from raydr.stages.train_progress import Watcher, show_history, training_here, training_on_ray
 from raydr.stages.train_worker import TrainingJob, train_worker
@@ -28,13 +38,162 @@ from raydr.store.folder import Folder, publish_files
 from raydr.store.identity import fingerprint_of
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
+from raydr.training.config import TeacherConfig
 from raydr.training.training import Extras, Training
 
 if TYPE_CHECKING:
     from raydr.runtime.tracking import TrackerHandle
 
-#: Raised when training gives another model for the same config.
-VERSION = 2
+
+def trained(
+    run: Declaring,
+    name: str,
+    training: Training,
+    pairs: Node,
+    extras: Extras[Node],
+    watcher: Watcher | None = None,
+) -> Node:
+    """A trained dual encoder.
+
+    Args:
+        run: the config.
+        name: what the model is called.
+        training: how it is trained.
+        pairs: the data set with the pairs that it is trained on.
+        extras: what else it reads; the guide's vectors are added here.
+        watcher: whom it tells how far it is; the console if None.
+
+    Raises:
+        ConfigError: the loss learns from a ranker, and there are no scores of one.
+    """
+    settings = training.train
+    if settings.loss.reads_ranker_scores and extras.ranker_scores is None:
+        raise ConfigError(
+            f"the loss {settings.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
+        )
+    if settings.guide is not None:
+        extras = _guided(run, extras, training.train_split)
+    if not settings.num_hard_negatives:
+        # Nothing is drawn from partitions.
+        training = training.model_copy(update={"scope": "own"})
+    label, warmup = run.label("train", name), None
+    read: dict[str, Any]
+    common: dict[str, Any] = {
+        "dataset": pairs,
+        "corpus": data.corpus(run),
+        "checkpoint": "" if extras.start else run.facts.checkpoint(training.model),
+        "watcher": watcher,
+        "demand": trainers(run.config),
+    }
+    for epochs in settings.shared_epochs:
+        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
+        own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
+        read = dict(replace(extras, margins=None, ranker_scores=None).there())
+        warmup = train_warmup.node(
+            f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(run, warmup)
+        )
+    chosen = training.dev_split if settings.keep == "best" else ""
+    first = settings.loss.first_own_epoch(settings.num_epochs) if chosen else 0
+    read = dict(extras.there())
+    return train_model.node(label, **common, **read, training=training, best_epoch_from=first, **_after(run, warmup))
+
+
+def _after(run: Declaring, warmup: Node | None) -> dict[str, Any]:
+    """A shared state that a training goes on from: it changes nothing but the time, so that it is no input."""
+    if warmup is None:
+        return {}
+    folder = run.facts.places.folder(warmup.kind, warmup.key)
+    return {"after": (warmup,), "warmup": partial(Artifact.open, folder, warmup.kind)}
+
+
+def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
+    """With the guide's vectors of the split's queries and of the corpus."""
+    asked = run.config.judge.guide
+    if asked.score.passage_vectors.several:
+        raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
+    own = run.of(run.config.model_copy(update={"model": asked}))
+    guide = untrained(own, own.config.model, "guide")
+    queries = encode.queries(own, guide, "guide", split)
+    return replace(extras, guide_queries=queries, guide_passages=encode.passages(own, guide, "guide"))
+
+
+def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
+    """A starting checkpoint as it is, to compare with or to ask."""
+    return save_untrained.node(name, model=model, checkpoint=run.facts.checkpoint(model), seed=run.config.seed)
+
+
+def _num_learnt(of: Any) -> int:
+    epochs = getattr(of, "until", None) or of.training.train.num_epochs
+    return int(epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
+
+
+@artefact("model", version=2, rows=_num_learnt, asks_model=True)
+def train_model(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
+    ranker_scores: Artifact | None = None,
+    margins: Artifact | None = None,
+    guide_queries: Artifact | None = None,
+    guide_passages: Artifact | None = None,
+    *,
+    training: Training,
+    checkpoint: str = "",
+    best_epoch_from: int = 0,
+    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
+    watcher: Annotated[Watcher | None, Neutral] = None,
+) -> dict[str, Any]:
+    """Train a model, see :func:`train`.
+
+    Args:
+        making, pool, dataset, corpus, training, watcher: see there.
+        tracker: its step in MLflow.
+        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`Extras`.
+        checkpoint: checksum of what the model starts from.
+        best_epoch_from: the first epoch that may become the model; the loss says it.
+        warmup: opens the state that it goes on from.
+    """
+    extras = Extras(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    return train(
+        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        warmup=None if warmup is None else warmup(), watcher=watcher,
+    )  # fmt: skip
+
+
+@artefact("warmup", version=2, rows=_num_learnt, asks_model=True)
+def train_warmup(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
+    guide_queries: Artifact | None = None,
+    guide_passages: Artifact | None = None,
+    *,
+    training: Training,
+    until: int,
+    checkpoint: str = "",
+    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
+    watcher: Annotated[Watcher | None, Neutral] = None,
+) -> dict[str, Any]:
+    """Train the first epochs of plain NCE and keep the state after them, see :func:`train_model`.
+
+    Args:
+        making, pool, tracker, dataset, corpus, negatives, start, guide_queries, guide_passages: see there.
+        training, checkpoint, warmup, watcher: see there.
+        until: epochs.
+    """
+    extras = Extras(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
+    return train(
+        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        warmup=None if warmup is None else warmup(), until=until, watcher=watcher,
+    )  # fmt: skip
 
 
 def train(
@@ -136,7 +295,10 @@ def _show(info: dict[str, Any]) -> None:
     show_history(title, info["history"], hidden=("filled", "grad_norm", "seconds"))
 
 
-def save_untrained(making: Building, pool: Pool, *, model: ModelConfig, seed: int) -> dict[str, Any]:
+@artefact("model", version=2)
+def save_untrained(
+    making: Building, pool: Pool, *, model: ModelConfig, seed: int, checkpoint: str = ""
+) -> dict[str, Any]:
     """The starting checkpoint as a ``model`` artefact, to compare with.
 
     Args:
@@ -144,6 +306,7 @@ def save_untrained(making: Building, pool: Pool, *, model: ModelConfig, seed: in
         pool: where the checkpoint is loaded.
         model: the model.
         seed: draws weights that the checkpoint has not.
+        checkpoint: checksum of the checkpoint.
     """
     _say_what_is_replaced(model)
     dim: int = pool.run(_save_untrained, making.folder, model, seed)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 
+from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
@@ -23,6 +24,9 @@ from raydr.data.tables import of_queries
 from raydr.errors import ConfigError, DataError, ModelError
 from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.runtime.console import warn
+from raydr.stages import prepare as data
+from raydr.stages.context import Declaring, trainers
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.member import Member
 from raydr.stages.pool import Pool
 from raydr.stages.runs import Run
@@ -41,8 +45,6 @@ if TYPE_CHECKING:
 
 #: An easy question, its title and passage: how likely a language model must be to answer it by yes or no.
 _EASY, _LEAST_SHARE = (["capital of France"], [""], ["The capital of France is Paris."]), 0.01
-#: Raised when training gives another model for the same config.
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -62,21 +64,74 @@ class CrossEncoderJob:
     output: Folder
 
 
+def cross_encoder(
+    run: Declaring,
+    settings: CrossEncoderTraining,
+    negatives: Node | None,
+    pairs: Node | None = None,
+    start: Node | None = None,
+    name: str = "cross-encoder",
+    dev_run: Node | None = None,
+) -> Node:
+    """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
+
+    Args:
+        run: the config.
+        settings: how it is trained.
+        negatives: the candidates; None if it learns from random passages, or from what came with the data, alone.
+        pairs: the data set with the pairs that it is trained on; the run's if None.
+        start: the cross-encoder that it goes on from; ``model.checkpoint`` of the settings if None.
+        name: what it is called.
+        dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
+    """
+    config, label = run.config, run.label(name)
+    checkpoint = run.facts.cross_encoder_checkpoint(settings.model) if start is None else ""
+    if not settings.num_epochs:
+        return start or save_cross_encoder.node(
+            label, settings=settings, predicts=settings.predicts, checkpoint=checkpoint
+        )
+    dtype = run.facts.training_dtype(config.train, settings.dtype)
+    return train_cross_encoder.node(
+        label,
+        dataset=pairs or data.dataset(run),
+        corpus=data.corpus(run),
+        negatives=negatives if settings.num_hard_negatives else None,
+        start=start,
+        dev_run=dev_run,
+        settings=settings.model_copy(update={"dtype": dtype}),
+        predicts=settings.predicts,
+        workers=config.train,
+        split=config.data.train_split,
+        seed=config.seed,
+        scope=config.partition.negatives,
+        dev="" if dev_run is None else config.data.dev_split,
+        best_epoch_from=0 if dev_run is None else settings.loss.first_own_epoch(settings.num_epochs),
+        checkpoint=checkpoint,
+        demand=trainers(config),
+    )
+
+
+@artefact(
+    "cross_encoder", rows=lambda of: of.settings.num_epochs * of.dataset.rows(f"qrels/{of.split}"), asks_model=True
+)
 def train_cross_encoder(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    negatives: Artifact | None,
-    start: Artifact | None,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
     dev_run: Artifact | None = None,
     *,
     settings: CrossEncoderTraining,
-    workers: TrainConfig,
+    predicts: str = "",
+    workers: Annotated[TrainConfig, Neutral],
     split: str,
     seed: int,
     scope: Scope = "own",
     dev: str = "",
+    best_epoch_from: int = 0,
+    checkpoint: str = "",
 ) -> dict[str, Any]:
     """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
 
@@ -99,6 +154,9 @@ def train_cross_encoder(
         seed: of what is drawn.
         scope: the partitions that a query's random negatives are drawn from.
         dev: the split of ``dev_run``.
+        predicts: what the saved model gives, which its settings' class says.
+        best_epoch_from: the first epoch that may become the model; the loss says it.
+        checkpoint: checksum of what it starts from.
 
     Raises:
         DataError: no query of ``dev`` has a judgment.
@@ -150,7 +208,10 @@ def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str
     return ", judged by ".join([found["miner"], *filter(None, [" and ".join(found.get("judges", []))])])
 
 
-def save_cross_encoder(making: Building, pool: Pool, *, settings: CrossEncoderTraining) -> dict[str, Any]:
+@artefact("cross_encoder")
+def save_cross_encoder(
+    making: Building, pool: Pool, *, settings: CrossEncoderTraining, predicts: str = "", checkpoint: str = ""
+) -> dict[str, Any]:
     """Take a checkpoint as it is.
 
     Raises:
@@ -201,6 +262,9 @@ def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
         "num_examples": len(trainer.examples),
         "num_steps": trainer.num_steps,
         "best_epoch": progress.best_epoch,
+        "loss": job.settings.loss.name,
+        "num_hard_negatives": job.settings.num_hard_negatives,
+        "num_random_negatives": job.settings.num_random_negatives,
         "dev": {} if trainer.dev is None else {f"dev {name}": trainer.dev.before() for name in trainer.dev.measures},
     }
 

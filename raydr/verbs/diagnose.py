@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.nodes import cross_fitting
 from raydr.graph.session import open_session
 from raydr.runtime.console import say
+from raydr.stages import cross_fitting
 from raydr.stages.diagnose import diagnosis
 from raydr.stages.places import TRAINED, UNTRAINED
 from raydr.store.artifact import Artifact

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from graph.things import thing
-from raydr.graph.nodes.noise import clean_only
 
 from experiments.arm_report import compare_arms, report_arms, seeds_and_queries
 from experiments.arm_training import ArmResult
@@ -26,6 +25,7 @@ from raydr.evaluation.significance import bootstrap_intervals
 from raydr.graph.judging import Judged
 from raydr.graph.recipe import Recipe
 from raydr.runtime.cluster import RayConfig, ray_session
+from raydr.stages.apply_verdicts import known_clean
 from raydr.stages.context import Declaring
 from raydr.stages.facts import Facts
 from raydr.stages.places import Places
@@ -75,7 +75,7 @@ def test_an_arms_key_depends_on_what_changes_its_result(
     assert plain.node().key == arm(other.model_copy(update={"workdir": str(tmp_path / "v")})).node().key
     different = [
         arm(real(train={"num_epochs": 7})),
-        replace(plain, pairs=clean_only(plain.run, "train")),
+        replace(plain, pairs=known_clean(plain.run, "train")),
         arm(real(), clean_only=True),
         arm(real(search={"top_k": 500})),
         arm(real(negatives={"miner": "bm25"}, train={"num_hard_negatives": 1})),

@@ -16,11 +16,11 @@ from raydr.component import Component, Config
 from raydr.config.overrides import apply_override
 from raydr.config.reference import list_settings
 from raydr.config.run import RunConfig
-from raydr.graph.nodes import cross_fitting
 from raydr.graph.planning import Inventory
 from raydr.graph.recipe import Recipe
 from raydr.graph.rounds import lay_out
 from raydr.models.encode_config import EncodeConfig
+from raydr.stages import cross_fitting
 from raydr.stages.arithmetic import Arithmetic, choose_device
 from raydr.stages.declaration import Node
 from raydr.stages.diagnose import diagnosis

@@ -8,19 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
-from raydr.graph.nodes.cross_fitting import MARGINS
 from raydr.indexing.backend import load_faiss
 from raydr.indexing.factory import EXACT, make_index, resolve_factory
 from raydr.models.config import ModelConfig
 from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
+from raydr.stages.cross_fitting import MARGINS
 from raydr.stages.declaration import Node
 from raydr.stages.encoders import places_for_encoders
 from raydr.stages.index import MOST_TRAIN_CPUS
+from raydr.stages.measure_folds import POOL_SIZE
 from raydr.stages.ranker_scores import KIND as RANKER_SCORES
 from raydr.training.config import TrainConfig
+from raydr.training.training import Training
 
 #: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
 START_SECONDS = 3.0
@@ -30,7 +33,7 @@ _KMEANS_ROUNDS, _ID_BYTES, _PAIR_BYTES = 10, 16, 20
 
 def is_ranker(node: Node) -> bool:
     """Whether a node is the config's cross-encoder; judges have others."""
-    return node.kind == "cross_encoder" and node.settings.get("predicts", "log_odds") == "log_odds"
+    return node.kind == "cross_encoder" and node.arguments.get("predicts", "log_odds") == "log_odds"
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,9 @@ class Estimator:
         """What a node takes; None for those that are not planned."""
         asked = node.inputs.get("model", node)
         estimate: Callable[[Node], StageEstimate] | None = None
-        if node.kind == "model" and "train" in node.settings:
+        if node.kind == "model" and "training" in node.arguments:
             estimate = self._training
-        elif is_ranker(node) and "num_epochs" in node.settings:
+        elif is_ranker(node) and "workers" in node.arguments:
             estimate = self._ranker_training
         elif node.kind in ("run", RANKER_SCORES) and is_ranker(asked):
             estimate = self._pairs
@@ -71,11 +74,11 @@ class Estimator:
 
     def _model(self, node: Node) -> ModelConfig:
         """The retriever of a node: the run's, that of its folds, or the guide."""
-        own = next((one for one in (node, *node.inputs.values()) if "model" in one.settings), node)
-        for model in (self.config.model, self.config.cross_fit.model, self.config.judge.guide):
-            settings = model and model.model_dump(mode="json", exclude={"checkpoint", "passage_checkpoint"})
-            if model is not None and settings == own.settings.get("model"):
-                return model
+        for made in (node, *node.inputs.values()):
+            if "training" in made.arguments:
+                return cast(ModelConfig, made.arguments["training"].model)
+            if isinstance(made.arguments.get("model"), ModelConfig):
+                return cast(ModelConfig, made.arguments["model"])
         return self.config.model
 
     def _workers(self, num_texts: int) -> tuple[int, int]:
@@ -106,22 +109,22 @@ class Estimator:
         return StageEstimate(node.label, seconds, cpus, gpus, model.peak_bytes, int(disk_bytes), node.key)
 
     def _encoding(self, node: Node) -> StageEstimate:
-        model, split = self.rates.retriever(self._model(node)), node.settings.get("split")
+        model, split = self.rates.retriever(self._model(node)), node.arguments.get("split")
         texts = model.texts["passage" if split is None or node.kind == MARGINS else "query"]
         num_texts = self.num_passages if split is None else self.num_queries[split]
         if node.kind == MARGINS:
             # Each pair's passage, and those that random ones are drawn from.
-            num_texts += min(num_texts, self.config.cross_fit.num_folds * node.settings["pool"])
+            num_texts += min(num_texts, self.config.cross_fit.num_folds * POOL_SIZE)
         return self._reading(node, num_texts, model, texts, num_texts * (2 * model.dim * texts.vectors + _ID_BYTES))
 
     def _pairs(self, node: Node) -> StageEstimate:
         """What a ranker reads: candidates of the training queries, or the upper part of a run."""
         negatives, train = self.config.negatives, self.config.train
-        num_pairs = self.num_queries[node.settings["split"]]
+        num_pairs = self.num_queries[node.arguments["split"]]
         if node.kind == RANKER_SCORES:
             num_pairs *= 1 + (negatives.depth if negatives is not None else train.num_hard_negatives)
         else:
-            num_pairs *= min(node.settings["depth"], self.config.search.top_k)
+            num_pairs *= min(node.arguments["depth"], self.config.search.top_k)
         model = self.rates.ranker()
         return self._reading(node, num_pairs, model, model.texts["pair"], _PAIR_BYTES * num_pairs)
 
@@ -146,10 +149,11 @@ class Estimator:
 
         A forward pass without gradients costs what encoding the same texts does.
         """
-        train = TrainConfig.model_validate(self.config.train.model_dump() | node.settings["train"])
+        training: Training = node.arguments["training"]
+        train = training.train
         settings = self._model(node)
         model, step = self.rates.retriever(settings), self.rates.step(settings, train)
-        num_queries, folds = self.num_queries[node.settings["train_split"]], self.config.cross_fit.num_folds
+        num_queries, folds = self.num_queries[training.train_split], self.config.cross_fit.num_folds
         if "cross-fit" in node.label:
             num_queries = num_queries * (folds - 1) // folds
         steps = train.num_epochs * max(1, num_queries // train.batch_size)
@@ -165,7 +169,7 @@ class Estimator:
         if train.detection is not None and train.detection.margins == "model":
             times = min(1, taught) if train.detection.repeat == "once" else taught
             seconds += times * num_queries * (query + passage)
-        if dev := min(self.num_queries.get(node.settings["dev_split"], 0), train.dev.max_queries):
+        if dev := min(self.num_queries.get(training.dev_split, 0), train.dev.max_queries):
             seconds += train.num_epochs * (dev * (query + passage) + train.dev.random_passages * passage)
         # Gradients travel while the backward pass, two thirds of a step, makes the others.
         sending = self._sending(train, networks * model.num_learning)
@@ -185,12 +189,13 @@ class Estimator:
 
     def _ranker_training(self, node: Node) -> StageEstimate:
         """Steps, and dev lists of each epoch."""
-        settings, model, step = node.settings, self.rates.ranker(), self.rates.ranker_step()
-        seconds = max(1, self.num_queries[settings["split"]] // settings["batch_size"]) * step.seconds
-        if (dev := settings.get("dev")) is not None and "dev_split" in settings:
-            lists = min(dev["max_queries"], self.num_queries.get(settings["dev_split"], 0))
-            seconds += lists * dev["depth"] * model.texts["pair"].forward / self._trainers
-        return self._learning(node, settings["num_epochs"] * seconds, model, step, networks=1)
+        settings, dev_split = node.arguments["settings"], node.arguments["dev"]
+        model, step = self.rates.ranker(), self.rates.ranker_step()
+        seconds = max(1, self.num_queries[node.arguments["split"]] // settings.batch_size) * step.seconds
+        if dev_split and (dev := getattr(settings, "dev", None)) is not None:
+            lists = min(dev.max_queries, self.num_queries.get(dev_split, 0))
+            seconds += lists * dev.depth * model.texts["pair"].forward / self._trainers
+        return self._learning(node, settings.num_epochs * seconds, model, step, networks=1)
 
     def _index_of(self, node: Node) -> tuple[str, int, ModelRates, float, int]:
         """Factory string of an index, its vectors, the model that made them, bytes of one, and cells (0: none)."""
@@ -228,7 +233,10 @@ class Estimator:
         settings, cpus = self.config.search, self.capacity["CPU"]
         _, rows, model, size, cells = self._index_of(node.inputs["queries"])
         looked_at = rows * min(1.0, settings.nprobe / cells) + cells if cells else rows
-        shard_rows, num_queries = self.config.index.shard_rows, self.num_queries[node.settings["split"]]
+        shard_rows, num_queries = (
+            self.config.index.shard_rows,
+            self.num_queries[node.inputs["queries"].arguments["split"]],
+        )
         num_shards = max(1, math.ceil(rows / shard_rows))
         actors = min(num_shards, settings.max_actors or num_shards)
         if not math.isinf(cpus):
@@ -238,7 +246,7 @@ class Estimator:
         products = num_queries * model.texts["query"].vectors * looked_at * model.dim
         seconds = START_SECONDS + products / (self.rates.search(model.dim).products * held)
         worker_bytes = int(min(rows, math.ceil(num_shards / actors) * shard_rows) * size)
-        disk_bytes = num_queries * node.settings["top_k"] * _PAIR_BYTES
+        disk_bytes = num_queries * node.arguments["top_k"] * _PAIR_BYTES
         return StageEstimate(node.label, seconds, held, 0, worker_bytes, disk_bytes, node.key)
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.graph.nodes.training import cross_encoder, training_settings, untrained
+from raydr.errors import DataError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
+from raydr.runtime.console import say
+from raydr.runtime.tracking import Tracker
 from raydr.stages import prepare as data
 from raydr.stages.context import Declaring, encoders, trainers
-from raydr.stages.declaration import Node
+from raydr.stages.declaration import Node, artefact
 from raydr.stages.folds import cut_folds, leave_fold_out
 from raydr.stages.measure_folds import measure_folds
-from raydr.stages.train_fold import train_fold
-from raydr.training.training import Training
+from raydr.stages.pool import Pool
+from raydr.stages.train import train, untrained
+from raydr.stages.train_cross_encoder import cross_encoder
+from raydr.store.artifact import Artifact, Building
+from raydr.training.training import Extras, Training
 
 #: The role of the model that is asked.
 MODEL = "model"
@@ -121,26 +126,59 @@ def _training(run: Declaring, split: str) -> Training:
 
 def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
     """The model that has not seen a fold."""
-    from raydr.stages.train import VERSION
-
     training = _training(run, split)
     if not run.config.cross_fit.num_epochs:
         return untrained(run, training.model, f"{run.place}cross-fit-untrained")
-    return Node(
-        "model",
+    return train_fold.node(
         f"{run.place}cross-fit-train-{fold + 1}",
-        lambda work: train_fold(
-            work.making,
-            work.pool,
-            work["dataset"],
-            work["corpus"],
-            training=training,
-            tracker=work.tracker.handle(),
-        ),
-        {**training_settings(training), "checkpoint": run.facts.checkpoint(training.model)},
-        {"dataset": _left_out(run, cut, split, fold), "corpus": data.corpus(run)},
-        VERSION,
-        num_rows=lambda inputs: training.train.num_epochs * inputs["dataset"].rows(f"qrels/{split}"),
-        asks_model=True,
+        dataset=_left_out(run, cut, split, fold),
+        corpus=data.corpus(run),
+        training=training.model_copy(update={"scope": "own"}),
+        checkpoint=run.facts.checkpoint(training.model),
         demand=trainers(run.config),
     )
+
+
+def _num_learnt(of: Any) -> int:
+    return int(of.training.train.num_epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
+
+
+@artefact("model", version=2, rows=_num_learnt, asks_model=True)
+def train_fold(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
+    training: Training,
+    checkpoint: str = "",
+) -> dict[str, Any]:
+    """Train on what :func:`raydr.stages.folds.leave_fold_out` has left, in smaller batches where a batch holds more.
+
+    Args:
+        making, pool, dataset, corpus, training: as :func:`raydr.stages.train.train` takes them.
+        tracker: its step in MLflow.
+        checkpoint: checksum of what the model starts from.
+
+    Raises:
+        DataError: not even one small batch is left.
+    """
+    num_queries, batch_size = dataset.info["num_queries"], training.train.batch_size
+    if num_queries < batch_size:
+        training = _in_small_batches(training, num_queries)
+        say(f"cross-fit: batches of {training.train.batch_size} in place of {batch_size}: a fold leaves {num_queries}")
+    return train(making, pool, dataset, corpus, Extras(), training=training, tracker=tracker.handle())
+
+
+def _in_small_batches(training: Training, num_queries: int) -> Training:
+    settings = training.train
+    most = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[1]
+    whole = most * settings.accumulation_steps
+    batch_size = num_queries // whole * whole
+    if batch_size < 2 * whole:
+        raise DataError(
+            f"a fold leaves {num_queries} queries to train on, {2 * whole} are needed: set cross_fit.num_folds higher, "
+            "train.num_workers or train.accumulation_steps lower, or take margins of the model itself"
+        )
+    return training.model_copy(update={"train": settings.model_copy(update={"batch_size": batch_size})})

@@ -61,7 +61,7 @@ def test_rankers_and_retrievers_go_on_from_each_other(configure: Any) -> None:
         assert one.model.inputs["start"] is before.model
     assert second.ranker is not None
     assert third.ranker is not None
-    assert (second.ranker.settings["num_epochs"], third.ranker.settings["num_epochs"]) == (2, 1)
+    assert [one.ranker.arguments["settings"].num_epochs for one in (second, third)] == [2, 1]
     assert "start" not in second.ranker.inputs
     assert third.ranker.inputs["start"] is second.ranker
     # From scratch, and with a ranker that stays as the second round left it.

@@ -92,8 +92,8 @@ def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(co
         mine = {content[row["passage_id"]] for row in qrels if fold_of[row["query_id"]] == fold}
         assert not mine & {content[row["passage_id"]] for row in trained}
         assert len(trained) + sum(one == fold for one in fold_of.values()) == NUM_QUERIES
-        settings = opened(places, model).manifest.identity.config
-        assert (settings["train"]["loss"]["name"], settings["train"]["num_epochs"]) == ("nce", 2)
+        training = model.arguments["training"]
+        assert (training.train.loss.name, training.train.num_epochs) == ("nce", 2)
     # What the judge says is the detector's word on these margins.
     verdicts = places.open("verdicts/npc-train", "verdicts")
     found = load_margins(opened(places, node)).detect(LocalFdrDetector())

@@ -60,7 +60,7 @@ def test_only_passages_are_others(
     assert ours.reranked("test", "untrained").settings == theirs.reranked("test", "untrained").settings
     passages = ours.passages("untrained")
     assert passages.key != theirs.passages("untrained").key
-    assert (passages.settings["dtype"], passages.inputs["quantized"].kind) == ("int8", "quantized")
+    assert (passages.arguments["arithmetic"].dtype, passages.inputs["quantized"].kind) == ("int8", "quantized")
     # Its own model's.
     trained = ours.passages("trained")
     assert trained.inputs["quantized"].inputs["model"].key == trained.inputs["model"].key

@@ -77,8 +77,8 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     # The sieve's model is a copy that was trained on the candidates alone; the retriever is as it was.
     model = made_of(sieve, "model", "model", places)
     untrained = made_of(model, "start", "model", places)
-    assert untrained.manifest.identity.config["trained"] is False
-    trained = model.manifest.identity.config["train"]
+    assert "training" not in untrained.manifest.identity.config
+    trained = model.manifest.identity.config["training"]["train"]
     assert (trained["loss"]["name"], trained["in_batch_negatives"]) == ("rcl", False)
     assert trained["num_hard_negatives"] == DEPTH
     weights = [DualEncoder.load(one.folder.root).state_dict() for one in (untrained, model)]

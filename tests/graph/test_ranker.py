@@ -73,7 +73,7 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
 def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     recipe = recipe_of(configure(negatives={"miner": "untrained", "depth": 5}))
     [mined] = [node for role, node in recipe.ranker().inputs.items() if role == "negatives"]
-    assert mined.settings["miner"] == "untrained"
+    assert mined.arguments["miner"] == "untrained"
     assert mined.inputs["run"].inputs["index"].ancestors().keys() & {recipe.model("untrained").key}
     # Nor are the dev queries' passages anybody else's.
     assert recipe.ranker().inputs["dev_run"].inputs["index"].key == mined.inputs["run"].inputs["index"].key
@@ -84,7 +84,7 @@ def test_any_miner_proposes_the_candidates(configure: Any) -> None:
     assert "negatives" not in recipe.trained().inputs
     # Of a checkpoint that is taken as it is nothing is mined.
     taken = recipe_of(configure({"num_epochs": 0})).ranker()
-    assert (taken.settings["predicts"], dict(taken.inputs)) == ("log_odds", {})
+    assert (taken.arguments["predicts"], dict(taken.inputs)) == ("log_odds", {})
 
 
 def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path) -> None:
@@ -201,10 +201,8 @@ def test_who_teaches_whom(configure: Any) -> None:
     student = recipe.trained()
     [ranker] = [node for node in student.ancestors().values() if node.kind == "cross_encoder"]
     [teacher] = [node for node in ranker.ancestors().values() if node.kind == "model"]
-    assert (teacher.settings["train"]["loss"]["name"], student.settings["train"]["loss"]["name"]) == (
-        "nce",
-        "ranker_kl",
-    )
+    losses = [node.arguments["training"].train.loss.name for node in (teacher, student)]
+    assert losses == ["nce", "ranker_kl"]
     # A retriever teaches too; its scores are those of its own losses.
     recipe = recipe_of(configure(variants={"small": kl | {"ranker": "trained"}}))
     scores = recipe.trained("small").inputs["ranker_scores"]

@@ -181,10 +181,10 @@ def test_pairs_are_judged_where_nothing_is_mined(planned):
     )
     assert not [label for label in labels([arm]) if "mine" in label]
     for one in arm.rounds:
-        assert [node.settings["judge"]["name"] for node in one.verdicts] == ["npc", "pair_classifier"]
+        assert [node.arguments["judge"].name for node in one.verdicts] == ["npc", "pair_classifier"]
         pairs = one.model.inputs["dataset"]
         assert {role: node.key for role, node in pairs.inputs.items() if node.kind == "verdicts"} == {
-            f"verdicts/{node.settings['judge']['name']}": node.key for node in one.verdicts
+            f"verdicts/{node.arguments['judge'].name}": node.key for node in one.verdicts
         }
 
 

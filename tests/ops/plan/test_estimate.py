@@ -14,6 +14,8 @@ from raydr.config.run import RunConfig
 from raydr.graph.forecast import StageEstimate
 from raydr.ops.plan.estimate import Estimator
 from raydr.stages.declaration import Node
+from raydr.training.ranker_config import RankerConfig
+from raydr.training.training import Training
 
 NUM_QUERIES = {"train": 6400, "dev": 100, "test": 1000}
 #: Seconds of a stage without any work: Ray's and the model's start.
@@ -31,7 +33,8 @@ def node(run: RunConfig, kind: str, **settings: Any) -> Node:
         raise AssertionError
 
     if kind == "model":
-        settings = {"train": run.train.model_dump(), "train_split": "train", "dev_split": "dev"} | settings
+        train = run.train.resolved()
+        settings["training"] = Training(model=run.model, train=train, train_split="train", dev_split="dev", seed=0)
     made = Node("model", "made", make, {})
     inputs: dict[str, Node] = {}
     if kind == "embeddings":
@@ -43,7 +46,7 @@ def node(run: RunConfig, kind: str, **settings: Any) -> Node:
         inputs = {"index": node(run, "index"), "queries": node(run, "embeddings", split="test")}
     elif kind in ("run", "ranker_scores"):
         inputs = {"model": Node("cross_encoder", "ranker", make, {})}
-    return Node(kind, settings.pop("label", kind), make, settings, inputs)
+    return Node(kind, settings.pop("label", kind), make, inputs=inputs, arguments=settings)
 
 
 def estimate(
@@ -213,7 +216,6 @@ def test_each_vector_of_a_query_is_looked_for() -> None:
 
 
 LISTS: dict[str, Any] = {
-    "split": "train",
     "num_epochs": 2,
     "batch_size": 16,
     "num_hard_negatives": 3,
@@ -223,13 +225,15 @@ LISTS: dict[str, Any] = {
 
 def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch() -> None:
     def seconds(run: RunConfig, **settings: Any) -> float:
-        found = estimate(run, "cross_encoder", None, **LISTS, **({"dev": None} | settings))
+        training = RankerConfig.model_validate(LISTS | settings)
+        dev = "dev" if settings else ""
+        found = estimate(run, "cross_encoder", settings=training, workers=run.train, split="train", dev=dev)
         assert found.worker_bytes == 2 * 10**9
         return found.seconds - START - 3
 
     steps = 2 * 400 * 0.25
     assert seconds(config()) == pytest.approx(steps)
-    dev = {"dev": {"max_queries": 200, "depth": 20}, "dev_split": "dev"}
+    dev = {"dev": {"max_queries": 200, "depth": 20}}
     # There are a hundred dev queries.
     read = 2 * 100 * 20 / 150
     assert seconds(config(), **dev) == pytest.approx(steps + read)

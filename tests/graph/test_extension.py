@@ -90,7 +90,7 @@ def test_a_run_uses_what_somebody_else_declares(config: Path, installed: Path) -
     assert places.open("corpus", "corpus").rows("passages") == 60
 
     model = places.open("models/trained", "model")
-    trained = model.manifest.identity.config["train"]
+    trained = model.manifest.identity.config["training"]["train"]
     assert trained["loss"] == {"name": "halved", "factor": 0.25}
     assert trained["sampler"] == {"name": "lowest"}
     assert [one["epoch"] for one in model.info["detections"]] == [0, 1]

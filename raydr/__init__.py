@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from raydr.verbs import VERBS
 from raydr.version import __version__
 
 if TYPE_CHECKING:
@@ -99,10 +100,13 @@ def __getattr__(name: str) -> Any:
     modules = {
         "RunConfig": "raydr.config.run",
         **dict.fromkeys(("find_false_negatives", "find_noise", "mine_hard_negatives"), "raydr.api.noise"),
-        **dict.fromkeys(("Model", "evaluate", "train"), "raydr.api.training"),
+        "Model": "raydr.api.training",
         **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.graph.findings"),
-        "search_text": "raydr.verbs.search",
+        **{verb.replace("-", "_"): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
+        "search_text": "raydr.verbs.retrieval",
     }
-    found = getattr(importlib.import_module(modules.get(name, f"raydr.verbs.{name}")), name)
-    globals()[name] = found
-    return found
+    # Of the functions that are there twice, those of the Python API take configs too.
+    modules |= dict.fromkeys(("evaluate", "train"), "raydr.api.training")
+    value = getattr(importlib.import_module(modules[name]), name)
+    globals()[name] = value
+    return value

@@ -1,5 +1,5 @@
 """``python -m raydr``."""
 
-from raydr.verbs import main
+from raydr.verbs.app import main
 
 main()

@@ -79,7 +79,7 @@ def _without_training(judge: Judge) -> Judge:
     return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
 
 
-def next_step(made: list[Artifact]) -> tuple[str, list[str], str]:
+def next_after_audit(made: list[Artifact]) -> tuple[str, list[str], str]:
     """The verb that acts on an audit, settings for it, and what for."""
     pairs = load_result(made[0]).pairs
     if not pairs or pairs[0].reason:

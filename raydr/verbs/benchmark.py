@@ -34,7 +34,7 @@ def benchmark(
         return check_known(config.benchmark.known, {one.split: one.summaries for one in results}) if made else None
 
 
-def show(checked: list[Checked] | None) -> None:
+def show_benchmark(checked: list[Checked] | None) -> None:
     """Print the known answers beside the figures; the command fails if one is not met."""
     if checked is None:
         return

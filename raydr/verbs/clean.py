@@ -65,7 +65,7 @@ def clean(config: RunConfig, split: str = "", dry_run: bool = False) -> Noise | 
     return noise
 
 
-def run(
+def clean_command(
     config: Annotated[str, typer.Argument(metavar="DATA|CONFIG")],
     split: str = "",
     quick: bool = False,

@@ -19,7 +19,7 @@ def doctor(config: GivenConfig | None = None) -> list[Finding]:
     return findings
 
 
-def run(
+def doctor_command(
     config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
     set_: Overrides = None,
 ) -> None:

@@ -26,7 +26,7 @@ def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> li
         return session.make(corpus, dataset, anew=list(session.recipe.names.values()))
 
 
-def run(
+def prepare_command(
     config: Annotated[str, typer.Argument(metavar="CONFIG|DATA")],
     set_: Overrides = None,
     again: Again = False,

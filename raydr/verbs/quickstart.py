@@ -34,7 +34,7 @@ def quickstart(config: GivenConfig = DEFAULT_CONFIG, again: bool = False, dry_ru
         return made
 
 
-def run(
+def quickstart_command(
     config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
     set_: Overrides = None,
     again: Again = False,

@@ -30,7 +30,7 @@ def settings(part: str = "") -> list[SettingGroup]:
     return found
 
 
-def run(
+def settings_command(
     part: Annotated[str, typer.Argument(metavar="[PART]")] = "",
     markdown: bool = False,
 ) -> None:

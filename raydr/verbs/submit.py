@@ -12,7 +12,8 @@ from raydr.errors import ConfigError
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
 from raydr.runtime.console import console
-from raydr.verbs import VERBS, load_command
+from raydr.verbs import VERBS
+from raydr.verbs.app import load_command
 from raydr.verbs.command import Again, ConfigFile, Overrides
 
 
@@ -54,7 +55,7 @@ def submit(
     return follow(job) if wait else job
 
 
-def run(
+def submit_command(
     config: ConfigFile,
     verb: Annotated[str, typer.Argument(metavar="VERB")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]")] = None,

@@ -47,7 +47,7 @@ def tune(
         return run_tune(session, plan, name or plan.space.name)
 
 
-def run(
+def tune_command(
     config: ConfigFile,
     space: Annotated[str, typer.Option(metavar="FILE")],
     name: str = "",

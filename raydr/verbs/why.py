@@ -24,6 +24,6 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
     return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
 
 
-def show(story: QueryStory) -> None:
+def show_why(story: QueryStory) -> None:
     """Print what is known."""
     print_story(story, output())

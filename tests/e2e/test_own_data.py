@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.stages.evaluate import load_result
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("here")]
 

@@ -19,7 +19,7 @@ from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.graph.session import open_session
 from raydr.graph.stage_times import StageTime
 from raydr.stages.places import Places
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 GPU_HOUR, GIB = 3600.0, 2**30
 

@@ -18,7 +18,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.stages.places import Places
 from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from raydr.models.saved_config import read_config
 from raydr.pages.model_card import CardFacts, model_card
 from raydr.stages.evaluate import load_result
 from raydr.stages.places import Places
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 
 @pytest.fixture(scope="module")

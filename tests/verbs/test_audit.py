@@ -20,8 +20,8 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.stages.audit import load_result
 from raydr.stages.places import Places
-from raydr.verbs import app
 from raydr.verbs import audit as verb
+from raydr.verbs.app import app
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.config.run import RunConfig
 from raydr.evaluation.metrics import parse_measures
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path.stem for path in (ROOT / "configs" / "benchmarks").glob("*.yaml"))

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.data.given_pairs import pair_table
 from raydr.errors import ConfigError
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 Row = dict[str, Any]
 

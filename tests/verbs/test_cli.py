@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import raydr
 from raydr.errors import ConfigError, RaydrError
 from raydr.runtime import console
-from raydr.verbs import VERBS, app
+from raydr.verbs import VERBS
+from raydr.verbs.app import app
 from raydr.verbs.endings import exit_status
 
 HEAVY = ("torch", "ray", "transformers", "mlflow", "faiss", "pyarrow", "pandas", "sklearn")
@@ -103,7 +104,7 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status
     code = (
         "import signal, raydr.verbs.train as verb\n"
         f"verb.open_session = lambda *_: signal.raise_signal({int(sent)})\n"
-        "from raydr.verbs import main\n"
+        "from raydr.verbs.app import main\n"
         "main()\n"
     )
     result = subprocess.run(

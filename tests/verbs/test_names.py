@@ -14,7 +14,7 @@ from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.stages.places import Places
 from raydr.store.folder import Folder
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 #: All that means something in a URL, a pattern, a shell or YAML.
 ODD = "a?b=c%20d#e::f g;&@h*[1]{x}'\"ü"

@@ -15,7 +15,7 @@ from raydr.errors import ArtifactError, ConfigError
 from raydr.stages.places import Places
 from raydr.store.artifact import Building, begin
 from raydr.store.identity import Identity
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from raydr.ops.doctor import machine, services
 from raydr.ops.doctor.examine import any_broken, examine
 from raydr.ops.doctor.machine import Finding, Gpu
 from raydr.runtime.cluster import RayConfig
-from raydr.verbs import app
+from raydr.verbs.app import app
 
 A10G = Gpu("NVIDIA A10G", "580.95.05", 22.5)
 

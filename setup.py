@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-# raydr.config.shipped looks for them there.
+# raydr.config.files looks for them there.
 SHIPPED = {
     "raydr.shipped.configs": "configs",
     "raydr.shipped.benchmarks": "configs/benchmarks",

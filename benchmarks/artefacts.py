@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydr.data.embeddings import to_embedding_table
+from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
 from raydr.data.schema import to_table, write_arrow
-from raydr.data.vector_sets import Encodings, VectorSets
-from raydr.stages.pool import Pool
+from raydr.distributed.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
@@ -35,7 +34,7 @@ def make(
 ) -> Artifact:
     """Make an artefact by a stage on Ray; what is at the path is made again."""
     # Some machines with a GPU have no Ray.
-    from raydr.stages.ray_pool import RayPool
+    from raydr.distributed.ray_pool import RayPool
 
     return make_in(RayPool(), path, kind, stage, *inputs, **settings)
 

@@ -25,18 +25,18 @@ from benchmarks.artefacts import make, make_corpus
 from benchmarks.shapes import SHAPES, save_checkpoint
 from benchmarks.texts import make_texts
 from benchmarks.timing import interleave, print_rates, steady_rate, write_report
+from raydr.artefacts.embeddings import encode_texts, output_name
+from raydr.artefacts.model import save_untrained
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.schema import read_arrow, write_arrow
+from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
+from raydr.distributed.cluster import RayConfig, connected
+from raydr.distributed.ray_pool import RayPool
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.inference import InferenceEncoder
-from raydr.runtime.cluster import RayConfig, connected
-from raydr.stages.arithmetic import Arithmetic, resolve_arithmetic
-from raydr.stages.encode import encode_texts, output_name
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, write_part
 

@@ -29,18 +29,17 @@ from numpy.typing import NDArray
 
 from benchmarks.artefacts import make_embeddings
 from benchmarks.timing import interleave, timed, write_report
+from raydr.artefacts.index import build_index
+from raydr.artefacts.places import Places, vectors_name
 from raydr.component import build
-from raydr.data.embeddings import Embeddings
+from raydr.data.embeddings import Embeddings, VectorSets
 from raydr.data.opened import offsets_of
-from raydr.data.vector_sets import VectorSets
+from raydr.distributed.pool import ThisProcess
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
+from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
-from raydr.models.token_pooling import pool_tokens
-from raydr.stages.index import build_index
-from raydr.stages.places import Places, vectors_name
-from raydr.stages.pool import ThisProcess
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.identity import Identity
 

@@ -18,20 +18,20 @@ import ray
 
 from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
+from raydr.artefacts.embeddings import encode_texts
+from raydr.artefacts.index import build_index
+from raydr.artefacts.negatives import mine
+from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
+from raydr.artefacts.run import Run
+from raydr.artefacts.search import search
+from raydr.artefacts.sources import find_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of
+from raydr.distributed.arithmetic import resolve_arithmetic
+from raydr.distributed.cluster import RayConfig, connected
+from raydr.distributed.ray_pool import RayPool
 from raydr.models.scores.dual import Dual
-from raydr.runtime.cluster import RayConfig, connected
-from raydr.stages.arithmetic import resolve_arithmetic
-from raydr.stages.encode import encode_texts
-from raydr.stages.index import build_index
-from raydr.stages.mine import mine
-from raydr.stages.prepare import prepare_corpus, prepare_dataset
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.runs import Run
-from raydr.stages.search import search
-from raydr.stages.sources import find_sources
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from benchmarks.artefacts import make, make_embeddings
 from benchmarks.timing import interleave, print_rates, steady_rate, timed, write_report
-from raydr.indexing.backend import load_faiss
+from raydr.artefacts.index import build_index
+from raydr.artefacts.search import search
+from raydr.distributed.cluster import RayConfig, connected
 from raydr.indexing.config import IndexConfig, SearchConfig
+from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
-from raydr.runtime.cluster import RayConfig, connected
-from raydr.stages.index import build_index
-from raydr.stages.search import search
 
 
 def main() -> None:

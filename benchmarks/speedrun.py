@@ -22,8 +22,8 @@ import psutil
 
 from benchmarks.timing import write_report
 from raydr import RunConfig
-from raydr.graph.session import open_session
-from raydr.graph.stage_times import read_times
+from raydr.pipeline.running import read_times
+from raydr.pipeline.session import open_session
 from raydr.store.folder import Folder
 
 SYSTEM = "trained"

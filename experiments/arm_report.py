@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from experiments.arm_training import DETECTORS, ArmResult
 from experiments.results import Table, write_results
-from raydr.compare import interval_text
 from raydr.config.run import RunConfig
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.significance import Interval, bootstrap_means, holm
 from raydr.pages.figure import COLORS, Draw, grid
+from raydr.pipeline.compare import interval_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

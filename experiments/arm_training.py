@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from raydr.artefacts.margins import load_margins
 from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -25,7 +26,6 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
 from raydr.noise.perplexity import Perplexities
-from raydr.stages.measure_folds import load_margins
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
+from raydr.artefacts import cross_fitting
+from raydr.artefacts import prepared as data_nodes
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.graph.recipe import Recipe
-from raydr.graph.session import Session
-from raydr.stages import cross_fitting
-from raydr.stages import prepare as data_nodes
-from raydr.stages.context import Declaring
-from raydr.stages.declaration import Node, artefact
-from raydr.stages.pool import Pool
+from raydr.distributed.pool import Pool
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact, Building
 from raydr.training.training import Training
 

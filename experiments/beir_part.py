@@ -17,8 +17,8 @@ from pathlib import Path
 
 from experiments.arguments import command
 from experiments.beir_files import read_qrels, read_rows, write_qrels, write_rows
+from raydr.console import say
 from raydr.errors import DataError
-from raydr.runtime.console import say
 from raydr.seeding import stable_hash64
 
 

@@ -16,15 +16,15 @@ import numpy as np
 
 from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.results import Table, write_results
+from raydr.artefacts import cross_fitting
+from raydr.artefacts.margins import load_margins
 from raydr.config.run import RunConfig
-from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import Detection, Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.margins import Margins
-from raydr.stages import cross_fitting
-from raydr.stages.measure_folds import load_margins
+from raydr.pipeline.session import open_session
 
 DETECTORS: dict[str, Detector] = {"local_fdr": LocalFdrDetector(), "anchored": AnchoredDetector()}
 

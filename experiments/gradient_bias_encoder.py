@@ -23,13 +23,13 @@ from torch import Tensor
 from experiments.beir_files import read_qrels, read_rows
 from experiments.gradient_bias import KINDS, Settings, loss_per_label
 from experiments.results import Table, write_results
+from raydr.console import say
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.batching import PaddedGroups, pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.negatives.samplers.base import Sampler
-from raydr.runtime.console import say
 from raydr.seeding import stable_hash64
 
 NUM_QUERIES = 64

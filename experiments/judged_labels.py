@@ -22,15 +22,15 @@ from sklearn.metrics import roc_auc_score
 from experiments.arguments import command, load_config, run_parser
 from experiments.beir_files import read_qrels, read_rows, write_qrels, write_rows
 from experiments.results import Table, write_results
-from raydr.compare import interval_text
+from raydr.artefacts.verdict_tables import open_earlier
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.tables import pairs_of
-from raydr.graph.session import open_session
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
-from raydr.stages.given_verdicts import open_earlier
+from raydr.pipeline.compare import interval_text
+from raydr.pipeline.session import open_session
 from raydr.store.artifact import Artifact
 
 #: Query and passage.

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from experiments.arguments import command, load_config, run_parser
 from experiments.arm_report import report_arms
 from experiments.arms import Arm, plain_arm, run_arms, seeded_recipes
+from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import relevant
 from raydr.errors import ConfigError, DataError
-from raydr.graph.recipe import Recipe
-from raydr.graph.session import Session, open_session
 from raydr.losses.npc import NPC
-from raydr.stages.declaration import Node
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.session import Session, open_session
 from raydr.training.batches import steps_per_epoch
 
 BASELINE = "nce"

@@ -15,9 +15,9 @@ from experiments.arm_training import DETECTORS
 from experiments.arms import States, make_arms, plain_arm
 from experiments.noisy_pairs import BASELINE
 from experiments.results import Table, write_results
-from raydr.graph.session import Session, open_session
 from raydr.noise.detection_report import report_detection
 from raydr.pages.noise_plots import DetectedPairs, detection_panel
+from raydr.pipeline.session import Session, open_session
 
 
 @dataclass(frozen=True)

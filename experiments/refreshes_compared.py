@@ -16,11 +16,11 @@ import numpy as np
 
 from experiments.arguments import command
 from experiments.results import Table, write_results
-from raydr.compare import interval_text
 from raydr.data.schema import read_parquet
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.comparison import PerQuery, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
+from raydr.pipeline.compare import interval_text
 
 #: Measure, and query.
 _Values = dict[str, dict[str, float]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raydr.config.run import RunConfig
-from raydr.runtime.console import say, show_table
+from raydr.console import say, show_table
 
 
 @dataclass(frozen=True)

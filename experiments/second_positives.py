@@ -27,7 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from experiments.arguments import command
+from raydr.artefacts.prepared import prepared
 from raydr.config.run import RunConfig
+from raydr.console import show_summary
 from raydr.data.corpus import Corpus, hash_content
 from raydr.data.dataset import Dataset
 from raydr.data.tables import passages_by_query, relevant
@@ -35,10 +37,8 @@ from raydr.data.writers.base import Exported, Question
 from raydr.data.writers.beir import BeirWriter
 from raydr.errors import DataError
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
-from raydr.graph.session import open_session
-from raydr.runtime.console import show_summary
+from raydr.pipeline.session import open_session
 from raydr.seeding import query_rng
-from raydr.stages.prepare import prepared
 
 #: The answer stands at least so many words away from where the judged passage was cut, so that its sentence is there.
 CONTEXT_WORDS = 10

@@ -21,12 +21,12 @@ import numpy as np
 import raydr
 from experiments.arguments import command
 from experiments.beir_files import Judgment, read_qrels, read_rows, write_qrels, write_rows
-from raydr.compare import query_values
+from raydr.artefacts.diagnosis import load_result
 from raydr.config.run import RunConfig
+from raydr.console import show_table
 from raydr.diagnosis.checks.base import Finding
 from raydr.evaluation.comparison import compare, summarize
-from raydr.runtime.console import show_table
-from raydr.stages.diagnose import load_result
+from raydr.pipeline.compare import query_values
 
 SIZES = {"train": 400, "dev": 150, "test": 300}
 NUM_PASSAGES = 800

@@ -16,9 +16,9 @@ from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.arm_report import report_arms
 from experiments.arms import Arm, plain_arm, run_arms, seeded_recipes
 from experiments.noisy_pairs import REFERENCE
-from raydr.graph.recipe import Recipe
-from raydr.graph.session import open_session
-from raydr.runtime.console import counted
+from raydr.console import counted
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.session import open_session
 
 UNFILTERED = "all"
 

@@ -12,8 +12,8 @@ from published import compare_with_published
 from script import main, options
 
 import raydr
+from raydr.artefacts.evaluation import load_result
 from raydr.config.run import RunConfig
-from raydr.stages.evaluate import load_result
 
 
 def evaluate(config: RunConfig, arguments: Namespace) -> None:

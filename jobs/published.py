@@ -9,9 +9,9 @@ from typing import Literal
 import yaml
 
 from raydr.component import Config
-from raydr.config.shipped import CONFIGS, located
+from raydr.config.files import CONFIGS, located
+from raydr.console import say, show_table
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.runtime.console import say, show_table
 
 RECIPES = Path(__file__).with_name("recipes")
 FILE = RECIPES / "published.yaml"

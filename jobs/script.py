@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from raydr.config.run import RunConfig
+from raydr.console import say
 from raydr.ops.preflight import Need, check_inputs
 from raydr.ops.submit.request import check_required_variables
-from raydr.runtime.console import say
-from raydr.verbs.endings import exit_status
+from raydr.verbs.command import exit_status
 
 
 def options(description: str | None) -> ArgumentParser:

@@ -16,35 +16,14 @@ if TYPE_CHECKING:
     from raydr.api.noise import find_false_negatives, find_noise, mine_hard_negatives
     from raydr.api.training import Model, evaluate, train
     from raydr.config.run import RunConfig
-    from raydr.graph.findings import FalseNegatives, Noise
-    from raydr.verbs.audit import audit
-    from raydr.verbs.benchmark import benchmark
+    from raydr.pipeline.findings import FalseNegatives, Noise
     from raydr.verbs.clean import clean
-    from raydr.verbs.diagnose import diagnose
-    from raydr.verbs.doctor import doctor
-    from raydr.verbs.encode import encode
-    from raydr.verbs.export import export
-    from raydr.verbs.fuse import fuse
-    from raydr.verbs.gc import gc
-    from raydr.verbs.import_run import import_run
-    from raydr.verbs.import_vectors import import_vectors
-    from raydr.verbs.index import index
-    from raydr.verbs.inject_noise import inject_noise
-    from raydr.verbs.inspect import inspect
-    from raydr.verbs.judge import judge
-    from raydr.verbs.mine import mine
-    from raydr.verbs.plan import plan
-    from raydr.verbs.prepare import prepare
-    from raydr.verbs.quickstart import quickstart
-    from raydr.verbs.refresh import refresh
-    from raydr.verbs.report import report
-    from raydr.verbs.rerank import rerank
-    from raydr.verbs.review import review
-    from raydr.verbs.search import search, search_text
-    from raydr.verbs.settings import settings
-    from raydr.verbs.submit import submit
-    from raydr.verbs.tune import tune
-    from raydr.verbs.why import why
+    from raydr.verbs.data import export, import_run, import_vectors, inject_noise, inspect, prepare
+    from raydr.verbs.evaluation import benchmark, quickstart, report
+    from raydr.verbs.noise import audit, diagnose, judge, review, why
+    from raydr.verbs.operations import doctor, gc, plan, settings, submit
+    from raydr.verbs.retrieval import encode, fuse, index, mine, rerank, search, search_text
+    from raydr.verbs.training import refresh, tune
 
 __all__ = [
     "FalseNegatives",
@@ -101,7 +80,7 @@ def __getattr__(name: str) -> Any:
         "RunConfig": "raydr.config.run",
         **dict.fromkeys(("find_false_negatives", "find_noise", "mine_hard_negatives"), "raydr.api.noise"),
         "Model": "raydr.api.training",
-        **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.graph.findings"),
+        **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.pipeline.findings"),
         **{verb.replace("-", "_"): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
         "search_text": "raydr.verbs.retrieval",
     }

@@ -21,7 +21,7 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
 
-from raydr.runtime.cluster import TIME_TO_START
+from raydr.distributed.cluster import TIME_TO_START
 
 # What raydr gives a Ray to come up is for people who wait for it. Nor is a process given up here that answers late: Ray
 # would end, and with it all tests that share it.
@@ -33,7 +33,7 @@ os.environ |= {"RAY_health_check_failure_threshold": "100"}
 os.environ |= {"RAY_worker_niceness": "0"}
 
 if TYPE_CHECKING:
-    from raydr.stages.pool import Pool
+    from raydr.distributed.pool import Pool
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background makes them, and all that they start, ignore Ctrl-C.
@@ -176,7 +176,7 @@ def ray_local() -> Iterator[None]:
     """One Ray without dashboard for all ordinary tests."""
     import ray
 
-    from raydr.runtime.cluster import RayConfig, connected
+    from raydr.distributed.cluster import RayConfig, connected
 
     process = os.environ.get("PYTEST_XDIST_WORKER", "")
     with tempfile.TemporaryDirectory(prefix=f"rt-{process}-") as temp_dir:
@@ -188,7 +188,7 @@ def ray_local() -> Iterator[None]:
 @pytest.fixture
 def here() -> Iterator[None]:
     """A session in which small work is done in this process."""
-    from raydr.runtime.cluster import RayConfig, ray_session
+    from raydr.distributed.cluster import RayConfig, ray_session
 
     with ray_session(RayConfig()):
         yield
@@ -197,12 +197,12 @@ def here() -> Iterator[None]:
 @pytest.fixture(params=["here", pytest.param("ray", marks=pytest.mark.ray)])
 def pool(request: pytest.FixtureRequest) -> Pool:
     """Each of the two ways in which a stage runs its work."""
-    from raydr.stages.pool import ThisProcess
+    from raydr.distributed.pool import ThisProcess
 
     if request.param == "here":
         return ThisProcess()
     request.getfixturevalue("ray_local")
-    from raydr.stages.ray_pool import RayPool
+    from raydr.distributed.ray_pool import RayPool
 
     return RayPool()
 

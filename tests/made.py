@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.data.embeddings import to_embedding_table
+from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
 from raydr.data.schema import to_table, write_arrow
-from raydr.data.vector_sets import Encodings, VectorSets
 from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part

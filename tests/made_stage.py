@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from raydr.stages.pool import Pool, ThisProcess
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.store.artifact import Artifact, begin, record_part
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.graph.recipe import Recipe
-from raydr.stages.context import Declaring
-from raydr.stages.facts import Facts
-from raydr.stages.places import Places
+from raydr.pipeline.recipe import Recipe
 from raydr.store.folder import Folder
 
 

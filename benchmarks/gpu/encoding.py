@@ -17,15 +17,15 @@ from benchmarks.gpu.record import Record
 from benchmarks.shapes import SHAPES, Shape, forward_flops, peak_flops, save_checkpoint
 from benchmarks.texts import make_texts, save_tokenizer
 from benchmarks.timing import timed
+from raydr.artefacts.embeddings import encode_texts
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.pool import ThisProcess
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET, Batching, EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
-from raydr.stages.arithmetic import Arithmetic
-from raydr.stages.encode import encode_texts
-from raydr.stages.pool import ThisProcess
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.gpu.record import Record
 from benchmarks.timing import timed
-from raydr.indexing.torch_flat import TorchFlat
+from raydr.indexing.torch_search import TorchFlat
 from raydr.models.scores.dual import Dual
 
 #: DPR's passages of Wikipedia.

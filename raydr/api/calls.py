@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from raydr.config.files import merged
 from raydr.config.first_config import first_config
-from raydr.config.overrides import merged
 from raydr.config.run import RunConfig
 from raydr.data.given_pairs import place_pairs
 from raydr.errors import ConfigError

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from raydr.api.calls import call_config
+from raydr.artefacts.negatives import SOURCE
+from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.given_pairs import Pairs, PairTable, pair_table
 from raydr.data.pair_shape import pair_shape
 from raydr.errors import DataError
-from raydr.graph.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
-from raydr.graph.session import open_session
-from raydr.stages.mine import SOURCE
-from raydr.stages.places import BM25, UNTRAINED
+from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
+from raydr.pipeline.session import open_session
 
 if TYPE_CHECKING:
     import pandas as pd

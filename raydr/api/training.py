@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from raydr.api.calls import call_config, is_config, refuse_options
+from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.config.run import RunConfig
 from raydr.data.given_pairs import Pairs
-from raydr.graph.session import Session, open_session
-from raydr.ops.model_export import export_model
-from raydr.stages.places import BM25, TRAINED, UNTRAINED, Places
+from raydr.ops.export import export_model
+from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.verbs import evaluate as evaluate_verb
-from raydr.verbs import train as train_verb
-from raydr.verbs.evaluate import Evaluations
+from raydr.verbs import evaluation as evaluate_verb
+from raydr.verbs import training as train_verb
+from raydr.verbs.evaluation import Evaluations
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from raydr.config.yaml_files import read_mapping
+from raydr.config.files import read_mapping
 from raydr.data.recognition import recognise, split_in
 from raydr.errors import ConfigError
 

@@ -16,30 +16,35 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from raydr.component import Config, explain, findings
-from raydr.config.anchoring import anchored, with_anchored_checkpoints
+from raydr.config.files import (
+    CONFIGS,
+    anchored,
+    apply_override,
+    located,
+    merged,
+    read_mapping,
+    with_anchored_checkpoints,
+)
 from raydr.config.judge import JudgeConfig
-from raydr.config.overrides import apply_override, merged
 from raydr.config.plan import PlanConfig
 from raydr.config.refresh import RefreshConfig
-from raydr.config.shipped import CONFIGS, located
-from raydr.config.yaml_files import read_mapping
+from raydr.config.secrets import refuse_credentials, refuse_unwritable
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
 from raydr.data.partitions import PartitionConfig, Scope
+from raydr.distributed.cluster import RayConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.benchmark import BenchmarkConfig
 from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
-from raydr.indexing.factory import check_factory
+from raydr.indexing.faiss_backend import check_factory
 from raydr.models.config import ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.margins import CrossFitConfig
-from raydr.runtime.cluster import RayConfig
-from raydr.runtime.secrets import refuse_credentials, refuse_unwritable
-from raydr.runtime.tracking import TrackingConfig
 from raydr.store.identity import flatten
+from raydr.tracking.tracker import TrackingConfig
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import RankerConfig
 
@@ -262,7 +267,7 @@ class RunConfig(Config):
         """Read a YAML file, or a config that comes with raydr (``so-codenn``), and apply overrides.
 
         Args:
-            path: local, or a name (:mod:`raydr.config.shipped`).
+            path: local, or a name (:mod:`raydr.config.files`).
             overrides: ``key.path=value``; the values are YAML.
 
         Raises:

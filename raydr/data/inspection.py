@@ -16,8 +16,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection_report import AnswerReport, Example, Lengths, SplitReport
 from raydr.data.leakage import find_leaks
-from raydr.data.subset import choose_queries
-from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
+from raydr.data.tables import choose_queries, of_queries, pairs_of, passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
 #: Queries of a split whose tokens are counted, and whose passages are searched for answers.

@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.data.schema import to_table
-from raydr.data.subset import choose_queries
-from raydr.data.tables import pairs_of, passages_by_query, relevant
+from raydr.data.tables import choose_queries, pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
 from raydr.seeding import query_rng
 

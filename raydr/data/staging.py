@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from raydr.component import Config
+from raydr.data.config import HoldOut
 from raydr.data.fields import content_id
-from raydr.data.hold_out import HoldOut
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow

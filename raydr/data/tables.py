@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from raydr.seeding import stable_hash64
 
 
 def of_queries(table: pa.Table, query_ids: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -55,3 +58,22 @@ def relevance_by_query(qrels: pa.Table) -> dict[str, dict[str, int]]:
     for (query_id, passage_id), relevance in zip(pairs_of(qrels), qrels["relevance"].to_pylist(), strict=True):
         found[query_id][passage_id] = relevance
     return dict(found)
+
+
+def choose_queries(query_ids: Iterable[str], max_queries: int, seed: int, purpose: str = "subset") -> set[str]:
+    """The ``max_queries`` ids with the smallest stable hash of (seed, purpose, query_id); all if there are no more.
+
+    The same ids are chosen in any order of the input, and a smaller subset is part of a larger one. Choices for
+    different purposes are independent: queries made noisy are no likelier to be in a subset.
+
+    >>> ids = [f"q{at}" for at in range(100)]
+    >>> choose_queries(ids, 5, seed=1) == choose_queries(reversed(ids), 5, seed=1)
+    True
+    >>> choose_queries(ids, 5, seed=1) < choose_queries(ids, 9, seed=1)
+    True
+    """
+
+    def order(query_id: str) -> tuple[int, str]:
+        return stable_hash64(seed, purpose, query_id), query_id
+
+    return set(heapq.nsmallest(max_queries, query_ids, key=order))

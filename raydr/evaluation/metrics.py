@@ -1,7 +1,7 @@
 """Retrieval measures against relevance judgments, one value a query, equal to trec_eval's.
 
 trec_eval ignores the rank column of a run: it sorts by score, and equal scores by passage id in descending
-order. raydr's runs are ranked in exactly this way when they are written (:mod:`raydr.stages.runs`), and here the
+order. raydr's runs are ranked in exactly this way when they are written (:mod:`raydr.artefacts.run`), and here the
 rank itself is what is handed over, as the score −rank: the values are those of the ranking in the run, and
 trec_eval gets the same ones from the exported file.
 """

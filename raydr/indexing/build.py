@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from raydr.data.embeddings import Embeddings, to_column
 from raydr.errors import ConfigError, DataError
-from raydr.indexing.backend import load_faiss
-from raydr.indexing.factory import make_index
+from raydr.indexing.faiss_backend import load_faiss, make_index
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from raydr.data.opened import offsets_of
-from raydr.indexing.backend import load_faiss
-from raydr.indexing.torch_sets import TorchSets
-from raydr.models.threads import torch_threads
+from raydr.indexing.faiss_backend import load_faiss
+from raydr.indexing.torch_search import TorchSets
+from raydr.models.precision import torch_threads
 
 
 class CandidateSearch:
-    """Searched as FAISS is; finds what :class:`~raydr.indexing.torch_sets.TorchSets` does among the candidates.
+    """Searched as FAISS is; finds what :class:`~raydr.indexing.torch_search.TorchSets` does among the candidates.
 
     The nearest vectors of each vector of the query are looked up. A passage's score is estimated as the sum, over the
     query's vectors, of the largest inner product with one of its vectors that was found; where none was, it cannot be

@@ -66,7 +66,7 @@ def rank_found(query_ids: pa.Array, passage_ids: pa.Array, found: Found) -> pa.T
     """What was found as a table of the runs schema; places without a passage are left out.
 
     Equal scores are put in trec_eval's order (passage id descending, as bytes). Everything else is in order already,
-    which makes this many times quicker than :func:`raydr.stages.runs.rank_rows`; the result is the same.
+    which makes this many times quicker than :func:`raydr.artefacts.run.rank_rows`; the result is the same.
 
     Args:
         query_ids: One id a query of ``found``.

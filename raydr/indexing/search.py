@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.data.vector_sets import Encodings, VectorSets
-from raydr.indexing.backend import FaissError, has_cuda, load_faiss
+from raydr.data.embeddings import Encodings, VectorSets
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.factory import EXACT, configure_search
+from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, has_cuda, load_faiss
 from raydr.indexing.merge import Found, best, merge
 from raydr.indexing.shards import IndexShards
 
@@ -121,7 +120,7 @@ class ShardSearcher:
     def _prepare_sets(self, index: IndexShards, shard: int, config: SearchConfig) -> Any:
         """Of passages with several vectors; an index that proposes candidates is searched on the CPU."""
         from raydr.indexing.candidates import CandidateSearch
-        from raydr.indexing.torch_sets import TorchSets
+        from raydr.indexing.torch_search import TorchSets
         from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
 
         lengths_N = index.num_vectors(shard)
@@ -143,7 +142,7 @@ class ShardSearcher:
             return loaded
         if self._gpu is None:
             # Where FAISS searches, an actor starts without the seconds that importing PyTorch takes.
-            from raydr.indexing.torch_flat import TorchFlat
+            from raydr.indexing.torch_search import TorchFlat
 
             return TorchFlat.of_index(loaded, self._score, self._device)
         return self._faiss.index_cpu_to_gpu(self._gpu, 0, loaded)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.data.corpus import Corpus
+from raydr.data.corpus import Corpus, Texts
+from raydr.data.embeddings import Encodings
 from raydr.data.partitions import check_partition
-from raydr.data.vector_sets import Encodings
 from raydr.errors import ConfigError, FingerprintError
+from raydr.evaluation.config import FuseConfig
+from raydr.evaluation.fusion import Evidence, Ranked
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.dual_encoder import load_tokenizer
 from raydr.models.encode_config import TOKEN_BUDGET
 from raydr.models.inference import InferenceEncoder
+from raydr.models.pair_scoring import PairScorer
+from raydr.negatives.bm25 import BM25Index
 from raydr.store.artifact import Artifact
 
 #: Query texts to their vectors.
@@ -108,3 +112,52 @@ class Searcher:
             Hit(at + 1, passage_id, title, text, float(scores[at]))
             for at, (passage_id, title, text) in enumerate(zip(ids, texts.titles, texts.texts, strict=True))
         ]
+
+
+def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings: FuseConfig, top_k: int) -> list[Hit]:
+    """What a fused run would have for a text, best first.
+
+    Args:
+        lists: of each system, best first.
+        weights: of each system.
+        settings: how they are fused.
+        top_k: passages.
+    """
+    found = [Ranked([hit.passage_id for hit in hits], np.array([hit.score for hit in hits])) for hits in lists]
+    evidence = Evidence.of(found, settings.by, settings.rank_offset)
+    passage_ids, scores = evidence.best(np.asarray(weights, dtype=np.float64), top_k)
+    hits = {hit.passage_id: hit for one in lists for hit in one}
+    best = enumerate(zip(passage_ids, scores.tolist(), strict=True), start=1)
+    return [replace(hits[passage_id], rank=rank, score=score) for rank, (passage_id, score) in best]
+
+
+def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition: str = "") -> list[Hit]:
+    """What BM25 finds for a text; equal scores by passage id descending, as in runs.
+
+    Raises:
+        ConfigError: the corpus has no such partition.
+    """
+    check_partition(partition, corpus.part_partitions, f"the corpus at {corpus.artifact.folder}")
+    pool = corpus.pool([partition]) if partition else None
+    [found] = index.search([text], top_k, None if pool is None else pool.rows(np.arange(len(pool))))
+    texts = corpus.texts(found.rows)
+    columns = (corpus.ids(found.rows), texts.titles, texts.texts, found.scores.tolist())
+    hits = [Hit(0, *one) for one in zip(*columns, strict=True)]
+    hits.sort(key=lambda hit: (hit.score, hit.passage_id.encode()), reverse=True)
+    return [replace(hit, rank=rank) for rank, hit in enumerate(hits, start=1)]
+
+
+def rerank_hits(text: str, hits: Sequence[Hit], scorer: PairScorer) -> list[Hit]:
+    """The same passages by the model's scores, best first; equal scores by passage id descending, as in runs.
+
+    Args:
+        text: the query.
+        hits: what was found for it.
+        scorer: the model.
+    """
+    passages = Texts([hit.title for hit in hits], [hit.text for hit in hits])
+    each_P = np.arange(len(hits), dtype=np.int64)
+    scores_P = scorer.score([text], passages, np.zeros_like(each_P), each_P)
+    scored = [replace(hit, score=float(score)) for hit, score in zip(hits, scores_P, strict=True)]
+    scored.sort(key=lambda hit: (hit.score, hit.passage_id.encode()), reverse=True)
+    return [replace(hit, rank=rank) for rank, hit in enumerate(scored, start=1)]

@@ -22,12 +22,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.component import build
-from raydr.data.embeddings import sets_of
+from raydr.data.embeddings import VectorSets, sets_of
 from raydr.data.opened import Opened, RowParts
 from raydr.data.schema import read_arrow
-from raydr.data.vector_sets import VectorSets
 from raydr.errors import ArtifactError
-from raydr.indexing.backend import load_faiss
+from raydr.indexing.faiss_backend import load_faiss
 from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 

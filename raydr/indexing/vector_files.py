@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raydr.errors import DataError
-from raydr.indexing.backend import load_faiss
+from raydr.indexing.faiss_backend import load_faiss
 
 _EXPECTED = (
     "expected .npy (N, D), .npz with the arrays vectors and ids, .parquet with a column of ids and one of lists of "

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raydr.data.vector_sets import VectorSets
-from raydr.indexing.backend import load_faiss
+from raydr.data.embeddings import VectorSets
+from raydr.indexing.faiss_backend import load_faiss
 
 
 class VectorStore(Protocol):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-    from raydr.graph.findings import Noise
+    from raydr.pipeline.findings import Noise
 
 #: The column that the trainer gives to losses beside the texts.
 LABEL = "label"

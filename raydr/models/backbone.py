@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from raydr.errors import ConfigError
-from raydr.models.config import ModelConfig
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.config import CrossEncoderConfig, ModelConfig
 
 
 def without_pooler(backbone: Any) -> Any:

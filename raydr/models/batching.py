@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,3 +141,16 @@ def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int, max_tokens: int | 
     places = np.empty(tokens.num_rows, dtype=np.int64)
     places[np.concatenate(groups)] = np.arange(tokens.num_rows)
     return PaddedGroups(tuple(pad(tokens, rows, pad_id) for rows in groups), torch.from_numpy(places))
+
+
+def widen(encoded: Tensor, most: int) -> Tensor:
+    """Encodings (N, M, D) padded to (N, most, D); those of one vector a text, (N, D), as they are."""
+    if encoded.ndim == 2 or encoded.shape[1] == most:
+        return encoded
+    return torch.nn.functional.pad(encoded, (0, 0, 0, most - encoded.shape[1]))
+
+
+def concatenate(encoded: Sequence[Tensor]) -> Tensor:
+    """The encodings of several groups of texts, padded to the most vectors of any."""
+    most = max(one.shape[1] for one in encoded)
+    return torch.cat([widen(one, most) for one in encoded])

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from raydr.errors import ModelError
 from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, packaged_folder
-from raydr.models.config import ModelConfig
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.store.folder import Folder
 
 #: Files that decide what a model gives: weights, tokenizer, configs, chat template, and code that comes with a model.

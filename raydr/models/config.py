@@ -1,20 +1,64 @@
-"""Settings of the dual encoder. Light to import: torch is not needed to check a config."""
+"""How many tokens a checkpoint has positions for, as its ``config.json`` says: told when a config is read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from raydr.component import Config, Pluggable, Resolved
-from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT, is_whole, with_checkpoint
-from raydr.models.positions import check_positions
+from raydr.errors import ModelError
+from raydr.models.checkpoint_settings import (
+    MODEL_FILE,
+    OFFLINE_CHECKPOINT,
+    CheckpointFiles,
+    is_whole,
+    packaged_folder,
+    with_checkpoint,
+)
+from raydr.models.prompt import PromptConfig
 from raydr.models.scores.base import ScoreFunction, Vectors
 from raydr.models.scores.dual import Dual
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+#: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
+#: Of others :func:`raydr.models.backbone.check_length` tells, once they are loaded.
+_FROM_0 = ("albert", "bert", "distilbert", "electra", "ernie")
+_BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
+
+
+def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
+    """Tokens of the longest text that a checkpoint can read; None where there is no end, or it is not known.
+
+    Args:
+        checkpoint: a folder, a name on the hub, or ``offline:minilm``.
+        ask_hub: whether a name on the hub is looked up.
+    """
+    # That the package is missing is said where its weights are looked for.
+    files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
+    found: Any = None if files.on_hub and not ask_hub else files.read("config.json")
+    if not isinstance(found, dict) or found.get("position_embedding_type", "absolute") != "absolute":
+        return None
+    kind, positions = found.get("model_type"), found.get("max_position_embeddings")
+    if kind not in (*_FROM_0, *_BEHIND_PADDING) or not isinstance(positions, int):
+        return None
+    return positions - (int(found.get("pad_token_id") or 0) + 1 if kind in _BEHIND_PADDING else 0)
+
+
+def check_positions(checkpoint: str, max_length: int, setting: str, ask_hub: bool = True) -> None:
+    """Refuse a length that the checkpoint has no positions for.
+
+    Raises:
+        ValueError: its learnt positions are fewer.
+    """
+    positions = num_positions(checkpoint, ask_hub)
+    if positions is not None and max_length > positions:
+        raise ValueError(f"{setting} is {max_length}, but {checkpoint} has positions for {positions} tokens only")
+
 
 Side = Literal["query", "passage"]
 SIDES: tuple[Side, Side] = ("query", "passage")
@@ -147,3 +191,62 @@ class ModelConfig(Config):
     def logits_QP(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
         """scale · similarity of every query with every passage, float32."""
         return self.scale * self.score.all_pairs(query_QD, passage_PD)
+
+
+class CrossEncoderConfig(Config):
+    """A model that reads query and passage together and gives one probability of relevance."""
+
+    checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
+    """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
+    checkpoint gets a new one."""
+
+    num_layers: int | None = Field(default=None, ge=1)
+    """Keep only the first layers of the checkpoint; all of them if null."""
+
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout during training; the checkpoint's own if null. With 0 the result does not depend on the number of
+    workers."""
+
+    max_length: int = Field(default=256, ge=8, le=8192)
+    """Tokens of query, title and text together; where they are more, the longer of query and passage is cut."""
+
+    title_separator: str = " "
+    """Put between title and text."""
+
+    prompt: PromptConfig | None = None
+    """For a language model as the checkpoint: what it is asked about a pair, its log-odds of yes are the score. The
+    queries' and passages' texts are cut to ``max_length``, never the prompt."""
+
+    trust_remote_code: bool = False
+    """Run the checkpoint's own code; only for models you trust."""
+
+    @model_validator(mode="after")
+    def _has_so_many_positions(self) -> Self:
+        # Its section is in every config: what nobody asks is not looked up on the hub.
+        check_positions(self.checkpoint, self.max_length, "max_length", ask_hub=False)
+        return self
+
+
+def read_config(folder: str | Path) -> ModelConfig:
+    """The config of a saved model.
+
+    Raises:
+        ModelError: the folder holds no raydr model.
+    """
+    file = Path(folder) / MODEL_FILE
+    if not file.exists():
+        raise ModelError(f"{folder} holds no raydr model: expected a file {MODEL_FILE}")
+    try:
+        return ModelConfig.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ModelError(
+            f"{file} holds no settings of a model ({where}: {problem['msg']}): save the model again"
+        ) from None
+
+
+def tower_folder(folder: str | Path, side: Side) -> Path:
+    """Where the encoder and the tokenizer of one side of a saved model are."""
+    root = Path(folder)
+    return root if read_config(folder).towers == "shared" else root / side

@@ -16,12 +16,11 @@ from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import CheckpointFiles
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.config import CrossEncoderConfig
 from raydr.models.language_model import PromptTokenizer, YesOrNo
 from raydr.models.loading import check_shape, load_network, naming, quiet_transformers
 from raydr.models.pair_scoring import FloatArray, IntArray
-from raydr.models.precision import in_arithmetic, torch_dtype
-from raydr.models.threads import torch_threads
+from raydr.models.precision import in_arithmetic, torch_dtype, torch_threads
 from raydr.models.tokens import Tokenizer, Tokens, join_titles
 
 #: The file beside a saved cross-encoder that holds its :class:`CrossEncoderConfig`.

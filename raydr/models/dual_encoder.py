@@ -12,9 +12,8 @@ from raydr.models.backbone import check_length, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import MODEL_FILE
-from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.config import SIDES, ModelConfig, Side, read_config, tower_folder
 from raydr.models.loading import build_encoder, fill, saved_prefix
-from raydr.models.saved_config import read_config, tower_folder
 from raydr.models.saved_tower import load_heads, read_weights, save_tower
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import POOLER, Tower

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raydr.data.vector_sets import Encodings, VectorSets
+from raydr.data.embeddings import Encodings, VectorSets
 from raydr.errors import ModelError
 from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
@@ -19,8 +19,7 @@ from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
 from raydr.models.int8 import load_int8_tower
 from raydr.models.packed_tower import PackedTower
-from raydr.models.precision import torch_dtype
-from raydr.models.threads import torch_threads
+from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from raydr.errors import ConfigError
 from raydr.models.backbone import freeze_layers
-from raydr.models.lora_config import LoraConfig
-from raydr.models.optimizer_config import OptimizerConfig
+from raydr.models.training_config import LoraConfig, OptimizerConfig
 
 
 def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, setting: str) -> None:

@@ -11,13 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Texts
-from raydr.models.config import Side
+from raydr.models.config import Side, read_config
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.inference import encode_tokens
-from raydr.models.precision import torch_dtype
-from raydr.models.saved_config import read_config
+from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.scores.base import ScoreFunction
-from raydr.models.threads import torch_threads
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -10,16 +10,15 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
-from raydr.models.batching import PaddedGroups
+from raydr.models.batching import PaddedGroups, concatenate
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import brought
 from raydr.models.config import SIDES, ModelConfig, Side
 from raydr.models.loading import load_encoder, naming
 from raydr.models.packed_attention import packed_states
 from raydr.models.packing import PackedTexts
-from raydr.models.padding import concatenate
+from raydr.models.pooling import Reduction
 from raydr.models.precision import in_arithmetic
-from raydr.models.reduction import Reduction
 
 #: How the names of a pooler's weights begin.
 POOLER = "pooler."

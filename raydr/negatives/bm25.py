@@ -5,7 +5,7 @@ row numbers of the corpus. It is searched by products of sparse matrices, which 
 
 Building needs some 30 bytes a token in the memory of one process, and a search one float32 a passage: this is for
 corpora up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
-import its run with :func:`raydr.stages.runs.import_trec_run`.
+import its run with :func:`raydr.artefacts.run.import_trec_run`.
 """
 
 from __future__ import annotations

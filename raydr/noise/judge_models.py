@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from raydr.component import Config, Resolved
 from raydr.losses.schedule import BetaSchedule
-from raydr.models.cross_encoder_training import CrossEncoderTraining
-from raydr.models.optimizer_config import OptimizerConfig
+from raydr.models.training_config import CrossEncoderTraining, OptimizerConfig
 
 
 class SieveOptimizerConfig(OptimizerConfig):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from raydr.component import Config
 from raydr.models.config import ModelConfig
-from raydr.models.optimizer_config import OptimizerConfig
+from raydr.models.training_config import OptimizerConfig
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from raydr.artefacts.evaluation import PER_QUERY
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run, by_query
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -12,9 +15,6 @@ from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name
-from raydr.stages.evaluate import PER_QUERY
-from raydr.stages.places import Places
-from raydr.stages.runs import Run, by_query
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.config import DataConfig
 from raydr.data.inputs import Input, exists, looking_for_inputs
@@ -15,7 +16,6 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Source
 from raydr.errors import ArtifactError, DataError, ModelError
 from raydr.models.checkpoint import resolve_checkpoint
-from raydr.stages.places import Places
 
 #: Rows of a raw file that are read to see whether its format is the expected one.
 _ROWS = 20

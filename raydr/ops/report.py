@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from raydr.artefacts import audit
+from raydr.artefacts import evaluation as evaluate
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
+from raydr.console import show_summary, warn
 from raydr.data.schema import read_parquet
-from raydr.graph.forecast import FORECAST_FILE, Forecast
-from raydr.graph.stage_times import read_times
 from raydr.ops.browsing import browse
 from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerStory
 from raydr.pages.run import ModelStory, RunStory, run_page
-from raydr.runtime.console import show_summary, warn
-from raydr.stages import audit, evaluate
-from raydr.stages.places import Places
+from raydr.pipeline.forecast import FORECAST_FILE, Forecast
+from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
-from raydr.store.commands import COMMANDS
 from raydr.store.folder import Folder
+from raydr.store.identity import COMMANDS
 from raydr.store.manifest import MANIFEST
 
 #: The page, in the working folder.

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from raydr.runtime.console import counted, shown
+from raydr.console import counted, shown
 
 #: Characters of a passage that are shown.
 MAX_TEXT = 600

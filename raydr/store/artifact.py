@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from raydr.errors import ArtifactError, DamagedError, FingerprintError
-from raydr.store.commands import COMMANDS
 from raydr.store.contents import note_content
 from raydr.store.filesystems import FileDetails
 from raydr.store.folder import Folder, side_by_side, write_part
-from raydr.store.identity import FORMAT_VERSION, Identity, differences
+from raydr.store.identity import COMMANDS, FORMAT_VERSION, Identity, differences
 from raydr.store.lock import only_writer
 from raydr.store.manifest import MANIFEST, Manifest, Part
 from raydr.version import __version__

@@ -14,16 +14,14 @@ from torch import Tensor
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
-from raydr.data.guide_vectors import GuideOfExamples
-from raydr.data.ranker_scores import PairScores
-from raydr.errors import ConfigError
+from raydr.data.training_signals import GuideOfExamples, PairScores
+from raydr.errors import ConfigError, DataError
 from raydr.models.batching import PaddedGroups, move, pad_in_groups
 from raydr.models.config import Side
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import GuideConfig, TrainConfig
-from raydr.training.random_passages import random_rows
 
 #: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
 #: milliseconds of starting kernels.
@@ -300,3 +298,29 @@ def further_rows(
     if rule == "drawn" and num and len(others) > num:
         query_rng(seed, epoch, examples.query_ids[at], "further positives").shuffle(others)
     return others[:num]
+
+
+#: Draws for one passage before it is concluded that there is none to draw.
+_DRAWS = 1000
+
+
+def random_rows(examples: Examples, corpus: Corpus, at: int, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Corpus rows drawn uniformly, with replacement, none of them a known positive or dropped for the query.
+
+    Raises:
+        DataError: the corpus, or the query's partition, has next to nothing else.
+    """
+    rows, pool = np.zeros(0, dtype=np.int64), examples.pool(at)
+    forbidden = np.asarray(examples.forbidden[at], dtype=np.int64)
+    for _ in range(_DRAWS):
+        if len(rows) == num:
+            return rows
+        drawn = pool.rows(rng.integers(max(1, len(pool)), size=num - len(rows)))
+        allowed = ~np.isin(corpus.content_hashes(drawn).view(np.int64), forbidden)
+        rows = np.concatenate([rows, drawn[allowed]])
+    partition = f" of partition {examples.partitions[at]!r}" if len(pool) < len(corpus) else ""
+    raise DataError(
+        f"query {examples.query_ids[at]}: {num} random negatives are needed, and next to all of the {len(pool)} "
+        f"passages{partition} are its positives or were dropped for it; take a larger corpus, or a judge that drops "
+        "less" + (", or set partition.negatives to split or all" if partition else "")
+    )

@@ -13,7 +13,7 @@ from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
-from raydr.models.optimizer_config import OptimizerConfig
+from raydr.models.training_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
 from raydr.noise.detectors.base import Detector

@@ -15,8 +15,8 @@ from raydr.training.checkpoint import Save
 from raydr.training.collectives import gather, num_ranks, rank
 from raydr.training.config import CoTeachingConfig
 from raydr.training.dev import DevRetrieval
-from raydr.training.figures import Figures
 from raydr.training.learner import Learner
+from raydr.training.metrics import Figures
 from raydr.training.trainer import Setup, Trainer
 
 #: Folder of the second network's state.

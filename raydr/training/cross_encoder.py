@@ -19,9 +19,9 @@ from raydr.losses.base import LossOutput
 from raydr.models.backbone import choose_attention
 from raydr.models.batching import pad
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
-from raydr.models.cross_encoder_training import CrossEncoderTraining
 from raydr.models.learning import choose_what_learns, merge_adapters
 from raydr.models.precision import autocast
+from raydr.models.training_config import CrossEncoderTraining
 from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from raydr.models.batching import PaddedGroups
+from raydr.models.batching import PaddedGroups, concatenate, widen
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.padding import concatenate, widen
 
 
 @dataclass(frozen=True)

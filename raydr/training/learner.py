@@ -17,9 +17,9 @@ from raydr.training.checkpoint import TEACHER, Save, learnt_state, put_back
 from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
+from raydr.training.metrics import StepClock
 from raydr.training.optimization import Optimization
 from raydr.training.scoring import BatchView, Encodings
-from raydr.training.step_clock import StepClock
 from raydr.training.teacher import Teacher
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
 from raydr.losses.base import Candidates
-from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.models.training_config import CrossEncoderTraining
 from raydr.seeding import query_rng
-from raydr.training.batches import positive_row
-from raydr.training.random_passages import random_rows
+from raydr.training.batches import positive_row, random_rows
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from raydr.models.optimizer_config import OptimizerConfig
+from raydr.models.training_config import OptimizerConfig
 from raydr.seeding import stable_hash64
 from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, learnt_state, put_back
 

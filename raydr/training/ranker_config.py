@@ -10,7 +10,7 @@ from raydr.component import Config, Pluggable
 from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
-from raydr.models.cross_encoder_training import CrossEncoderTraining
+from raydr.models.training_config import CrossEncoderTraining
 
 
 class RankerDevConfig(Config):

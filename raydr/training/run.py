@@ -11,10 +11,9 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import load_examples
-from raydr.data.guide_vectors import GuideVectors
 from raydr.data.partitions import Scope
-from raydr.data.ranker_scores import join_ranker_scores
 from raydr.data.schema import SplitTables
+from raydr.data.training_signals import GuideVectors, join_ranker_scores
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, recompute_activations
 from raydr.models.config import Side

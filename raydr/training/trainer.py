@@ -26,11 +26,10 @@ from raydr.training.config import TrainConfig
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, PairFlags, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
-from raydr.training.figures import Figures, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.learner import Learner
+from raydr.training.metrics import Figures, StepClock, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.optimization import seed_step
 from raydr.training.scoring import BatchView
-from raydr.training.step_clock import StepClock
 from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.

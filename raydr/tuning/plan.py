@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from raydr.config.overrides import apply_override, merged
+from raydr.artefacts.context import encoders, trainers
+from raydr.artefacts.declaration import Resources
+from raydr.config.files import apply_override, merged
 from raydr.config.run import RunConfig, check_name
+from raydr.distributed.resources import IF_IT_GROWS
 from raydr.errors import ConfigError
-from raydr.graph.refresh_results import check_measure
-from raydr.stages.context import encoders, trainers
-from raydr.stages.declaration import Resources
-from raydr.stages.resources import IF_IT_GROWS
+from raydr.pipeline.refresh_results import check_measure
 from raydr.tuning.settings import as_text
 from raydr.tuning.space import SEARCHABLE, Space, build_space, load_space, with_values
 

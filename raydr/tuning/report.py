@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from raydr.compare import Compared
 from raydr.component import Config
 from raydr.pages.figure import COLORS, Draw, grid
 from raydr.pages.html import Page
+from raydr.pipeline.compare import Compared
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.settings import Parameter, as_text, is_number
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raydr.compare import Compared, compare_configs, trained_model
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, Work
 from raydr.config.run import RunConfig
+from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
+from raydr.distributed.resources import cluster_capacity
 from raydr.errors import ConfigError
-from raydr.graph.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
-from raydr.graph.rounds import lay_out
-from raydr.graph.session import Session
-from raydr.runtime.console import say, show_summary, show_table
-from raydr.runtime.tracking import Tracker
-from raydr.stages.context import Declaring
-from raydr.stages.declaration import Node, Work
-from raydr.stages.resources import cluster_capacity
+from raydr.pipeline.compare import Compared, compare_configs, trained_model
+from raydr.pipeline.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
+from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
+from raydr.tracking.tracker import Tracker
 from raydr.tuning.plan import TunePlan, num_side_by_side
 from raydr.tuning.report import StudyResult, Trial, score_by_setting, tuning_page
 from raydr.tuning.search import BEST, TRIALS, search

@@ -26,13 +26,13 @@ from ray.tune import Callback
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
+from raydr.console import ProgressBar, progress_bar, say
+from raydr.distributed.member import checkpoint_folder
 from raydr.errors import TuningError
-from raydr.runtime.console import ProgressBar, progress_bar, say
-from raydr.runtime.tracking import Tracker
 from raydr.seeding import stable_hash64
-from raydr.stages.member import checkpoint_folder
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
+from raydr.tracking.tracker import Tracker
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.report import Row, Trial, best_trial
 from raydr.tuning.settings import Parameter, as_text

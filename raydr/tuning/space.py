@@ -12,10 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from raydr.component import explain
-from raydr.config.overrides import merged
+from raydr.config.files import SPACES, located, merged, read_mapping
 from raydr.config.run import RunConfig
-from raydr.config.shipped import SPACES, located
-from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 from raydr.tuning.settings import Objective, Parameter, TuneConfig, as_text
 

@@ -16,27 +16,25 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune import Trainable
 
+from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.places import Places
+from raydr.artefacts.train_progress import Watcher
 from raydr.config.run import RunConfig
+from raydr.distributed.cluster import ray_session
+from raydr.distributed.failures import interrupt, root_cause, worker_errors
+from raydr.distributed.member import checkpoint_folder
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
+from raydr.distributed.resources import cluster_capacity
 from raydr.errors import NodeLostError, RaydrError
-from raydr.graph.planning import Inventory, required
-from raydr.graph.recipe import Recipe
-from raydr.graph.refresh_results import dev_measures, dev_value, out_of_patience
-from raydr.graph.rounds import lay_out
-from raydr.graph.running import Runner
-from raydr.runtime.cluster import ray_session
-from raydr.runtime.tracking import NullTracker
-from raydr.stages.context import Declaring
-from raydr.stages.declaration import Node
-from raydr.stages.facts import Facts
-from raydr.stages.failures import root_cause, worker_errors
-from raydr.stages.interrupting import interrupt
-from raydr.stages.member import checkpoint_folder
-from raydr.stages.places import Places
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.resources import cluster_capacity
-from raydr.stages.train_progress import Watcher
+from raydr.pipeline.planning import Inventory, required
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.refresh_results import dev_measures, dev_value, out_of_patience
+from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.running import Runner
 from raydr.store.folder import Folder
+from raydr.tracking.tracker import NullTracker
 from raydr.tuning.report import Row, rows_of
 from raydr.tuning.space import with_values
 

@@ -12,8 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from raydr.verbs import VERBS
-from raydr.verbs.command import command, own_command
-from raydr.verbs.endings import exit_status
+from raydr.verbs.command import command, exit_status, own_command
 from raydr.version import __version__
 
 

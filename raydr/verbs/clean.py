@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
+from raydr.config.files import apply_override
 from raydr.config.first_config import first_config, is_data
-from raydr.config.overrides import apply_override
 from raydr.config.run import RunConfig
+from raydr.console import counted, prose, say
 from raydr.data.flagged_pairs import pair_ids, without_flagged
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader, format_of, records_of
 from raydr.errors import ConfigError
-from raydr.graph.findings import find_mismatched
-from raydr.graph.session import open_session
-from raydr.runtime.console import counted, prose, say
+from raydr.pipeline.findings import find_mismatched
+from raydr.pipeline.session import open_session
 from raydr.verbs.command import DryRun, Overrides, Yes, overrides, takes_config
 
 if TYPE_CHECKING:
-    from raydr.graph.findings import Noise
+    from raydr.pipeline.findings import Noise
 
 #: Of the words that stand before the end of a file's name: rows that stay, and rows that go.
 KEPT, DROPPED = "kept", "dropped"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import re
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
@@ -89,7 +93,7 @@ def program(name: str) -> str:
 
 def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
     """The last line of a verb: the command that most people give after it, and what for."""
-    from raydr.runtime.console import say
+    from raydr.console import say
 
     given = [part for override in set_ or [] for part in ("--set", override)]
     say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *given])}")
@@ -154,7 +158,7 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
     @functools.wraps(run)
     def told(verbose: bool = False, **given: Any) -> None:
         if verbose:
-            from raydr.runtime.console import be_verbose
+            from raydr.console import be_verbose
 
             be_verbose()
         run(**given)
@@ -195,3 +199,61 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
 
     given = inspect.signature(function).parameters
     return [given[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in wanted]
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[list[int]]:
+    """SIGTERM ends the block as Ctrl-C does, where it would be over without a word; the list then holds its number."""
+    told = list[int]()
+
+    def end(number: int, frame: Any) -> None:
+        # Ray raises an interrupt of its own in place of this one. A second signal does not wait.
+        told.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def exit_status(what: str) -> Iterator[None]:
+    """Run a block as a command.
+
+    Args:
+        what: is to be done again after Ctrl-C or SIGTERM, ``command`` or ``job``.
+    """
+    # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from raydr.errors import RaydrError
+
+    told = list[int]()
+    try:
+        with _ended_by_sigterm() as told:
+            yield
+    except RaydrError as error:
+        from raydr.console import prose
+
+        prose(f"error: {error}", "red")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        from raydr.console import prose
+        from raydr.distributed.cluster import step_threads
+
+        # That would remove what is finished.
+        without = " without --again" if "--again" in sys.argv else ""
+        how, status = ("ended by SIGTERM", 143) if told else ("interrupted", 130)
+        prose(f"{how}: what is finished is kept; the same {what}{without} goes on from there", "yellow")
+        if step_threads():
+            # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        sys.exit(status)

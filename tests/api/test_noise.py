@@ -14,12 +14,12 @@ from datasets import Dataset
 
 import raydr
 from api.made_pairs import SMALL, make_pairs
+from raydr.artefacts.places import Places
+from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset as StoredDataset
 from raydr.errors import DataError
-from raydr.stages.given_verdicts import read_verdicts
-from raydr.stages.places import Places
 
 
 @pytest.fixture(scope="module")

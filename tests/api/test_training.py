@@ -11,9 +11,9 @@ import yaml
 
 import raydr
 from api.made_pairs import SMALL, make_pairs
+from raydr.artefacts.places import Places
 from raydr.errors import ConfigError
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.stages.places import Places
 from raydr.training.config import PairDetectionConfig
 
 
@@ -45,7 +45,7 @@ def test_sentence_transformers_opens_the_model_with_the_same_vectors(model: rayd
 
 def test_the_config_is_the_same_run_for_the_command_line(model: raydr.Model, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(model.config.to_yaml())
-    [artifact] = raydr.verbs.train.train(raydr.RunConfig.load(tmp_path / "mine.yaml"))
+    [artifact] = raydr.verbs.training.train(raydr.RunConfig.load(tmp_path / "mine.yaml"))
     assert artifact.fingerprint == model.artifact.fingerprint
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
+from raydr.artefacts.embeddings import encode_texts
+from raydr.artefacts.index import build_index
+from raydr.artefacts.search import search
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.cluster import RayConfig, connected, quiet_ray_logs
+from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
-from raydr.runtime.cluster import RayConfig, connected, quiet_ray_logs
-from raydr.stages.arithmetic import Arithmetic
-from raydr.stages.encode import encode_texts
-from raydr.stages.index import build_index
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.search import search
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST
 from tests.cluster.gated import ENCODER, wait_for_files

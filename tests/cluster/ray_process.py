@@ -12,7 +12,7 @@ from pathlib import Path
 
 from patience import wait_until
 
-from raydr.runtime.cluster import TIME_TO_START
+from raydr.distributed.cluster import TIME_TO_START
 
 #: Seconds that Ray has for ending in order.
 GRACE_S = 10.0

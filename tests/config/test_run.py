@@ -8,7 +8,7 @@ import pytest
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.verbs.quickstart import DEFAULT_CONFIG
+from raydr.verbs.evaluation import DEFAULT_CONFIG
 
 CONFIGS = [DEFAULT_CONFIG, *sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from raydr.config.files import CONFIGS, SPACES, located
 from raydr.config.run import RunConfig
-from raydr.config.shipped import CONFIGS, SPACES, located
 from raydr.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from raydr.config.files import read_mapping
 from raydr.config.run import RunConfig
-from raydr.config.yaml_files import read_mapping
 from raydr.errors import ConfigError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -9,7 +9,7 @@ import pytest
 from made import integer_vectors, make_embeddings
 
 from raydr.data.embeddings import Embeddings
-from raydr.data.guide_vectors import GuideVectors
+from raydr.data.training_signals import GuideVectors
 from raydr.errors import DataError
 
 

@@ -11,7 +11,7 @@ from training.harness import some_ranker_scores
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, load_examples
-from raydr.data.ranker_scores import join_ranker_scores
+from raydr.data.training_signals import join_ranker_scores
 from raydr.errors import DataError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from data.reading import read_all, values_of
 
-from raydr.data.mentions import MentionConfig
+from raydr.data.fields import MentionConfig
 from raydr.data.readers.kilt import KiltReader
 
 PAGES = [

@@ -13,8 +13,8 @@ from conftest import WORDS
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.diagnosis import load_result
 from raydr.config.run import RunConfig
-from raydr.stages.diagnose import load_result
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -13,7 +13,7 @@ from made_linking import make_worlds
 from typer.testing import CliRunner
 
 import raydr
-from raydr.stages.evaluate import load_result
+from raydr.artefacts.evaluation import load_result
 from raydr.verbs.app import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("here")]

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 import pytrec_eval
 
+from raydr.artefacts.run import by_query, rank_rows
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.metrics import check_measure, label, parse_measures, score_queries
-from raydr.stages.runs import by_query, rank_rows
 
 NAMES = ["R@1", "R@5", "R@20", "RR@10", "RR", "nDCG@10", "AP", "Success@5"]
 

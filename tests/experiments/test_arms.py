@@ -18,17 +18,16 @@ from experiments.arms import Arm, States, plain_arm
 from experiments.noisy_pairs import arm_names
 from experiments.perplexity_panels import panels, table
 from experiments.sieve_arms import filtered_arms
+from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.judged import known_clean
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
+from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.significance import bootstrap_intervals
-from raydr.graph.judging import Judged
-from raydr.graph.recipe import Recipe
-from raydr.runtime.cluster import RayConfig, ray_session
-from raydr.stages.apply_verdicts import known_clean
-from raydr.stages.context import Declaring
-from raydr.stages.facts import Facts
-from raydr.stages.places import Places
+from raydr.pipeline.judging import Judged
+from raydr.pipeline.recipe import Recipe
 
 
 def recipe_of(run: RunConfig) -> Recipe:

@@ -14,7 +14,7 @@ from small_runs import small_run
 
 from experiments.beir_files import read_qrels, write_qrels, write_rows
 from experiments.judged_labels import Suspicion, area_interval, main, suspicions, take_as_right
-from raydr.stages.places import Places
+from raydr.artefacts.places import Places
 
 NUM_QUERIES = 30
 

@@ -11,7 +11,7 @@ from experiments.noisy_pairs import declare_arms, equal_steps
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
-from raydr.graph.session import open_session
+from raydr.pipeline.session import open_session
 
 pytestmark = pytest.mark.ray
 

@@ -20,15 +20,15 @@ from experiments.second_positives import (
     recut,
     write_with_second_positives,
 )
+from raydr.artefacts.noisy_dataset import inject_noise
+from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
+from raydr.artefacts.sources import find_sources
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus, hash_content
 from raydr.data.dataset import Dataset
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 from raydr.evaluation.answer_match import AnswerMatcher
-from raydr.stages.inject_noise import inject_noise
-from raydr.stages.prepare import prepare_corpus, prepare_dataset
-from raydr.stages.sources import find_sources
 
 NUM_WORDS = 100
 

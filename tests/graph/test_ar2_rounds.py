@@ -10,9 +10,9 @@ import pytest
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.graph.rounds import Round, lay_out
-from raydr.stages.places import Places
+from raydr.pipeline.rounds import Round, lay_out
 
 
 @pytest.fixture

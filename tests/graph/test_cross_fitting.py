@@ -12,6 +12,11 @@ from made_stage import interrupt
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts import margins as measure_folds
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.folds import fold_of_queries
+from raydr.artefacts.margins import load_margins
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -19,11 +24,6 @@ from raydr.data.schema import read_parquet
 from raydr.errors import DataError
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
-from raydr.stages import measure_folds
-from raydr.stages.declaration import Node
-from raydr.stages.folds import fold_of_queries
-from raydr.stages.measure_folds import load_margins
-from raydr.stages.places import Places
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

@@ -17,8 +17,8 @@ import yaml
 from conftest import make_sentence
 from small_runs import small_run
 
+from raydr.artefacts.places import Places
 from raydr.data.dataset import read_split
-from raydr.stages.places import Places
 
 #: A run, an audit, and a judge once more, in workers of Ray.
 RUN = """

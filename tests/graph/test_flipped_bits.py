@@ -13,18 +13,18 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.bm25 import open_bm25
+from raydr.artefacts.evaluation import load_result
+from raydr.artefacts.places import NAMES, Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, RaydrError
-from raydr.graph.stage_times import read_times
 from raydr.models.dual_encoder import load_tower
+from raydr.pipeline.running import read_times
 from raydr.seeding import stable_hash64
-from raydr.stages.bm25 import open_bm25
-from raydr.stages.evaluate import load_result
-from raydr.stages.places import NAMES, Places
-from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 

@@ -12,13 +12,13 @@ from small_runs import small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
-from raydr.graph.session import open_session
-from raydr.graph.stage_times import StageTime
-from raydr.stages.places import Places
+from raydr.pipeline.forecast import FORECAST_FILE, Forecast, StageEstimate
+from raydr.pipeline.running import StageTime
+from raydr.pipeline.session import open_session
 from raydr.verbs.app import app
 
 GPU_HOUR, GIB = 3600.0, 2**30

@@ -9,11 +9,11 @@ import pytest
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError
-from raydr.stages.places import Places
-from raydr.stages.runs import Run
 
 
 @pytest.fixture

@@ -12,19 +12,19 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from small_runs import recipe_of, small_run
 
+from raydr.artefacts import cross_fitting
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.diagnosis import diagnosis
 from raydr.component import Component, Config
-from raydr.config.overrides import apply_override
+from raydr.config.files import apply_override
 from raydr.config.reference import list_settings
 from raydr.config.run import RunConfig
-from raydr.graph.planning import Inventory
-from raydr.graph.recipe import Recipe
-from raydr.graph.rounds import lay_out
+from raydr.distributed.arithmetic import Arithmetic, choose_device
+from raydr.distributed.pool import ThisProcess
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages import cross_fitting
-from raydr.stages.arithmetic import Arithmetic, choose_device
-from raydr.stages.declaration import Node
-from raydr.stages.diagnose import diagnosis
-from raydr.stages.pool import ThisProcess
+from raydr.pipeline.planning import Inventory
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.rounds import lay_out
 
 pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
 
@@ -232,10 +232,10 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         device = choose_device(settings)
         return Arithmetic(settings.dtype, device, settings.batch_tokens(device))
 
-    monkeypatch.setattr("raydr.stages.arithmetic.cluster_capacity", lambda: {"CPU": 8.0, "GPU": 1.0})
-    monkeypatch.setattr("raydr.stages.facts.resolve_arithmetic", resolved)
-    monkeypatch.setattr("raydr.stages.facts.resolve_training_dtype", lambda pool, workers, dtype: (dtype, ""))
-    monkeypatch.setattr("raydr.stages.facts.choose_pool", lambda *sizes: ThisProcess())
+    monkeypatch.setattr("raydr.distributed.arithmetic.cluster_capacity", lambda: {"CPU": 8.0, "GPU": 1.0})
+    monkeypatch.setattr("raydr.artefacts.context.resolve_arithmetic", resolved)
+    monkeypatch.setattr("raydr.artefacts.context.resolve_training_dtype", lambda pool, workers, dtype: (dtype, ""))
+    monkeypatch.setattr("raydr.artefacts.context.choose_pool", lambda *sizes: ThisProcess())
 
 
 @pytest.fixture

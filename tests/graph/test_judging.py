@@ -12,6 +12,9 @@ from rich.console import Console
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.folds import fold_of_texts
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
@@ -19,14 +22,11 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
-from raydr.graph.rounds import lay_out
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.noise.reviewed import evidence
 from raydr.pages.query_story import print_story
-from raydr.stages.declaration import Node
-from raydr.stages.folds import fold_of_texts
-from raydr.stages.places import Places
+from raydr.pipeline.rounds import lay_out
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

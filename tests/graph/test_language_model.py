@@ -25,17 +25,17 @@ from small_runs import recipe_of, small_run
 from training.harness import AboveMedian
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, EndpointError, ModelError
-from raydr.graph.rounds import lay_out
+from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
-from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
-from raydr.stages.places import Places
+from raydr.pipeline.rounds import lay_out
 from raydr.store.artifact import Artifact
 
 AGAIN: dict[str, Any] = {"name": "language_model", "model": MODEL, "unsure": [0, 1]}
@@ -109,7 +109,7 @@ def test_a_model_that_answers_otherwise_is_refused(
 ) -> None:
     folder = make_language_model(tmp_path / "lm")
     # Drawn weights: each of some 300 tokens is about as likely.
-    monkeypatch.setattr("raydr.stages.train_cross_encoder._LEAST_SHARE", 0.2)
+    monkeypatch.setattr("raydr.artefacts.ranker._LEAST_SHARE", 0.2)
     config = changed(settings, 1, model="", checkpoint=folder)
     with pytest.raises(ModelError, match=r"asked 'capital of France' .* with a probability of [1-9]\.\d% only"):
         raydr.judge(config, judge=["language_model"])

@@ -9,12 +9,12 @@ from made_linking import make_worlds
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.evaluation import load_result
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.dataset import read_split
 from raydr.errors import ConfigError
-from raydr.stages.evaluate import load_result
-from raydr.stages.places import Places
-from raydr.stages.runs import Run
 
 
 @pytest.mark.invariant

@@ -12,13 +12,13 @@ from conftest import make_sentence
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run, rank_rows, without_own_ids
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
 from raydr.errors import ArtifactError
-from raydr.stages.places import Places
-from raydr.stages.runs import Run, rank_rows, without_own_ids
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.dev import DevSet, build_dev_set
@@ -102,7 +102,7 @@ def test_a_diagnosis(arguments: Path, tiny_checkpoint: str, tmp_path: Path, monk
         samples.append(build_dev_set(*given))
         return samples[-1]
 
-    monkeypatch.setattr("raydr.stages.evidence_samples.build_dev_set", build)
+    monkeypatch.setattr("raydr.artefacts.evidence_samples.build_dev_set", build)
     raydr.diagnose(config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True))
     assert len(samples) >= 2
     for sample in samples:

@@ -13,15 +13,15 @@ from small_runs import recipe_of, small_run
 from training.harness import AboveMedian
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.schema import read_parquet
-from raydr.graph.rounds import lay_out
 from raydr.noise.decisions import Decision, Subject, Verdict, append_decision, digest_texts
 from raydr.noise.judges.people import People
-from raydr.stages.places import Places
+from raydr.pipeline.rounds import lay_out
 from raydr.store.artifact import Artifact
 
 

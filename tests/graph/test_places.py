@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from graph.things import make_all, thing
+from raydr.artefacts.places import Places
 from raydr.errors import ArtifactError
-from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from graph.things import make_all, thing
+from raydr.artefacts.places import Places
 from raydr.errors import FingerprintError
-from raydr.graph.planning import Inventory, check_names, reason, required
-from raydr.stages.places import Places
+from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.store.artifact import PLAN
 from raydr.store.folder import Folder
 

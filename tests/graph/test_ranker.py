@@ -10,13 +10,13 @@ from small_runs import recipe_of, small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder
-from raydr.stages.places import Places
-from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 from raydr.verbs.app import app
 

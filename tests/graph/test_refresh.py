@@ -10,14 +10,14 @@ import pytest
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import evaluation
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.rounds import Arm, lay_out
 from raydr.pages.refresh import RoundResult
-from raydr.stages.declaration import Node
-from raydr.stages.evaluate import evaluation
-from raydr.stages.places import Places
+from raydr.pipeline.rounds import Arm, lay_out
 from raydr.store.folder import Folder
 
 

@@ -14,18 +14,17 @@ import pytest
 from patience import PATIENCE_S
 
 from graph.things import make_all, thing
+from raydr.artefacts.declaration import Existing, Node, Work
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
+from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.errors import DataError
-from raydr.graph.garbage import find_garbage
-from raydr.graph.planning import Inventory
-from raydr.graph.running import Runner, read_by, repair
-from raydr.graph.scheduling import run_nodes
-from raydr.runtime.cluster import RayConfig, ray_session
-from raydr.runtime.tracking import NullTracker, Tracker
-from raydr.stages.declaration import Existing, Node, Work
-from raydr.stages.places import Places
+from raydr.pipeline.garbage import find_garbage
+from raydr.pipeline.planning import Inventory, run_nodes
+from raydr.pipeline.running import Runner, read_by, repair
 from raydr.store.artifact import DONE, begin
 from raydr.store.folder import Folder
+from raydr.tracking.tracker import NullTracker, Tracker
 
 
 def test_a_node_that_fails_keeps_its_parts_and_its_name_does_not_move(tmp_path: Path) -> None:

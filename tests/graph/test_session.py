@@ -31,7 +31,7 @@ def test_a_gpu_that_nothing_uses_is_told_of(
     config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, negatives=None, **sections))
     train = config.train.model_copy(update={"num_hard_negatives": 0, "num_epochs": 1})
     config = config.model_copy(update={"train": train})
-    monkeypatch.setattr("raydr.graph.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": gpus})
+    monkeypatch.setattr("raydr.pipeline.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": gpus})
     raydr.prepare(config)
     assert IDLE not in _flat(capsys.readouterr().err)
     raydr.train(config)
@@ -46,7 +46,7 @@ def test_no_more_workers_than_gpus_are_proposed(
         beir_folder, tiny_checkpoint, tmp_path, encode={"min_actors": 2, "max_actors": 2, "cpus_per_actor": 0.5}
     )
     given["train"] |= {"num_workers": 2, "num_epochs": 1}
-    monkeypatch.setattr("raydr.graph.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": 1.0})
+    monkeypatch.setattr("raydr.pipeline.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": 1.0})
     raydr.train(RunConfig.parse(given), dry_run=True)
     assert IDLE not in _flat(capsys.readouterr().err)
     raydr.encode(RunConfig.parse(given), model="untrained")

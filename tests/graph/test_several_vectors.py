@@ -10,14 +10,14 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.indexing.searcher import Searcher
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.stages.places import Places
-from raydr.stages.runs import Run
 
 
 def settings(beir_folder: Path, checkpoint: str, folder: Path, **index: Any) -> dict[str, Any]:

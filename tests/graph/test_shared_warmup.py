@@ -10,10 +10,10 @@ import pytest
 import torch
 from small_runs import recipe_of, small_run
 
+from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
-from raydr.graph.session import open_session
 from raydr.models.dual_encoder import DualEncoder
-from raydr.stages.declaration import Node
+from raydr.pipeline.session import open_session
 
 NPC = {"name": "npc", "warmup_epochs": 2}
 SHARED = [1, 2]

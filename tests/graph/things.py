@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raydr.graph.planning import Inventory
-from raydr.graph.running import Runner
-from raydr.runtime.cluster import RayConfig, ray_session
-from raydr.runtime.tracking import NullTracker
-from raydr.stages.declaration import Node, Work
-from raydr.stages.places import Places
+from raydr.artefacts.declaration import Node, Work
+from raydr.artefacts.places import Places
+from raydr.distributed.cluster import RayConfig, ray_session
+from raydr.pipeline.planning import Inventory
+from raydr.pipeline.running import Runner
 from raydr.store.artifact import write_and_record
 from raydr.store.folder import Folder
+from raydr.tracking.tracker import NullTracker
 
 
 def thing(label: str, *inputs: Node, x: int = 0, text: str = "", cpus: float = 1, **fields: Any) -> Node:

@@ -8,7 +8,7 @@ import pytest
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ConfigError
 from raydr.indexing.build import fill, id_table, plan_shards, sample_rows, train_index
-from raydr.indexing.factory import make_index
+from raydr.indexing.faiss_backend import make_index
 from tests.made import integer_vectors, make_embeddings
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from raydr.errors import ConfigError
-from raydr.indexing import backend
-from raydr.indexing.factory import choose_factory, configure_search, make_index, uses
+from raydr.indexing import faiss_backend as backend
+from raydr.indexing.faiss_backend import choose_factory, configure_search, make_index, uses
 
 
 def test_auto_never_compresses_and_gives_a_reason() -> None:

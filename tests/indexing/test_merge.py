@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from raydr.artefacts.run import rank_rows
 from raydr.indexing.merge import Found, best, merge, rank_found
-from raydr.stages.runs import rank_rows
 
 
 def test_equal_scores_are_ordered_by_row() -> None:

@@ -5,9 +5,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from raydr.indexing.backend import MATRIX_PRODUCT_FROM, load_faiss
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.factory import make_index
+from raydr.indexing.faiss_backend import MATRIX_PRODUCT_FROM, load_faiss, make_index
 from raydr.indexing.merge import best
 from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, search_one
 from raydr.indexing.shards import IndexShards

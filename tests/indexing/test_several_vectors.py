@@ -7,15 +7,14 @@ import pytest
 import torch
 
 from raydr.component import build
-from raydr.data.vector_sets import VectorSets
+from raydr.data.embeddings import VectorSets
 from raydr.errors import ConfigError
-from raydr.indexing.backend import load_faiss
 from raydr.indexing.candidates import CandidateSearch
 from raydr.indexing.config import IndexConfig
-from raydr.indexing.factory import configure_search, make_index, resolve_factory
+from raydr.indexing.faiss_backend import configure_search, load_faiss, make_index, resolve_factory
 from raydr.indexing.merge import best
 from raydr.indexing.search import search_one
-from raydr.indexing.torch_sets import TorchSets
+from raydr.indexing.torch_search import TorchSets
 from raydr.indexing.vector_stores import HalfVectors, ResidualBytes, coded_vectors
 from raydr.models.scores.base import ScoreFunction
 from tests.made import integer_sets, integer_vectors

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from raydr.indexing.factory import EXACT, make_index
+from raydr.indexing.faiss_backend import EXACT, make_index
 from raydr.indexing.search import search_one
-from raydr.indexing.torch_flat import TorchFlat
+from raydr.indexing.torch_search import TorchFlat
 from raydr.models.scores.dual import Dual
 from tests.made import integer_vectors
 

@@ -17,7 +17,6 @@ from training.harness import make_trainer, model_config
 
 from raydr.data.fields import content_id
 from raydr.errors import ConfigError
-from raydr.graph.findings import Noise
 from raydr.integrations.sentence_transformers import (
     ContrastiveLoss,
     NoisyPairLoss,
@@ -30,6 +29,7 @@ from raydr.losses.base import Loss
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL
 from raydr.losses.schedule import BetaSchedule
+from raydr.pipeline.findings import Noise
 from raydr.training.trainer import Trainer
 
 TRAIN: dict[str, Any] = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2}

@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 
 from raydr.component import build
+from raydr.models.batching import concatenate, widen
 from raydr.models.config import ModelConfig
-from raydr.models.padding import concatenate, widen
-from raydr.models.reduction import Reduction
+from raydr.models.pooling import Reduction
 from raydr.models.scores import attended, base
 from raydr.models.scores.attended import Attended
 from raydr.models.scores.base import ScoreFunction, Vectors

@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from raydr.errors import ConfigError, ModelError
 from raydr.models.batching import pad_in_groups
 from raydr.models.checkpoint import checkpoint_fingerprint
-from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.config import ModelConfig, SideConfig, read_config, tower_folder
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.inference import InferenceEncoder, encode_tokens
-from raydr.models.saved_config import read_config, tower_folder
 from raydr.models.scores.poly import Poly
 
 TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]

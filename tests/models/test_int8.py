@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from raydr.data.vector_sets import VectorSets
+from raydr.data.embeddings import VectorSets
 from raydr.errors import ModelError
 from raydr.models import int8
 from raydr.models.config import ModelConfig

@@ -13,12 +13,11 @@ from made_language_model import CONTROL, TEMPLATE, make_language_model
 from raydr.data.corpus import Texts
 from raydr.errors import ConfigError, ModelError
 from raydr.models.checkpoint import cross_encoder_fingerprint
+from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
-from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.learning import choose_what_learns
-from raydr.models.lora_config import LoraConfig
-from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.prompt import PromptConfig, plain_word
+from raydr.models.training_config import LoraConfig, OptimizerConfig
 
 PROMPT: dict[str, Any] = {"system": "Say whether {task}.", "user": "Q: {query}\nP: {passage}\n?", "task": "P answers Q"}
 QUERIES = ["who wrote it", "a", "where is the river that flows there"]

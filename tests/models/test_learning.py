@@ -15,8 +15,8 @@ from raydr.errors import ConfigError
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig
 from raydr.models.learning import choose_what_learns, merge_adapters, num_learning
-from raydr.models.optimizer_config import OptimizerConfig
 from raydr.models.tower import Tower
+from raydr.models.training_config import OptimizerConfig
 
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {},

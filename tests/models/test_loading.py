@@ -18,9 +18,8 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
 from raydr.errors import ModelError
-from raydr.models.config import ModelConfig
+from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder
-from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tower
 
 WEIGHTS = "model.safetensors"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from raydr.data.vector_sets import VectorSets
+from raydr.data.embeddings import VectorSets
 from raydr.errors import ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer

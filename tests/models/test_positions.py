@@ -11,7 +11,7 @@ import transformers
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.backbone import check_length
-from raydr.models.positions import num_positions
+from raydr.models.config import num_positions
 
 SIZES: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raydr.data.vector_sets import VectorSets
-from raydr.models.token_pooling import pool_tokens, pooled_count
+from raydr.data.embeddings import VectorSets
+from raydr.models.pooling import pool_tokens, pooled_count
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -16,13 +16,12 @@ from small_runs import small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.artefacts.evaluation import load_result
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
-from raydr.models.config import ModelConfig
-from raydr.models.saved_config import read_config
+from raydr.models.config import ModelConfig, read_config
 from raydr.pages.model_card import CardFacts, model_card
-from raydr.stages.evaluate import load_result
-from raydr.stages.places import Places
 from raydr.verbs.app import app
 
 

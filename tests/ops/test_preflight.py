@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, DataError
 from raydr.ops.preflight import check_inputs
-from raydr.stages.places import Places
 from raydr.store.folder import Folder
 
 

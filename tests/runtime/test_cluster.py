@@ -12,8 +12,7 @@ import tempfile
 import pytest
 import ray
 
-from raydr.errors import ClusterError
-from raydr.runtime.cluster import (
+from raydr.distributed.cluster import (
     TIME_TO_START,
     RayConfig,
     _begin,
@@ -23,6 +22,7 @@ from raydr.runtime.cluster import (
     start_ray,
     works_for_ray,
 )
+from raydr.errors import ClusterError
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "http://127.0.0.1:{port}", "ray://localhost:{port}"])
@@ -71,7 +71,7 @@ def test_connecting_to_nothing_ends_soon(monkeypatch: pytest.MonkeyPatch) -> Non
 #: Starts Ray as a step does, and uses it when that is over.
 STARTED_BY_A_STEP = """
 import sys, threading
-from raydr.runtime.cluster import RayConfig, ray_session, start_ray
+from raydr.distributed.cluster import RayConfig, ray_session, start_ray
 
 with ray_session(RayConfig(num_cpus=1, object_store_gib=0.1, temp_dir=sys.argv[1])):
     step = threading.Thread(target=start_ray)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from raydr import console
+from raydr.console import output, progress_bar, show_table, warn
 from raydr.pages.query_story import ExplainedPassage, QueryStory, print_story
-from raydr.runtime import console
-from raydr.runtime.console import output, progress_bar, show_table, warn
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"

@@ -7,8 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from raydr.runtime.cluster import RayConfig, ray_session
-from raydr.runtime.memory import give_back_memory
+from raydr.distributed.cluster import RayConfig, give_back_memory, ray_session
 
 CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 

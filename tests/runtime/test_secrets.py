@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from raydr.config.run import RunConfig
+from raydr.config.secrets import holds_credentials, looks_secret, refuse_credentials
 from raydr.errors import ConfigError
-from raydr.runtime.secrets import holds_credentials, looks_secret, refuse_credentials
-from raydr.runtime.tracking import TrackingConfig
+from raydr.tracking.tracker import TrackingConfig
 
 READER = {"reader": {"name": "beir", "path": "x"}}
 URL = "https://me:hush-hush@mlflow.example.org"

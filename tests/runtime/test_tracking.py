@@ -29,9 +29,9 @@ from sqlalchemy.exc import OperationalError
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-from raydr.runtime import mlflow_writer
-from raydr.runtime.tracking import NullTracker, RunAddress, Store, Tracker, TrackerHandle, TrackingConfig, open_run
 from raydr.store.folder import Folder
+from raydr.tracking import mlflow_writer
+from raydr.tracking.tracker import NullTracker, RunAddress, Store, Tracker, TrackerHandle, TrackingConfig, open_run
 
 CONFIG = TrackingConfig(system_metrics=False)
 
@@ -57,7 +57,7 @@ def here(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         log = logs.setdefault(writer.store, mlflow_writer.Log(writer.store))
         getattr(log, command)(address, *details)
 
-    monkeypatch.setattr("raydr.runtime.tracking._Writer.send", send)
+    monkeypatch.setattr("raydr.tracking.tracker._Writer.send", send)
 
 
 def client_of(workdir: Path) -> MlflowClient:
@@ -262,7 +262,7 @@ def test_a_writer_that_cannot_start_or_dies_does_not_end_the_work(
 def test_verbs_at_once_on_a_fresh_folder_make_one_database(tmp_path: Path) -> None:
     """None of them loses what it logs, nor its place in the record of runs."""
     code = (
-        "import sys; from raydr.runtime.tracking import *; from raydr.store.folder import Folder\n"
+        "import sys; from raydr.tracking.tracker import *; from raydr.store.folder import Folder\n"
         "with open_run(TrackingConfig(system_metrics=False), sys.argv[1], Folder(sys.argv[2])) as run:\n"
         "    run.log_metrics({'x': 1.0})"
     )
@@ -279,7 +279,7 @@ def test_verbs_at_once_on_a_fresh_folder_make_one_database(tmp_path: Path) -> No
 
 def test_any_name_of_a_folder_will_do_and_a_verb_does_not_import_mlflow(tmp_path: Path) -> None:
     code = (
-        "import sys; from raydr.runtime.tracking import *; from raydr.store.folder import Folder\n"
+        "import sys; from raydr.tracking.tracker import *; from raydr.store.folder import Folder\n"
         "with open_run(TrackingConfig(), 'trial', Folder(sys.argv[1])) as run, run.stage('train') as stage:\n"
         "    stage.log_metrics({'x': 1.0})\n"
         "    run.log_text('hello', 'a.txt')\n"

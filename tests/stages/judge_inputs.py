@@ -11,15 +11,14 @@ from artefacts import make_corpus
 from conftest import WORDS, make_sentence
 from made_stage import make
 
+from raydr.artefacts.model import save_untrained
+from raydr.artefacts.scoring import Scoring, scoring_of
 from raydr.data.schema import to_table, write_arrow
-from raydr.models.config import ModelConfig, SideConfig
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.pool import ThisProcess
+from raydr.models.config import CrossEncoderConfig, ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
-from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages.arithmetic import Arithmetic
-from raydr.stages.pool import ThisProcess
-from raydr.stages.scoring import Scoring, scoring_of
-from raydr.stages.train import save_untrained
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import publish_files, write_part
 from raydr.store.identity import Identity

@@ -9,13 +9,13 @@ import pytest
 from artefacts import make_dataset
 from made_stage import interrupt, make
 
+from raydr.artefacts.judged import apply_verdicts, clean_only, filter_pairs
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
 from raydr.data.schema import VERDICTS, write_parquet
+from raydr.distributed.pool import Pool
 from raydr.errors import DataError
-from raydr.stages.apply_verdicts import apply_verdicts, clean_only, filter_pairs
-from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity

@@ -14,9 +14,14 @@ import pytest
 from made_stage import interrupt, make
 
 import raydr
+from raydr.artefacts.audit import FLAGGED_COLUMNS, load_result, report_verdicts, show
+from raydr.artefacts.audit_verdicts import worst_first
+from raydr.artefacts.scoring import scoring_of
+from raydr.artefacts.verdicts import judge_labels
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet, to_table, write_parquet
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.encode_config import EncodeConfig
@@ -30,11 +35,6 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.audit import FLAGGED_COLUMNS, load_result, report_verdicts, show
-from raydr.stages.audit_verdicts import worst_first
-from raydr.stages.judge import judge_labels
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity

@@ -11,14 +11,14 @@ from artefacts import make_corpus, make_dataset
 from made_evaluation import read_beir
 from made_stage import make
 
+from raydr.artefacts import bm25 as stage
+from raydr.artefacts.bm25 import build_bm25, search_bm25
+from raydr.artefacts.run import Run
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, join_passage
 from raydr.negatives.config import BM25Config
-from raydr.stages import bm25 as stage
-from raydr.stages.bm25 import build_bm25, search_bm25
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.runs import Run
 from raydr.store.artifact import Artifact
 
 Data = tuple[Artifact, Artifact, Artifact]

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydr.artefacts import embeddings as stage
+from raydr.artefacts.embeddings import EncodeParts, encode_texts, tokenize_part
 from raydr.data.embeddings import Embeddings
+from raydr.distributed import arithmetic as encoders
+from raydr.distributed.arithmetic import Arithmetic, choose_device, plan_encoders, resolve_arithmetic
+from raydr.distributed.pool import Feed, Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError, ConfigError, DataError, ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
-from raydr.stages import encode as stage
-from raydr.stages import encoders
-from raydr.stages.arithmetic import Arithmetic, choose_device, resolve_arithmetic
-from raydr.stages.encode import EncodeParts, encode_texts, tokenize_part
-from raydr.stages.encoders import plan_encoders
-from raydr.stages.pool import Feed, Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
 from raydr.store.manifest import MANIFEST
@@ -151,7 +150,7 @@ def test_queries_of_a_split(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raydr.runtime.console._Verbosity.details", True)
+    monkeypatch.setattr("raydr.console._Verbosity.details", True)
     dataset = make_dataset(tmp_path / "dataset", "test", TEXTS, part_rows=20)
 
     def encode_split(split: str) -> Artifact:

@@ -13,17 +13,17 @@ from artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import make
 
+from raydr.artefacts import evaluation as stage
+from raydr.artefacts.evaluation import evaluate, load_result, show
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
-from raydr.stages import evaluate as stage
-from raydr.stages.evaluate import evaluate, load_result, show
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact
-from raydr.verbs.evaluate import Evaluations
+from raydr.verbs.evaluation import Evaluations
 from stages.test_prepare import run as prepared
 
 Data = tuple[Artifact, Artifact]

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from conftest import make_sentence
 
+from raydr.artefacts.evidence import repeated_queries
+from raydr.artefacts.evidence_samples import bm25, cut
 from raydr.models.config import ModelConfig
 from raydr.models.tokens import TextTokenizer
 from raydr.negatives.config import BM25Config
-from raydr.stages.evidence_data import repeated_queries
-from raydr.stages.evidence_samples import bm25, cut
 
 
 @pytest.mark.parametrize("prefix", ["", "query: "])

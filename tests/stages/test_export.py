@@ -11,18 +11,18 @@ import pytest
 from artefacts import make_corpus, make_dataset
 from made_stage import make
 
+from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
+from raydr.artefacts.sources import find_sources
 from raydr.component import build
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.writers.base import Writer
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
-from raydr.stages import export as stage
-from raydr.stages.export import export
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.prepare import prepare_corpus, prepare_dataset
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.sources import find_sources
+from raydr.ops import export as stage
+from raydr.ops.export import export
 from raydr.store.artifact import Artifact
 from raydr.store.identity import Identity
 

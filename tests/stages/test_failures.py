@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError
-from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Building, begin
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST

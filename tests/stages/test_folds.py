@@ -8,9 +8,9 @@ import artefacts
 from artefacts import make_corpus
 from made_stage import make
 
+from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of
-from raydr.stages.folds import cut_folds, leave_fold_out
 
 #: Two folds share passages only where one passage has more queries than a fold.
 NUM_QUERIES = 12

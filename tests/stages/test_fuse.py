@@ -11,11 +11,11 @@ from artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import interrupt, make
 
+from raydr.artefacts.fused_run import WEIGHTS, choose_fusion_weights, fuse
+from raydr.artefacts.run import KIND, Run
+from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.evaluation.config import FuseConfig
-from raydr.stages.fuse import WEIGHTS, choose_fusion_weights, fuse
-from raydr.stages.pool import Pool
-from raydr.stages.runs import KIND, Run
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 24
@@ -64,7 +64,7 @@ def test_neither_pools_nor_parts_nor_an_interruption_change_it(
     assert [row["query_id"] for row in rows_of(whole) if row["rank"] == 1] == QUERY_IDS
     other = refuse(dataset, runs_of(tmp_path / "b", (24, 2)), tmp_path / "other", pool)
     assert other.manifest.parts == whole.manifest.parts
-    monkeypatch.setattr("raydr.stages.fuse.QUERIES_PER_PART", 7)
+    monkeypatch.setattr("raydr.artefacts.fused_run.QUERIES_PER_PART", 7)
     small = refuse(dataset, runs, tmp_path / "small")
     assert len(small.parts()) == 4
     assert rows_of(small) == rows_of(whole)

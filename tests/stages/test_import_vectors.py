@@ -16,14 +16,14 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.indexing.vector_files import read_ids
-from raydr.stages.places import Places
-from raydr.stages.runs import Run
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -7,16 +7,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from raydr.artefacts import index as stage
+from raydr.artefacts.index import build_index
 from raydr.data.schema import read_arrow
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError, ConfigError, DataError
-from raydr.indexing.backend import load_faiss
 from raydr.indexing.config import IndexConfig
+from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
-from raydr.stages import index as stage
-from raydr.stages.index import build_index
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST
 from tests.made import integer_vectors, make_embeddings

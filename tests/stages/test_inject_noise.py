@@ -8,11 +8,11 @@ import pytest
 from artefacts import make_corpus
 from made_stage import make
 
+from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.data.config import NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import DataError
-from raydr.stages.inject_noise import inject_noise
 from raydr.store.artifact import Artifact
 
 

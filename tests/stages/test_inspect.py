@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from artefacts import make_corpus, make_dataset
 
+from raydr.artefacts.inspection import inspect
 from raydr.data.corpus import Corpus
 from raydr.data.inspection_report import InspectionReport
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.config import ModelConfig
-from raydr.stages.inspect import inspect
-from raydr.stages.pool import Pool, ThisProcess
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 

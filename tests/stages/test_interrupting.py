@@ -13,7 +13,7 @@ from patience import PATIENCE_S
 from ray import cloudpickle
 from ray.exceptions import TaskCancelledError
 
-from raydr.stages.interrupting import interrupt
+from raydr.distributed.failures import interrupt
 
 # Processes of Ray do not find the packages of the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -11,10 +11,15 @@ import pyarrow as pa
 import pytest
 from made_stage import interrupt, make
 
+from raydr.artefacts.scoring import scoring_of
+from raydr.artefacts.verdict_tables import open_earlier
+from raydr.artefacts.verdicts import judge_labels
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
@@ -28,11 +33,6 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
-from raydr.stages.given_verdicts import open_earlier
-from raydr.stages.judge import judge_labels
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.scoring import scoring_of
 from raydr.store.artifact import Artifact
 from stages.judge_inputs import (
     DEPTH,
@@ -117,7 +117,7 @@ def test_margin_of_model_scores_is_that_of_single_pairs(
     # All second positives, and the positive that q10 lost to a mismatched one.
     assert made.info["detection"]["num_noisy"] == NUM_QUERIES + 1
     # The same in small ranges.
-    monkeypatch.setattr("raydr.stages.judge.PAIRS_ENCODED", 14)
+    monkeypatch.setattr("raydr.artefacts.verdicts.PAIRS_ENCODED", 14)
     other = run(inputs, rule, tmp_path / "many")
     assert other.fingerprint == made.fingerprint
     assert len(other.parts()) == 6 + 8

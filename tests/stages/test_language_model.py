@@ -12,17 +12,17 @@ from chat_stub import MODEL, ChatStub, serving
 from made_stage import interrupt, make
 from patience import PATIENCE_S
 
+from raydr.artefacts.judged import apply_verdicts, filter_pairs
+from raydr.artefacts.language_model import ask_language_model, check_server
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
+from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, EndpointError
 from raydr.models.prompt import PromptConfig
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.language_model import LanguageModel, LanguageModelJudge, LanguageModelNegatives
 from raydr.noise.judges.margin import Margin
-from raydr.stages.apply_verdicts import apply_verdicts, filter_pairs
-from raydr.stages.language_model import ask_language_model, check_server
-from raydr.stages.pool import Pool
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs

@@ -17,7 +17,7 @@ import torch
 from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
-from raydr.stages.member import LoneMember, RayTrainMember, drop_all_but_last
+from raydr.distributed.member import LoneMember, RayTrainMember, drop_all_but_last
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import PROGRESS, Save
 

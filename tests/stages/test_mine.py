@@ -9,12 +9,12 @@ from artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import interrupt, make
 
+from raydr.artefacts.negatives import mine
+from raydr.artefacts.run import KIND
 from raydr.data.dataset import read_split
+from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
-from raydr.stages.mine import mine
-from raydr.stages.pool import Pool
-from raydr.stages.runs import KIND
 from raydr.store.artifact import Artifact
 
 TEXTS = ["alpha river", "beta city", "Alpha  RIVER", "gamma forest", "delta island", "epsilon bridge"]

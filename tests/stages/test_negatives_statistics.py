@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from made_stage import make
 
+from raydr.artefacts.negatives_statistics import KIND, count_negatives
 from raydr.data.dataset import read_split
+from raydr.distributed.pool import Pool
 from raydr.evaluation.config import EvaluateConfig
-from raydr.stages.negatives_statistics import KIND, count_negatives
-from raydr.stages.pool import Pool
 from stages.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
 
 

@@ -11,6 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from raydr.artefacts.bm25 import build_bm25, search_bm25
+from raydr.artefacts.index import build_index
+from raydr.artefacts.negatives import mine
+from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
+from raydr.artefacts.run import Run
+from raydr.artefacts.search import search
+from raydr.artefacts.sources import find_sources
 from raydr.component import build
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
@@ -18,25 +25,18 @@ from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.data.readers.zeshel import ZeshelReader
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.config import ModelConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.scores.base import ScoreFunction
 from raydr.negatives.config import BM25Config, NegativesConfig
-from raydr.stages.bm25 import build_bm25, search_bm25
-from raydr.stages.index import build_index
-from raydr.stages.mine import mine
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.prepare import prepare_corpus, prepare_dataset
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.runs import Run
-from raydr.stages.search import search
-from raydr.stages.sources import find_sources
 from raydr.store.artifact import Artifact
+from raydr.training.batches import random_rows
 from raydr.training.config import DevConfig
 from raydr.training.dev import DevRetrieval, build_dev_set
-from raydr.training.random_passages import random_rows
 from tests.made import integer_sets, integer_vectors, make_embeddings
 from tests.made_linking import make_worlds
 from tests.made_stage import make

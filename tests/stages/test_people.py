@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from made_stage import make
 
+from raydr.artefacts.judged import filter_pairs
+from raydr.artefacts.verdict_tables import open_earlier
 from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of
+from raydr.distributed.pool import Pool
 from raydr.noise.decisions import Label, Subject, digest_texts
 from raydr.noise.judges.calibrated import Calibrated, CalibratedNegatives
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.people import People, PeopleNegatives
 from raydr.noise.reviewed import estimate_quality
-from raydr.stages.apply_verdicts import filter_pairs
-from raydr.stages.given_verdicts import open_earlier
-from raydr.stages.pool import Pool
 from stages.judge_inputs import JudgeInputs, make_inputs
 from stages.test_apply_verdicts import make_verdicts
 from stages.test_judge import run, verdicts_of

@@ -13,16 +13,16 @@ import pytest
 from made_stage import make
 from pydantic import ValidationError
 
+from raydr.artefacts import prepared as stage
+from raydr.artefacts.prepared import QUARANTINE, prepare_corpus, prepare_dataset
+from raydr.artefacts.sources import find_sources, source_checksums
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.readers.beir import BeirReader
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError
-from raydr.stages import prepare as stage
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.prepare import QUARANTINE, prepare_corpus, prepare_dataset
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.sources import find_sources, source_checksums
 from raydr.store.artifact import Artifact
 from raydr.store.identity import Identity
 

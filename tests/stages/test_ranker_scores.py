@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from made_stage import interrupt, make
 
+from raydr.artefacts.ranker_scores import KIND, read_ranker_scores, score_candidates
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
-from raydr.data.ranker_scores import join_ranker_scores
+from raydr.data.training_signals import join_ranker_scores
+from raydr.distributed.pool import Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.stages.pool import Pool
-from raydr.stages.ranker_scores import KIND, read_ranker_scores, score_candidates
 from raydr.store.artifact import Artifact
 from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 
@@ -38,7 +38,7 @@ def scored(inputs: JudgeInputs, output: Path, negatives: Artifact | None, pool: 
 def test_every_pair_that_may_be_learnt_has_the_score_that_losses_see(
     inputs: JudgeInputs, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydr.stages.scoring.PAIRS_ENCODED", 25)
+    monkeypatch.setattr("raydr.artefacts.scoring.PAIRS_ENCODED", 25)
     dropped = [row | ({"action": "drop"} if row["rank"] == 3 else {}) for at in range(30) for row in negatives_of(at)]
     judged = make_negatives(tmp_path / "judged", inputs.dataset.fingerprint, [dropped])
     made = scored(inputs, tmp_path / "out", judged, pool)
@@ -59,7 +59,7 @@ def test_every_pair_that_may_be_learnt_has_the_score_that_losses_see(
 def test_an_interrupted_scoring_makes_what_is_missing(
     inputs: JudgeInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydr.stages.scoring.PAIRS_ENCODED", 25)
+    monkeypatch.setattr("raydr.artefacts.scoring.PAIRS_ENCODED", 25)
     # Without mined candidates those that came with the data are scored.
     made = scored(inputs, tmp_path / "out", None)
     assert made.info["num_pairs"] == 2 * NUM_QUERIES

@@ -10,16 +10,16 @@ import pytest
 from made_evaluation import make_run
 from made_stage import interrupt, make
 
+from raydr.artefacts.reranked_run import rerank
+from raydr.artefacts.run import KIND, Run
+from raydr.artefacts.scoring import PairReader
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer, PairScorer
-from raydr.stages.pair_reader import PairReader
-from raydr.stages.pool import Pool
-from raydr.stages.rerank import rerank
-from raydr.stages.runs import KIND, Run
 from raydr.store.artifact import Artifact
 from stages.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
@@ -100,7 +100,7 @@ def test_interrupted_and_in_small_ranges_it_is_the_same(
 ) -> None:
     whole = rerun(inputs, ranked, ranker, tmp_path / "whole")
     # A query's rows are not cut up by ranges of 10 rows that queries of 8 straddle.
-    monkeypatch.setattr("raydr.stages.scoring.PAIRS_READ", 10)
+    monkeypatch.setattr("raydr.artefacts.scoring.PAIRS_READ", 10)
     small = rerun(inputs, ranked, ranker, tmp_path / "small")
     assert len(small.parts()) > 20
     assert [(row["query_id"], row["passage_id"]) for row in rows_of(small)] == [

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from raydr.runtime.cluster import RayConfig, ray_session
-from raydr.stages.choose_pool import choose_pool
-from raydr.stages.resources import cluster_capacity
+from raydr.distributed.cluster import RayConfig, ray_session
+from raydr.distributed.ray_pool import choose_pool
+from raydr.distributed.resources import cluster_capacity
 
 
 def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a connection: it would tell the head alone, which has no CPUs."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("raydr.stages.resources.is_connected", lambda: False)
-    monkeypatch.setattr("raydr.runtime.cluster.is_connected", lambda: False)
+    monkeypatch.setattr("raydr.distributed.resources.is_connected", lambda: False)
+    monkeypatch.setattr("raydr.distributed.cluster.is_connected", lambda: False)
     stated = {"capacity": {"CPU": 64, "GPU": 12}, "num_cpus": 3, "num_gpus": 0}
     with ray_session(RayConfig.model_validate(stated)):
         assert cluster_capacity() == {"CPU": 3.0, "GPU": 0.0}
@@ -36,8 +36,8 @@ def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pyt
 def test_little_work_is_done_in_this_process_and_on_its_only_gpu(
     rows: int, gpus: float, there: int, here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydr.stages.choose_pool.num_gpus_here", lambda: there)
-    monkeypatch.setattr("raydr.stages.ray_pool.RayPool.__init__", lambda self: None)
+    monkeypatch.setattr("raydr.distributed.ray_pool.num_gpus_here", lambda: there)
+    monkeypatch.setattr("raydr.distributed.ray_pool.RayPool.__init__", lambda self: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with ray_session(RayConfig(in_process_rows=1_000)):
         assert choose_pool(rows, gpus, asks_model=True).here == here
@@ -47,7 +47,7 @@ def test_little_work_is_done_in_this_process_and_on_its_only_gpu(
 
 def test_pytorch_is_asked_for_gpus_only_where_there_is_a_driver() -> None:
     """Importing it takes a second, of three that a small preparation takes."""
-    code = "import sys; from raydr.stages import resources; resources._DRIVERS = (); "
+    code = "import sys; from raydr.distributed import resources; resources._DRIVERS = (); "
     code += "print(resources.num_gpus_here(), 'torch' in sys.modules); "
     code += "resources._DRIVERS = ('/',); print(resources.num_gpus_here() >= 0, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

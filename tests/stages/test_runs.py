@@ -12,10 +12,10 @@ import pytest
 from made_evaluation import make_run
 from made_stage import make
 
+from raydr.artefacts import run as runs
+from raydr.artefacts.run import Run, by_query, export_trec, import_trec_run, rank_rows, trec_checksum
 from raydr.errors import DataError, FingerprintError
 from raydr.evaluation.metrics import parse_measures, score_queries
-from raydr.stages import runs
-from raydr.stages.runs import Run, by_query, export_trec, import_trec_run, rank_rows, trec_checksum
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

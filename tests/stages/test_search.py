@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydr.artefacts import search as stage
+from raydr.artefacts import search_layout
+from raydr.artefacts.index import build_index
+from raydr.artefacts.run import Run
+from raydr.artefacts.search import search, settings_in_use
+from raydr.artefacts.search_layout import GpuNode, Layout, plan_layout
 from raydr.data.corpus import Corpus
 from raydr.data.schema import RUNS
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
-from raydr.stages import search as stage
-from raydr.stages import search_layout
-from raydr.stages.index import build_index
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.runs import Run
-from raydr.stages.search import search, settings_in_use
-from raydr.stages.search_layout import GpuNode, Layout, plan_layout
 from raydr.store.artifact import DONE, Artifact
 from raydr.store.manifest import MANIFEST
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from raydr.artefacts.embeddings import encode_texts, finite_texts
+from raydr.artefacts.index import build_index
+from raydr.artefacts.run import Run
+from raydr.artefacts.search import search, settings_in_use
 from raydr.component import build
-from raydr.data.embeddings import Embeddings
-from raydr.data.vector_sets import VectorSets
+from raydr.data.embeddings import Embeddings, VectorSets
+from raydr.distributed.arithmetic import resolve_arithmetic
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.shards import IndexShards
@@ -19,15 +25,8 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
-from raydr.models.token_pooling import pool_tokens
-from raydr.stages.arithmetic import resolve_arithmetic
-from raydr.stages.encode import encode_texts, finite_texts
-from raydr.stages.index import build_index
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.runs import Run
-from raydr.stages.search import search, settings_in_use
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import publish_files
 from tests.conftest import make_sentence

@@ -17,20 +17,20 @@ from made_stage import make
 from patience import wait_until
 from training.harness import model_config, run_alone
 
+from raydr.artefacts.model import save_untrained, train
+from raydr.artefacts.ranker import train_cross_encoder
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import write_arrow
+from raydr.distributed.arithmetic import resolve_training_dtype
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.ray_pool import RayPool
+from raydr.distributed.worker_group import CHECKPOINT_LIST
 from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
-from raydr.stages.arithmetic import resolve_training_dtype
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.ray_pool import RayPool
-from raydr.stages.train import save_untrained, train
-from raydr.stages.train_cross_encoder import train_cross_encoder
-from raydr.stages.worker_group import CHECKPOINT_LIST
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity

@@ -3,9 +3,9 @@
 import pytest
 import ray
 
+from raydr.artefacts.train_progress import BoardWatcher, ConsoleWatcher, _Board, training_on_ray
+from raydr.distributed import cluster
 from raydr.errors import ClusterError
-from raydr.runtime import cluster
-from raydr.stages.train_progress import BoardWatcher, ConsoleWatcher, _Board, training_on_ray
 from raydr.training.checkpoint import Progress
 
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from raydr.runtime.tracking import NullTracker
-from raydr.stages.member import Member
-from raydr.stages.train_worker import WorkerListener
+from raydr.artefacts.train_worker import WorkerListener
+from raydr.distributed.member import Member
 from raydr.store.folder import Folder
+from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import EpochRow, Progress, Save
 
 

@@ -16,13 +16,13 @@ from ray.exceptions import RayActorError
 from ray.train import WorkerGroupError
 from training.harness import model_config, run_alone
 
+from raydr.artefacts.model import train
+from raydr.distributed import worker_group
+from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.worker_group import _run_group, _trainer
 from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.threads import torch_threads
-from raydr.stages import worker_group
-from raydr.stages.pool import Pool, ThisProcess
-from raydr.stages.train import train
-from raydr.stages.worker_group import _run_group, _trainer
+from raydr.models.precision import torch_threads
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity

@@ -9,14 +9,14 @@ import time
 import pytest
 from s3_server import served_bucket
 
+from raydr.artefacts.places import Places
 from raydr.errors import BusyError
-from raydr.graph.garbage import find_garbage
-from raydr.stages.places import Places
-from raydr.store import lease
+from raydr.pipeline.garbage import find_garbage
+from raydr.store import lock as lease
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
-from raydr.store.lease import Lease, hold_lease, is_leased
+from raydr.store.lock import Lease, hold_lease, is_leased
 
 IDENTITY = Identity(kind="run", config={"top_k": 10})
 

@@ -9,9 +9,9 @@ import fsspec
 import pytest
 from s3_server import served_bucket
 
+from raydr.artefacts.places import Places
 from raydr.data.inputs import find_input
 from raydr.errors import ArtifactError
-from raydr.stages.places import Places
 from raydr.store.filesystems import require_reachable
 
 

@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
-from raydr.data.guide_vectors import GuideVectors
 from raydr.data.schema import RUNS, SplitTables
+from raydr.data.training_signals import GuideVectors
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -33,11 +33,11 @@ from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
+from raydr.training.collectives import DDP_SETTINGS, send_gradients
 from raydr.training.config import Gradients, TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
-from raydr.training.exchange import DDP_SETTINGS, send_gradients
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_setup, build_trainer

@@ -19,8 +19,8 @@ from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, load_examples
 from raydr.errors import ConfigError, ModelError
 from raydr.losses.nce import NCE
+from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
-from raydr.models.cross_encoder_config import CrossEncoderConfig
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.cross_encoder import CrossEncoderTrainer

@@ -17,7 +17,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.indexing.config import IndexConfig, SearchConfig
-from raydr.indexing.factory import make_index, resolve_factory
+from raydr.indexing.faiss_backend import make_index, resolve_factory
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.config import ModelConfig

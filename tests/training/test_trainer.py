@@ -20,13 +20,12 @@ from raydr.data.schema import to_table
 from raydr.errors import ConfigError, DataError, TrainingError
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
+from raydr.training.batches import random_rows
 from raydr.training.checkpoint import EpochRow, Progress
 from raydr.training.config import DevConfig, PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
-from raydr.training.figures import as_numbers
-from raydr.training.random_passages import random_rows
-from raydr.training.step_clock import PARTS
+from raydr.training.metrics import PARTS, as_numbers
 from raydr.training.teacher import Teacher
 
 TRAIN: dict[str, Any] = {

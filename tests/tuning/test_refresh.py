@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from small_runs import small_run
 
-from raydr.compare import compare_configs
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.graph.rounds import lay_out
-from raydr.graph.session import open_session
-from raydr.runtime.cluster import ray_session
-from raydr.stages.places import Places
+from raydr.distributed.cluster import ray_session
+from raydr.pipeline.compare import compare_configs
+from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.session import open_session
 from raydr.tuning.plan import plan_search
 from raydr.tuning.run import refresh_model, study
 from raydr.tuning.space import build_space, with_values

@@ -12,9 +12,9 @@ from patience import wait_until
 from ray import cloudpickle, tune
 from ray.exceptions import NodeDiedError, RayActorError
 
+from raydr.distributed.failures import worker_errors
+from raydr.distributed.worker_group import lost_a_worker
 from raydr.errors import DataError
-from raydr.stages.failures import worker_errors
-from raydr.stages.worker_group import lost_a_worker
 from raydr.store.folder import Folder
 from raydr.tuning.report import Row, best_trial
 from raydr.tuning.trial import TrialProcess, outside

@@ -16,11 +16,11 @@ from small_runs import small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.artefacts.audit import load_result
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.stages.audit import load_result
-from raydr.stages.places import Places
-from raydr.verbs import audit as verb
+from raydr.verbs import noise as verb
 from raydr.verbs.app import app
 
 
@@ -123,7 +123,7 @@ def test_the_next_step_goes_by_what_was_found(monkeypatch: pytest.MonkeyPatch) -
     def step(**changes: Any) -> tuple[str, list[str], str]:
         found = SimpleNamespace(**{"reason": "", "num_flagged": 0, **changes})
         monkeypatch.setattr(verb, "load_result", lambda _: SimpleNamespace(pairs=[found]))
-        return verb.next_step([None])
+        return verb.next_after_audit([None])
 
     assert step(num_flagged=3) == ("train", ["train.loss=npc"], "to train through them")
     assert step() == ("train", [], "")

@@ -14,11 +14,11 @@ import yaml
 from typer.testing import CliRunner
 
 import raydr
+from raydr import console
 from raydr.errors import ConfigError, RaydrError
-from raydr.runtime import console
 from raydr.verbs import VERBS
 from raydr.verbs.app import app
-from raydr.verbs.endings import exit_status
+from raydr.verbs.command import exit_status
 
 HEAVY = ("torch", "ray", "transformers", "mlflow", "faiss", "pyarrow", "pandas", "sklearn")
 
@@ -76,7 +76,7 @@ def test_wrong_usage_ends_with_2_and_one_message(tmp_path):
 
 def test_details_are_told_with_v_and_a_verb_ends_with_what_comes_next(beir_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("raydr.runtime.console._Verbosity.details", False)
+    monkeypatch.setattr("raydr.console._Verbosity.details", False)
     (tmp_path / "my run.yaml").write_text(f"data: {{reader: {{name: beir, path: {beir_folder}}}}}\n")
     options = ["--set", "seed=3", "--set", "tracking.enabled=false"]
     result = CliRunner().invoke(app, ["prepare", "my run.yaml", "-v", *options])
@@ -102,7 +102,7 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status
     (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
     # In a process of its own: a command may leave by ending its process, and would end all tests of this one.
     code = (
-        "import signal, raydr.verbs.train as verb\n"
+        "import signal, raydr.verbs.training as verb\n"
         f"verb.open_session = lambda *_: signal.raise_signal({int(sent)})\n"
         "from raydr.verbs.app import main\n"
         "main()\n"
@@ -156,7 +156,7 @@ def _num_needed(function):
 def test_a_config_is_the_same_in_every_form(tmp_path, monkeypatch):
     raw = {"data": {"reader": {"name": "beir", "path": "x"}}, "seed": 5}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
-    monkeypatch.setattr("raydr.verbs.train.open_session", lambda config, *_: nullcontext(_Asked(config)))
+    monkeypatch.setattr("raydr.verbs.training.open_session", lambda config, *_: nullcontext(_Asked(config)))
     config = raydr.RunConfig.parse(raw)
     for given in (config, raw, tmp_path / "run.yaml", str(tmp_path / "run.yaml")):
         assert raydr.train(given) == config

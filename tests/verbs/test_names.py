@@ -10,9 +10,9 @@ import yaml
 from small_runs import small_run
 from typer.testing import CliRunner
 
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.stages.places import Places
 from raydr.store.folder import Folder
 from raydr.verbs.app import app
 

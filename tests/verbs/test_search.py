@@ -10,9 +10,9 @@ from small_runs import small_run
 from typer.testing import CliRunner
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError
-from raydr.stages.places import Places
 from raydr.store.artifact import Building, begin
 from raydr.store.identity import Identity
 from raydr.verbs.app import app

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raydr.ops.submit.client import SubmittedJob
-from raydr.verbs import submit as verb
+from raydr.verbs import operations as verb
 from raydr.verbs.app import app
 
 CONFIG = "name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\n"

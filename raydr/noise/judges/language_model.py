@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from raydr.component import findings
 from raydr.errors import ConfigError
-from raydr.models.cross_encoder_config import CrossEncoderConfig
+from raydr.models.config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
 from raydr.noise.judge_models import LanguageModelConfig
 from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server

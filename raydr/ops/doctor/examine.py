@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from raydr.config.run import RunConfig
+from raydr.console import console, counted, say
+from raydr.distributed.cluster import RayConfig
 from raydr.ops.doctor import machine, services
 from raydr.ops.doctor.machine import Finding, State
-from raydr.runtime.cluster import RayConfig
-from raydr.runtime.console import console, counted, say
 
 #: What a check may return.
 _Found = Finding | list[Finding]

@@ -19,9 +19,9 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from raydr.config.run import RunConfig
-from raydr.graph.session import asks_for_gpus
-from raydr.indexing import backend
-from raydr.runtime.cluster import RayConfig, address_of
+from raydr.distributed.cluster import RayConfig, address_of
+from raydr.indexing import faiss_backend as backend
+from raydr.pipeline.session import asks_for_gpus
 from raydr.store.identity import flatten
 
 GIB = 2**30

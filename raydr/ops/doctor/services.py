@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from raydr.config.run import RunConfig
+from raydr.console import counted
+from raydr.distributed.cluster import RayConfig, address_of, connected
 from raydr.errors import RaydrError, first_line
-from raydr.graph.forecast import FORECAST_FILE, Forecast
 from raydr.ops.doctor.machine import GIB, MAIN, Finding, free_bytes, installed
 from raydr.ops.preflight import raw_inputs
-from raydr.runtime.cluster import RayConfig, address_of, connected
-from raydr.runtime.console import counted
-from raydr.runtime.mlflow_writer import probe_tracking
-from raydr.runtime.tracking import DATABASE, Store
+from raydr.pipeline.forecast import FORECAST_FILE, Forecast
 from raydr.store.folder import Folder
+from raydr.tracking.mlflow_writer import probe_tracking
+from raydr.tracking.tracker import DATABASE, Store
 
 #: Seconds for a task on the cluster: a node that has to be started first is not waited for.
 TASK_TIMEOUT_S = 60.0

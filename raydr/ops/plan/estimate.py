@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from raydr.artefacts.cross_fitting import MARGINS
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.index import MOST_TRAIN_CPUS
+from raydr.artefacts.margins import POOL_SIZE
+from raydr.artefacts.ranker_scores import KIND as RANKER_SCORES
 from raydr.config.run import RunConfig
-from raydr.graph.forecast import StageEstimate
-from raydr.indexing.backend import load_faiss
-from raydr.indexing.factory import EXACT, make_index, resolve_factory
+from raydr.distributed.arithmetic import places_for_encoders
+from raydr.indexing.faiss_backend import EXACT, load_faiss, make_index, resolve_factory
 from raydr.models.config import ModelConfig
 from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
-from raydr.stages.cross_fitting import MARGINS
-from raydr.stages.declaration import Node
-from raydr.stages.encoders import places_for_encoders
-from raydr.stages.index import MOST_TRAIN_CPUS
-from raydr.stages.measure_folds import POOL_SIZE
-from raydr.stages.ranker_scores import KIND as RANKER_SCORES
+from raydr.pipeline.forecast import StageEstimate
 from raydr.training.config import TrainConfig
 from raydr.training.training import Training
 

@@ -19,26 +19,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from raydr.config.overrides import merged
+from raydr.config.files import merged
 from raydr.config.plan import DeviceFigures
 from raydr.config.run import RunConfig
+from raydr.console import say
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
 from raydr.data.tables import of_queries, relevant
-from raydr.indexing.backend import load_faiss
+from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
+from raydr.distributed.cluster import start_ray
+from raydr.distributed.failures import worker_errors
+from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.build import write_index
-from raydr.indexing.factory import make_index
+from raydr.indexing.faiss_backend import load_faiss, make_index
 from raydr.losses.nce import NCE
 from raydr.models.config import ModelConfig, Side
 from raydr.models.learning import choose_what_learns, num_learning
-from raydr.models.token_pooling import pooled_count
+from raydr.models.pooling import pooled_count
 from raydr.models.tokens import Tokens
-from raydr.runtime.cluster import start_ray
-from raydr.runtime.console import say
-from raydr.stages.arithmetic import Arithmetic, resolve_arithmetic
-from raydr.stages.failures import worker_errors
-from raydr.stages.ray_pool import RayPool
 from raydr.training.config import TrainConfig
 
 if TYPE_CHECKING:

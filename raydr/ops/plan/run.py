@@ -6,20 +6,20 @@ import math
 import textwrap
 from collections.abc import Iterable
 
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.places import TRAINED
 from raydr.config.run import RunConfig
+from raydr.console import duration, say
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.distributed.resources import cluster_capacity
 from raydr.errors import ConfigError
-from raydr.graph.forecast import FORECAST_FILE, GIB, Forecast
-from raydr.graph.recipe import Recipe
-from raydr.graph.rounds import lay_out
-from raydr.graph.session import Session
 from raydr.ops.plan.estimate import Estimator
 from raydr.ops.plan.measure import Trials
-from raydr.runtime.console import duration, say
-from raydr.stages.declaration import Node
-from raydr.stages.places import TRAINED
-from raydr.stages.resources import cluster_capacity
+from raydr.pipeline.forecast import FORECAST_FILE, GIB, Forecast
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.session import Session
 
 #: Columns of the table and of all that is said beside it.
 _WIDTH = 80

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from raydr.console import counted
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
 from raydr.noise.reviewed import ReviewedQuality
 from raydr.ops.review.doubts import Doubts, Order, Shown, distance_from_even
-from raydr.runtime.console import counted
 
 
 @dataclass

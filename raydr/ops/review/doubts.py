@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.artefacts.places import Places
+from raydr.artefacts.verdict_tables import VERDICTS, read_verdicts
 from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
-from raydr.graph.why import artifacts_of, dataset_of
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.people import PEOPLE
 from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
-from raydr.stages.given_verdicts import VERDICTS, read_verdicts
-from raydr.stages.places import Places
+from raydr.pipeline.why import artifacts_of, dataset_of
 from raydr.store.artifact import Artifact
 
 Order = Literal["worst", "informative"]

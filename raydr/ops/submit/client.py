@@ -16,10 +16,10 @@ from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from raydr.console import duration, say, show_summary, warn
+from raydr.distributed.cluster import knock
 from raydr.errors import ClusterError, ConfigError, first_line
 from raydr.ops.submit.request import JobRequest, refuse_secret
-from raydr.runtime.cluster import knock
-from raydr.runtime.console import duration, say, show_summary, warn
 
 T = TypeVar("T")
 #: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.

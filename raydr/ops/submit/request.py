@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from raydr.config.files import CONFIGS, located, read_mapping
 from raydr.config.run import RunConfig
-from raydr.config.shipped import CONFIGS, located
-from raydr.config.yaml_files import read_mapping
+from raydr.config.secrets import holds_credentials, looks_secret
 from raydr.errors import ConfigError
-from raydr.runtime.secrets import holds_credentials, looks_secret
 
 #: The folder of raydr itself.
 _PACKAGE = Path(__file__).parents[2]

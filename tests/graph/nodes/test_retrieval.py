@@ -11,7 +11,7 @@ from small_runs import recipe_of, small_run
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.graph.recipe import Recipe
+from raydr.pipeline.recipe import Recipe
 
 pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
 

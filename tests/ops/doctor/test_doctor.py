@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.graph.forecast import FORECAST_FILE, Forecast, StageEstimate
+from raydr.distributed.cluster import RayConfig
 from raydr.ops.doctor import machine, services
 from raydr.ops.doctor.examine import any_broken, examine
 from raydr.ops.doctor.machine import Finding, Gpu
-from raydr.runtime.cluster import RayConfig
+from raydr.pipeline.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.verbs.app import app
 
 A10G = Gpu("NVIDIA A10G", "580.95.05", 22.5)
@@ -163,7 +163,7 @@ def test_the_table_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [Finding("a", "ok", "fine"), Finding("b", "broken", "gone", "bring it back")]
-    monkeypatch.setattr("raydr.verbs.doctor.examine", lambda config: findings)
+    monkeypatch.setattr("raydr.verbs.operations.examine", lambda config: findings)
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
     assert any_broken(raydr.doctor())
     printed = capsys.readouterr().err

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ops.plan.made_rates import MODEL, PASSAGES, QUERIES, MadeRates
+from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
-from raydr.graph.forecast import StageEstimate
 from raydr.ops.plan.estimate import Estimator
-from raydr.stages.declaration import Node
+from raydr.pipeline.forecast import StageEstimate
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.training import Training
 

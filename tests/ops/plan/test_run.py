@@ -15,10 +15,10 @@ from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
-from raydr.graph.forecast import Forecast, StageEstimate
 from raydr.models.int8 import missing_for_int8
 from raydr.ops.plan.measure import Trials
 from raydr.ops.plan.run import show
+from raydr.pipeline.forecast import Forecast, StageEstimate
 
 
 def test_a_run_is_planned_done_and_compared(

@@ -11,12 +11,12 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.noise.decisions import Decisions
 from raydr.noise.judges.people import People
 from raydr.ops.review.desk import Desk
 from raydr.ops.review.doubts import find_doubts, queue
-from raydr.stages.places import Places
 
 #: In the title and the text of every passage, and in every query.
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"

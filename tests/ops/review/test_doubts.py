@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ops.review.conftest import HOSTILE
+from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label
 from raydr.ops.review.desk import Desk
 from raydr.ops.review.doubts import Order, distance_from_even, find_doubts, queue
-from raydr.stages.places import Places
 
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:

@@ -1,0 +1,302 @@
+"""An audit: how much of a data set is wrong, how sure that is, and the worst of it.
+
+Artefact ``audit``::
+
+    report.html    the answer in a sentence, the figures, a histogram, the worst pairs side by side
+    flagged.csv    all flagged pairs, the surest first, with :data:`FLAGGED_COLUMNS`
+    summary.json   the figures, see :class:`raydr.noise.audit_result.AuditResult`
+    plots/*.png    the pictures of the page
+
+The verdicts are artefacts of their own. One call reads them, a part at a time, and writes; the driver gets counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import pandas as pd
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.audit_verdicts import (
+    NUM_SHOWN,
+    Audited,
+    audit_negatives,
+    pair_findings,
+    perplexities,
+    read_pairs,
+    rows_in,
+    settle,
+    worst_first,
+)
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
+from raydr.component import Neutral
+from raydr.console import prose, show_summary, show_table, warn
+from raydr.data.annotations import positives_of, query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, read_split
+from raydr.data.inspection import SplitInspection, count_leaks
+from raydr.data.tables import of_queries
+from raydr.distributed.parts import as_json, write_contents
+from raydr.distributed.pool import Pool
+from raydr.errors import ConfigError
+from raydr.evaluation.config import EvaluateConfig
+from raydr.noise.audit_result import AuditResult
+from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
+from raydr.pages.evaluation import transposed
+from raydr.pages.noise_plots import perplexity_histogram
+from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
+#: Folder of the pictures.
+PLOTS = "plots"
+#: Of the flagged pairs: file and line that the passage was read from (no line where several pairs have it), texts, the
+#: probability of being mismatched, and what the judge saw.
+FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title", "passage", "p", "why")
+#: Flagged pairs whose texts are held at once.
+_BLOCK = 10_000
+
+
+def audit(run: Declaring, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
+    """A report of what judges say.
+
+    Args:
+        run: the config.
+        name: of the model that judges ask.
+        verdicts: by judge.
+        negatives: the candidates that were judged, if any were.
+        split: the split.
+    """
+    config = run.config
+    return report_verdicts.node(
+        f"{run.place}audit-{name}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        verdicts=verdicts,
+        negatives=negatives,
+        model_name=name,
+        judges=list(verdicts),
+        num_shown=NUM_SHOWN,
+        split=split,
+        train_split=config.data.train_split,
+        seed=config.seed,
+        answers=config.evaluate.of_answers(),
+        rows_are_pairs=config.data.reader.passages_repeat,
+    )
+
+
+@artefact("audit", version=7, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
+def report_verdicts(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    verdicts: Mapping[str, Artifact],
+    negatives: Artifact | None = None,
+    *,
+    model_name: str,
+    judges: Sequence[str] = (),
+    num_shown: int = NUM_SHOWN,
+    split: str,
+    train_split: str,
+    seed: int,
+    answers: EvaluateConfig,
+    rows_are_pairs: Annotated[bool, Neutral],
+) -> dict[str, Any]:
+    """Put the verdicts of judges together into one report.
+
+    Args:
+        making: the ``audit`` artefact.
+        pool: where they are read.
+        dataset, corpus: what was judged.
+        verdicts: by judge; of pairs or of negatives.
+        negatives: the candidates that were judged; needed if there are verdicts on negatives.
+        model_name: of the model that judges ask.
+        judges: their names in the order of the page, which the key keeps.
+        num_shown: pairs that the page shows.
+        split: what was judged.
+        train_split: what is trained on; its queries should not be in other splits.
+        seed: of the sample of queries that are searched for answers.
+        answers: whose answers count, and how they are found in passages.
+        rows_are_pairs: a line of the source is a pair, so that a passage of several queries is on several lines.
+
+    Raises:
+        ConfigError: there are no verdicts.
+    """
+    if not verdicts:
+        raise ConfigError("an audit needs the verdicts of at least one judge")
+    audited = Audited(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
+    names = {"split": split, "model": model_name, "train_split": train_split}
+    provenance = list(making.identity.inputs.items())
+    parts, numbers = pool.run(_write, making.folder, audited, names, seed, answers, rows_are_pairs, provenance)
+    making.done.update(parts)
+    return {**names, "judges": list(verdicts), **numbers}
+
+
+def load_result(artifact: Artifact) -> AuditResult:
+    """The figures of an ``audit`` artefact."""
+    return AuditResult.model_validate(artifact.read_json(SUMMARY))
+
+
+def show(artifact: Artifact) -> None:
+    """Print the answer of an ``audit`` artefact, its tables where there is more to it, and where it lies."""
+    result = load_result(artifact)
+    for fault in result.faults:
+        warn(fault)
+    if len(result.pairs) > 1:
+        show_table("mismatched pairs", *transposed(pair_rows(result)))
+    if result.negatives:
+        note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
+        show_table(f"false negatives{note}", *transposed(negative_rows(result)))
+    quality = quality_rows([*result.pairs, *result.negatives])
+    if quality[1]:
+        show_table("against the truth", *transposed(quality))
+    prose(result.headline, "bold")
+    listed = {"all of these": artifact.folder.path(FLAGGED)} if result.pairs else {}
+    show_summary("audit", {"report": artifact.folder.path(REPORT), **listed})
+
+
+def _write(
+    output: Folder,
+    audited: Audited,
+    names: Mapping[str, str],
+    seed: int,
+    answers: EvaluateConfig,
+    rows_are_pairs: Annotated[bool, Neutral],
+    provenance: Sequence[tuple[str, str]],
+) -> tuple[dict[str, Part], dict[str, float]]:
+    """Count, draw and write everything; returns the parts and the main figures."""
+    data, split = audited.data, audited.split
+    pairs = {judge: read_pairs(audited, judge) for judge in audited.judges("pairs")}
+    shown: dict[str, list[ShownVerdict]] = {}
+    parts: dict[str, Part] = {}
+    suspected: set[str] = set()
+    if pairs:
+        judges, settled = settle(audited, pairs)
+        others = {judge: frame for judge, frame in pairs.items() if judge not in judges.split(", then ")}
+        flagged = worst_first(settled[settled["flagged"]], others)
+        suspected = set(flagged["query_id"])
+        suspicious = flagged if len(flagged) else worst_first(settled.nlargest(_BLOCK, "score"), others)
+        write = partial(_write_flagged, audited, flagged, rows_are_pairs)
+        parts[FLAGGED] = write_and_record(output, FLAGGED, len(flagged), write)
+        shown["pairs"] = _show_pairs(audited, suspicious.drop_duplicates("query_id").head(NUM_SHOWN))
+    negatives, best = audit_negatives(audited, suspected)
+    shown |= {judge: _show_candidates(audited, judge, frame) for judge, frame in best.items()}
+    inspected = SplitInspection.of(data, audited.corpus, split, seed)
+    result = AuditResult(
+        **names,
+        data=inspected.report(answers.answer_match, answers.answer_query_prefixes),
+        num_leaked=count_leaks(data, split, names["train_split"]),
+        num_left_out=sum(one.info.get("num_bad", 0) for one in (audited.corpus.artifact, data.artifact)),
+        pairs=pair_findings(audited, pairs) if pairs else [],
+        negatives=negatives,
+    )
+    pictures = {
+        f"{PLOTS}/perplexity_{judge}.png": (perplexity_histogram(found, f"Annotated pairs: {judge}"), found.caption)
+        for judge, frame in pairs.items()
+        if (found := perplexities(audited, judge, frame)) is not None
+    }
+    page = audit_page(result, [*pictures.values()], shown, provenance)
+    contents: dict[str, bytes | str] = {
+        SUMMARY: as_json(result.model_dump(mode="json")),
+        REPORT: page,
+        **{name: png for name, (png, _) in pictures.items()},
+    }
+    return parts | write_contents(output, contents), result.numbers
+
+
+def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool, path: str) -> None:
+    qrels = audited.data.qrels(audited.split)
+    owners = qrels["passage_id"].value_counts()
+    shared = {row["values"] for row in owners.to_pylist() if row["counts"] > 1} if rows_are_pairs else set[str]()
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(FLAGGED_COLUMNS)
+        for start in range(0, len(flagged), _BLOCK):
+            block = flagged.iloc[start : start + _BLOCK]
+            queries = query_texts(audited.data, audited.split, block["query_id"].tolist())
+            places = audited.corpus.rows_of(block["passage_id"].tolist())
+            columns = (audited.corpus.passages.column(name, places) for name in ("source", "line", "title", "text"))
+            for row, query, source, line, title, text in zip(rows_in(block), queries, *columns, strict=True):
+                known_line = line if source and row.passage_id not in shared else ""
+                p = "" if math.isnan(row.p) else f"{row.p:.4f}"
+                why = "; ".join(_why(audited, row))
+                rows.writerow([source, known_line, row.query_id, query, row.passage_id, title, text, p, why])
+
+
+def _why(audited: Audited, row: Any) -> Iterator[str]:
+    """What a verdict rests on."""
+    name = audited.score_names[row.judge]
+    yield f"{row.judge}: {name} {row.score:.3g}"
+    if name == "perplexity":
+        yield f"among random passages it is the query's with probability {math.exp(-row.score):.1%}"
+    for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
+        if judges:
+            yield f"{word} {', '.join(judges)}"
+
+
+def _show_pairs(audited: Audited, flagged: pd.DataFrame) -> list[ShownVerdict]:
+    """The query, its suspicious annotation, and a passage that may be better: the one that stood there before noise
+    was injected, else the miner's first."""
+    ids, split = flagged["query_id"].tolist(), audited.split
+    rows = of_queries(audited.data.qrels(split), ids).to_pylist()
+    replaced = {(row["query_id"], row["passage_id"]): row["original_passage_id"] for row in rows}
+    first = {row["query_id"]: row for row in reversed(_mined(audited, ids))}
+    shown = []
+    for row in rows_in(flagged):
+        passages = [("annotated, suspicious", row.passage_id)]
+        if original := replaced.get((row.query_id, row.passage_id)):
+            passages.append(("the true passage, replaced on purpose", original))
+        elif mined := first.get(row.query_id):
+            passages.append((f"first candidate of {mined['miner']}", mined["passage_id"]))
+        facts = [] if math.isnan(row.p) else [f"mismatched with probability {row.p:.3f}"]
+        shown.append(_shown(audited, row, [*facts, *_why(audited, row)], passages))
+    return shown
+
+
+def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> list[ShownVerdict]:
+    """The query, its annotated passage, and the suspicious candidate with its provenance."""
+    if not len(flagged):
+        return []
+    ids = flagged["query_id"].tolist()
+    positives, mined = positives_of(audited.data, audited.split, ids), _mined(audited, ids)
+    shown = []
+    for row in rows_in(flagged.assign(judge=judge)):
+        facts = [*_why(audited, row)]
+        for one in mined:
+            if (one["query_id"], one["passage_id"]) == (row.query_id, row.passage_id):
+                score = "" if one["score"] is None else f", score {one['score']:.4g}"
+                positive = "" if one["positive_score"] is None else f" (positive {one['positive_score']:.4g})"
+                facts.append(f"found by {one['miner']}, round {one['round']}, rank {one['rank']}{score}{positive}")
+        annotated = [("annotated", passage_id) for passage_id in positives.get(row.query_id, [])[:1]]
+        shown.append(_shown(audited, row, facts, [*annotated, ("candidate, suspicious", row.passage_id)]))
+    return shown
+
+
+def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
+    """The candidates of some queries, the first ranks first."""
+    if audited.negatives is None:
+        return []
+    rows = of_queries(read_split(audited.negatives, "negatives", audited.split), query_ids).to_pylist()
+    return sorted(rows, key=lambda row: (row["rank"], row["passage_id"]))
+
+
+def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
+    truth = [] if pd.isna(row.truth) else ["in truth noise" if row.truth else "in truth no noise that was planted"]
+    [query] = query_texts(audited.data, audited.split, [row.query_id])
+    texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
+    columns = zip(passages, texts.titles, texts.texts, strict=True)
+    return ShownVerdict(
+        row.query_id,
+        [*facts, *truth],
+        [
+            ShownText("query", row.query_id, "", query),
+            *(ShownText(role, passage_id, title, text) for (role, passage_id), title, text in columns),
+        ],
+    )

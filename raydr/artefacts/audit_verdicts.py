@@ -1,0 +1,222 @@
+"""What an audit reads out of verdicts: which pairs are flagged and how surely, and how many candidates of how many
+queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from raydr.artefacts.verdict_tables import DETECTION, VERDICTS, read_verdicts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_arrow, read_parquet
+from raydr.noise.audit_result import NegativeFindings, PairFindings
+from raydr.noise.detection_report import report_detection
+from raydr.noise.judges.base import judge_class
+from raydr.pages.noise_plots import DetectedPairs, parse_fit
+from raydr.store.artifact import Artifact
+
+#: Verdicts that are shown of each judge.
+NUM_SHOWN = 10
+#: Columns of a verdict that are read, and what tells verdicts apart.
+_COLUMNS = ["query_id", "passage_id", "score", "action", "truth"]
+PAIR = ["query_id", "passage_id"]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What is audited; small and picklable.
+
+    Args:
+        split: that was judged.
+        data, corpus: what was judged.
+        negatives: the candidates; None if only pairs were judged.
+        verdicts: by judge.
+    """
+
+    split: str
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    verdicts: Mapping[str, Artifact]
+
+    @cached_property
+    def score_names(self) -> dict[str, str]:
+        """What the scores of each judge are."""
+        return {name: judge_class(one.info["settings"]).score_name for name, one in self.verdicts.items()}
+
+    def judges(self, subject: str) -> list[str]:
+        return [name for name, one in self.verdicts.items() if one.info["subject"] == subject]
+
+
+def read_pairs(audited: Audited, judge: str) -> pd.DataFrame:
+    """The verdicts of a judge of pairs: query_id, passage_id, score, action, truth, judge, flagged, and ``p``, the
+    probability of being mismatched (NaN if the judge gives none)."""
+    tables, probability_N = read_verdicts(audited.verdicts[judge], audited.split)
+    frame = _frame([table.select(_COLUMNS) for table in tables.values()])
+    return frame.assign(judge=judge, p=np.nan if probability_N is None else probability_N)
+
+
+def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    frame = pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame(columns=_COLUMNS)
+    return frame.assign(flagged=frame["action"] != "keep")
+
+
+def settle(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> tuple[str, pd.DataFrame]:
+    """Name the judges whose word counts, and give one verdict a pair.
+
+    These are the first judge of pairs and those that come after it, one after the other; of a pair the last one's word
+    counts.
+    """
+    chain = list(pairs)[:1]
+    for judge in pairs:
+        if audited.verdicts[judge].info.get("after") == chain[-1]:
+            chain.append(judge)
+    verdicts = pd.concat([pairs[judge] for judge in chain]).drop_duplicates(PAIR, keep="last")
+    return ", then ".join(chain), verdicts
+
+
+def pair_findings(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> list[PairFindings]:
+    """The settled findings first, then those of each judge, if there is more than one."""
+    name, settled = settle(audited, pairs)
+    found = [_of_judge(audited.verdicts[judge], judge, frame) for judge, frame in pairs.items()]
+    if name in pairs:
+        return found
+    detection = None
+    if settled["truth"].notna().all() and settled["p"].notna().all() and len(settled):
+        truth = settled["truth"].astype(bool)
+        detection = asdict(report_detection(truth, settled["flagged"], settled["p"], settled["p"]))
+    return [_findings(name, settled, None, found[0].reason, {}, detection), *found]
+
+
+def _of_judge(verdicts: Artifact, judge: str, frame: pd.DataFrame) -> PairFindings:
+    detector, comes_after = verdicts.info.get("detector", {}), "after" in verdicts.info
+    # Who comes after another judge leaves that one's word where it has none of its own.
+    reason = "" if comes_after else detector.get("reason", "")
+    share, settings = detector.get("share_mismatched"), verdicts.info["settings"]
+    return _findings(judge, frame, share, reason, settings, verdicts.info.get("detection"))
+
+
+def _findings(
+    judge: str,
+    frame: pd.DataFrame,
+    share: float | None,
+    reason: str,
+    settings: dict[str, object],
+    detection: dict[str, object] | None,
+) -> PairFindings:
+    known = bool(len(frame)) and bool(frame["p"].notna().all())
+    return PairFindings(
+        judge=judge,
+        num_judged=len(frame),
+        num_flagged=int(frame["flagged"].sum()),
+        num_expected=float(frame["p"].sum()) if known else None,
+        num_expected_flagged=float(frame["p"][frame["flagged"]].sum()) if known else None,
+        share_estimated=share,
+        reason=reason,
+        settings=settings,
+        detection=detection,
+    )
+
+
+def perplexities(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedPairs | None:
+    """What a judge that goes by perplexities rests on; None of other judges."""
+    verdicts = audited.verdicts[judge]
+    tables = [read_parquet(verdicts.local(name)) for name in verdicts.parts(f"{DETECTION}/{audited.split}")]
+    if not tables or "perplexity" not in tables[0].column_names:
+        return None
+    detection = pa.concat_tables(tables)
+    known = detection["truth"].null_count == 0 and len(detection) > 0
+    return DetectedPairs(
+        detection["perplexity"].to_numpy(),
+        ~frame["flagged"].to_numpy(),
+        parse_fit(verdicts.info["detector"]["fit"]),
+        detection["truth"].to_numpy().astype(np.bool_) if known else None,
+    )
+
+
+def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Verdicts of a judge, the most suspicious first, with ``flagged_by`` and ``kept_by``: the other judges."""
+    keys = [key for key in ("p", "score") if key in frame]
+    ordered = frame.sort_values([*keys, *PAIR], ascending=[False] * len(keys) + [True, True], ignore_index=True)
+    said: dict[str, list[list[str]]] = {name: [[] for _ in range(len(ordered))] for name in ("flagged_by", "kept_by")}
+    for judge, other in others.items():
+        agrees = ordered[PAIR].merge(other.drop_duplicates(PAIR)[[*PAIR, "flagged"]], on=PAIR, how="left")["flagged"]
+        for at, value in enumerate(agrees.tolist()):
+            if isinstance(value, bool):
+                said["flagged_by" if value else "kept_by"][at].append(judge)
+    for name, judges in said.items():
+        ordered[name] = pd.Series(judges, dtype=object)
+    return ordered
+
+
+def rows_in(frame: pd.DataFrame) -> Iterator[Any]:
+    """Its rows, a column an attribute."""
+    yield from frame.itertuples(index=False)
+
+
+def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[NegativeFindings], dict[str, pd.DataFrame]]:
+    """Count what judges of candidates flag, one part of the candidates in memory at a time.
+
+    Next to a mismatched positive all candidates look like positives: such queries are left out.
+
+    Args:
+        audited: what is audited.
+        suspected: ids of the queries whose annotated pair is flagged.
+
+    Returns:
+        The findings, and by judge its highest scores, one a query, see :func:`worst_first`.
+    """
+    judges = audited.judges("negatives")
+    counts = {judge: Counter[str]() for judge in judges}
+    best: dict[str, pd.DataFrame] = {judge: pd.DataFrame() for judge in judges}
+    for frames in _by_part(audited, judges, suspected):
+        for judge, frame in frames.items():
+            flagged = frame[frame["flagged"]].sort_values("score", ascending=False)
+            counts[judge].update(
+                num_queries=frame["query_id"].nunique(),
+                num_queries_flagged=flagged["query_id"].nunique(),
+                num_candidates=len(frame),
+                num_flagged=len(flagged),
+                num_flagged_in_top_10=int((flagged["rank"] <= 10).sum()),
+            )
+            mine = flagged.drop_duplicates("query_id").head(NUM_SHOWN)
+            mine = worst_first(mine, {name: other for name, other in frames.items() if name != judge})
+            best[judge] = pd.concat([best[judge], mine], ignore_index=True)
+    findings = []
+    for judge in judges:
+        if len(best[judge]):
+            best[judge] = best[judge].sort_values("score", ascending=False).head(NUM_SHOWN)
+        info = audited.verdicts[judge].info
+        known = {"settings": info["settings"], "detection": info.get("detection")}
+        findings.append(NegativeFindings(judge=judge, **counts[judge], **known))
+    return findings, best
+
+
+def _by_part(audited: Audited, judges: Sequence[str], left_out: Collection[str]) -> Iterator[dict[str, pd.DataFrame]]:
+    """The verdicts of all judges on each part of the candidates, with ``rank``, the best one of the candidate.
+
+    Judges cut a part into pieces of different sizes. Of a candidate that two miners have found the higher score counts.
+    """
+    if not judges:
+        return
+    assert audited.negatives is not None
+    start = f"{VERDICTS}/{audited.split}/part-"
+    for at, part in enumerate(audited.negatives.parts(f"negatives/{audited.split}")):
+        mined = read_arrow(audited.negatives.local(part)).select([*PAIR, "rank"]).to_pandas()
+        ranks = mined.groupby(PAIR, as_index=False)["rank"].min()
+        frames = {}
+        for judge in judges:
+            verdicts = audited.verdicts[judge]
+            names = [name for name in verdicts.parts() if name.startswith(f"{start}{at:05d}-")]
+            frame = _frame([read_parquet(verdicts.local(name), _COLUMNS) for name in names])
+            frame = frame.sort_values("score").drop_duplicates(PAIR, keep="last")
+            frames[judge] = frame[~frame["query_id"].isin(left_out)].merge(ranks, on=PAIR)
+        yield frames

@@ -1,0 +1,197 @@
+"""What the declarations of nodes are made with: a config, the facts, and how labels begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import wraps
+from typing import Any, TypeVar
+
+from raydr.artefacts.declaration import Node, Resources
+from raydr.artefacts.places import Places
+from raydr.artefacts.sources import Sources, find_sources, source_checksums
+from raydr.config.run import RunConfig
+from raydr.console import warn
+from raydr.data.readers.base import Reader
+from raydr.distributed.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
+from raydr.distributed.ray_pool import choose_pool
+from raydr.errors import DamagedError
+from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
+from raydr.models.config import CrossEncoderConfig, Dtype, ModelConfig
+from raydr.models.encode_config import EncodeConfig
+from raydr.noise.decisions import Decisions, Label
+from raydr.noise.judges.people import DecisionsReader
+from raydr.store.identity import fingerprint_of
+from raydr.training.config import TrainConfig
+from raydr.training.training import Training
+
+
+@dataclass(frozen=True)
+class Declaring:
+    """One config whose nodes are declared.
+
+    Args:
+        config: the run, or a variant, a round or a trial of it.
+        facts: of its working folder.
+        of_data: the run whose data they all share.
+        place: how labels begin, for example ``round-2/``.
+    """
+
+    config: RunConfig
+    facts: Facts
+    of_data: RunConfig
+    place: str = ""
+    #: Nodes of the data alone, by what declares them.
+    data_nodes: dict[str, Node] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, config: RunConfig, place: str | None = None) -> Declaring:
+        """The same data with another config."""
+        return replace(self, config=config, place=self.place if place is None else place)
+
+    def training(self) -> Training:
+        """What a training of the config depends on, its arithmetic resolved."""
+        config = self.config
+        dtype = self.facts.training_dtype(config.train, config.train.dtype)
+        return Training(
+            model=config.model,
+            train=config.train.resolved().model_copy(update={"dtype": dtype}),
+            train_split=config.data.train_split,
+            dev_split=config.data.dev_split,
+            seed=config.seed,
+            scope=config.partition.negatives,
+        )
+
+    def label(self, what: str, *of: str) -> str:
+        """What a node is called in lists and in MLflow; empty parts are left out."""
+        return self.place + "-".join([what, *filter(None, of)])
+
+
+def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:
+    """A node of the data alone is declared once, however many others of whichever config are made from it."""
+
+    @wraps(declare)
+    def once(run: Declaring) -> Node:
+        if declare.__name__ not in run.data_nodes:
+            run.data_nodes[declare.__name__] = declare(run)
+        return run.data_nodes[declare.__name__]
+
+    return once
+
+
+def encoders(config: RunConfig) -> Resources:
+    """What encoding and judging cannot do without."""
+    settings = config.encode
+    return {
+        "CPU": settings.min_actors * settings.cpus_per_actor + settings.cpus_per_tokenizer,
+        "GPU": settings.min_actors * settings.gpus_per_actor,
+    }
+
+
+def trainers(config: RunConfig) -> Resources:
+    """What training cannot do without."""
+    settings = config.train
+    fewest = settings.fewest_workers
+    return {"CPU": fewest * settings.cpus_per_worker, "GPU": float(fewest if settings.use_gpu else 0)}
+
+
+_FACTS = "facts"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a working folder; each is looked up once a session, however many nodes depend on it.
+
+    Args:
+        places: where they are kept.
+    """
+
+    places: Places
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def checkpoint(self, model: ModelConfig) -> str:
+        """What a model starts from: hash of weights and tokenizer."""
+        return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
+
+    def cross_encoder_checkpoint(self, model: CrossEncoderConfig) -> str:
+        """As :meth:`checkpoint`, of a cross-encoder."""
+        return self._once(model.model_dump_json(), lambda: cross_encoder_fingerprint(model))
+
+    def _once(self, key: str, find: Callable[[], T]) -> T:
+        if key not in self._known:
+            self._known[key] = find()
+        found: T = self._known[key]
+        return found
+
+    def sources(self, reader: Reader) -> tuple[Sources, list[str]]:
+        """The files of a reader, and the checksum of each.
+
+        A file that has the size and the time of last change that it had is not read again.
+        """
+
+        def find() -> tuple[Sources, list[str]]:
+            sources = find_sources(reader)
+            found = self._find(
+                "sources",
+                {"reader": reader.model_dump(mode="json"), "versions": sources.versions()},
+                lambda: {"checksums": source_checksums(choose_pool(sources.num_rows()), reader, sources)},
+            )
+            return sources, list(found["checksums"])
+
+        return self._once(reader.model_dump_json(), find)
+
+    def content_key(self, reader: Reader) -> dict[str, Any]:
+        """What decides a reader's rows, besides its files."""
+        return self._once(f"content {reader.model_dump_json()}", reader.content_key)
+
+    def settled(self, judge: DecisionsReader, split: str) -> dict[Label, bool]:
+        """What people have decided of the pairs, or the candidates, of a split: whether each label is wrong.
+
+        Raises:
+            DataError: a line of the file is no decision.
+        """
+        file = judge.decisions(self.places.root.url)
+        found = self._once(f"decisions {file}", lambda: Decisions.read(file))
+        if found.is_torn:
+            warn(f"the last line of {file} has no end and is no decision")
+        return found.settled(judge.subject, split)
+
+    def encoding(self, settings: EncodeConfig) -> Arithmetic:
+        """How texts are encoded and pairs are scored."""
+        device = choose_device(settings)
+        found = self._find(
+            "encoding",
+            {"dtype": settings.dtype, "device": device, "token_budget": settings.token_budget},
+            lambda: asdict(resolve_arithmetic(settings, choose_pool(0, settings.gpus_per_actor))),
+        )
+        return Arithmetic(**found)
+
+    def training_dtype(self, workers: TrainConfig, dtype: Dtype) -> str:
+        """The arithmetic of a training."""
+        found = self._find(
+            "training",
+            {"dtype": dtype, "use_gpu": workers.use_gpu},
+            lambda: dict(
+                zip(
+                    ("dtype", "reason"),
+                    resolve_training_dtype(choose_pool(0, float(workers.use_gpu)), workers, dtype),
+                    strict=True,
+                )
+            ),
+        )
+        return str(found["dtype"])
+
+    def _find(self, what: str, depends_on: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        name = f"{_FACTS}/{what}-{fingerprint_of(depends_on)[:16]}.json"
+
+        def look() -> dict[str, Any]:
+            root = self.places.root
+            if root.exists(name):
+                try:
+                    return dict(root.read_sealed(name)["value"])
+                except DamagedError as error:
+                    warn(f"{error}; it is found out anew")
+            root.write_sealed(name, {"value": find(), "depends_on": depends_on})
+            return dict(root.read_sealed(name)["value"])
+
+        return self._once(name, look)

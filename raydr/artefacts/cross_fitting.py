@@ -1,0 +1,184 @@
+"""Cross-fitting: folds of a split's pairs, trainings without each, and what the pairs left out are measured by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring, encoders, trainers
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.folds import cut_folds, leave_fold_out
+from raydr.artefacts.margins import measure_folds
+from raydr.artefacts.model import train, untrained
+from raydr.artefacts.ranker import cross_encoder
+from raydr.console import say
+from raydr.distributed.pool import Pool
+from raydr.errors import DataError
+from raydr.losses.nce import NCE
+from raydr.noise.judge_models import ClassifierConfig
+from raydr.store.artifact import Artifact, Building
+from raydr.tracking.tracker import Tracker
+from raydr.training.training import Extras, Training
+
+#: The role of the model that is asked.
+MODEL = "model"
+#: The kind of cross-fitted margins, and the role of those that read them.
+MARGINS = "margins"
+#: The kind of an assignment of queries to folds, and the role of those that read it.
+FOLDS = "folds"
+
+
+def margins(run: Declaring, split: str) -> Node:
+    """Margins of all pairs of a split, each by a model that has not seen it, and of random pairs.
+
+    Args:
+        run: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
+        split: the split.
+    """
+    config, settings = run.config, run.config.cross_fit
+    cut = _folds(run, split, settings.num_folds, _seed(run))
+    return measure_folds.node(
+        f"{run.place}cross-fit-margins-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        folds=cut,
+        models={str(fold): _trained(run, cut, split, fold) for fold in range(settings.num_folds)},
+        split=split,
+        num_random=settings.num_random,
+        num_draws=settings.num_draws,
+        seed=_seed(run),
+        settings=config.encode,
+        arithmetic=run.facts.encoding(config.encode),
+        demand=encoders(config),
+    )
+
+
+def cross_encoders(
+    run: Declaring, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
+) -> dict[str, Node | dict[str, Node]]:
+    """The folds of the training split, and a cross-encoder without each, by role.
+
+    Args:
+        run: the config.
+        settings: how they are trained, and how many.
+        negatives: candidates that they learn from, those of the whole split.
+        pairs: the data set with the pairs that they learn from; the run's if None. All are cut into folds.
+    """
+    split = run.config.data.train_split
+    cut = _folds(run, split, settings.num_folds, run.config.seed)
+    trained = {
+        str(fold): cross_encoder(
+            run, settings, negatives, _left_out(run, cut, split, fold, pairs), name=f"cross-encoder-{fold + 1}"
+        )
+        for fold in range(settings.num_folds)
+    }
+    return {FOLDS: cut, "models": trained}
+
+
+def margins_of(run: Declaring, training: Training) -> Node | None:
+    """The margins that a training's detection reads; None if it reads none."""
+    detection = training.train.detection
+    reads_them = detection is not None and detection.margins == "cross_fitted"
+    return margins(run, training.train_split) if reads_them else None
+
+
+def _seed(run: Declaring) -> int:
+    own = run.config.cross_fit.seed
+    return run.config.seed if own is None else own
+
+
+def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
+    label, dataset, corpus = f"{run.place}cross-fit-folds-{split}", data.dataset(run), data.corpus(run)
+    return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
+
+
+def _left_out(run: Declaring, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
+    """The pairs of the other folds, of all or of a data set that has some of them."""
+    label, dataset, corpus = f"{run.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
+    return leave_fold_out.node(label, dataset=dataset, corpus=corpus, folds=cut, kept=kept, split=split, fold=fold)
+
+
+def _training(run: Declaring, split: str) -> Training:
+    """The run's training in small: the loss, detection and negatives of a fold depend on no method."""
+    settings = run.config.cross_fit
+    changes: dict[str, Any] = {
+        "loss": NCE(),
+        "pair_detection": None,
+        "coteaching": None,
+        "guide": None,
+        # A training has one epoch at least; without any there is none, see _trained.
+        "num_epochs": max(1, settings.num_epochs),
+        "num_hard_negatives": 0,
+        "in_batch_negatives": True,
+        "share_warmup": None,
+        "keep": "last",
+    }
+    if settings.batch_size is not None:
+        changes["batch_size"] = settings.batch_size
+    if settings.optimizer is not None:
+        changes["optimizer"] = settings.optimizer
+    own = run.training()
+    if settings.model is not None:
+        own = own.model_copy(update={"model": settings.model})
+    changed = own.changed({}, changes, "cross_fit")
+    return changed.model_copy(update={"train_split": split, "seed": _seed(run)})
+
+
+def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
+    """The model that has not seen a fold."""
+    training = _training(run, split)
+    if not run.config.cross_fit.num_epochs:
+        return untrained(run, training.model, f"{run.place}cross-fit-untrained")
+    return train_fold.node(
+        f"{run.place}cross-fit-train-{fold + 1}",
+        dataset=_left_out(run, cut, split, fold),
+        corpus=data.corpus(run),
+        training=training.model_copy(update={"scope": "own"}),
+        checkpoint=run.facts.checkpoint(training.model),
+        demand=trainers(run.config),
+    )
+
+
+def _num_learnt(of: Any) -> int:
+    return int(of.training.train.num_epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
+
+
+@artefact("model", version=2, rows=_num_learnt, asks_model=True)
+def train_fold(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
+    training: Training,
+    checkpoint: str = "",
+) -> dict[str, Any]:
+    """Train on what :func:`raydr.artefacts.folds.leave_fold_out` has left, in smaller batches where a batch holds more.
+
+    Args:
+        making, pool, dataset, corpus, training: as :func:`raydr.artefacts.model.train` takes them.
+        tracker: its step in MLflow.
+        checkpoint: checksum of what the model starts from.
+
+    Raises:
+        DataError: not even one small batch is left.
+    """
+    num_queries, batch_size = dataset.info["num_queries"], training.train.batch_size
+    if num_queries < batch_size:
+        training = _in_small_batches(training, num_queries)
+        say(f"cross-fit: batches of {training.train.batch_size} in place of {batch_size}: a fold leaves {num_queries}")
+    return train(making, pool, dataset, corpus, Extras(), training=training, tracker=tracker.handle())
+
+
+def _in_small_batches(training: Training, num_queries: int) -> Training:
+    settings = training.train
+    most = settings.num_workers if isinstance(settings.num_workers, int) else settings.num_workers[1]
+    whole = most * settings.accumulation_steps
+    batch_size = num_queries // whole * whole
+    if batch_size < 2 * whole:
+        raise DataError(
+            f"a fold leaves {num_queries} queries to train on, {2 * whole} are needed: set cross_fit.num_folds higher, "
+            "train.num_workers or train.accumulation_steps lower, or take margins of the model itself"
+        )
+    return training.model_copy(update={"train": settings.model_copy(update={"batch_size": batch_size})})

@@ -1,0 +1,326 @@
+"""Artefacts and the nodes of those that could exist: each is declared once, by the signature of its stage.
+
+::
+
+    @artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)
+    def quantize_encoder(making: Building, pool: Pool, model: Artifact, corpus: Corpus, *, num_passages: int) -> dict:
+        ...
+
+    quantize_encoder.node("quantize-trained", model=..., corpus=..., num_passages=200)
+
+From a node come its identity and its place, what has to be made and why, and its step in MLflow. Nothing else states
+what an artefact is made from.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, Generic, Literal, ParamSpec, Union, get_args, get_origin, get_type_hints
+
+from raydr.component import content_of, is_neutral
+from raydr.data.opened import Opened
+from raydr.distributed.pool import Pool
+from raydr.errors import ArtifactError
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
+from raydr.tracking.tracker import Tracker
+
+#: CPUs and GPUs by Ray's names.
+Resources = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What making a node takes.
+
+    Args:
+        making: the artefact that is made.
+        pool: where its parts are made.
+        inputs: the artefacts that it is made from, by role.
+        tracker: its step in MLflow.
+    """
+
+    making: Building
+    pool: Pool
+    inputs: Mapping[str, Artifact]
+    tracker: Tracker
+
+    def group(self, role: str) -> dict[str, Artifact]:
+        """The inputs of the roles ``ROLE/NAME``, by name, in the order of the declaration."""
+        prefix = f"{role}/"
+        return {name.removeprefix(prefix): made for name, made in self.inputs.items() if name.startswith(prefix)}
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An artefact that could exist.
+
+    Args:
+        kind: of the artefact.
+        label: what it is called in lists and in MLflow, for example ``round-2/train``; no part of the identity.
+        make: makes it; returns what its manifest says of it.
+        settings: what its content depends on besides its inputs; JSON values.
+        inputs: what it is made from, by role.
+        version: raised where the same settings lead to another content.
+        num_rows: how much there is to do, in rows, given the inputs; decides where it is made.
+        asks_model: whether a model reads the rows.
+        demand: resources without which it cannot go on.
+        after: nodes that must be there before it is made, although they are no part of what it is.
+        temporary: only other nodes need it: it is made if one of these is, and goes when its round is over.
+        moves: its name moves to it without asking: it only shows what is there.
+        check: raises where it could not be made; called before anything is, so that hours are not lost.
+    """
+
+    kind: str
+    label: str
+    make: Callable[[Work], dict[str, Any]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Node] = field(default_factory=dict)
+    version: int = 1
+    num_rows: Callable[[Mapping[str, Artifact]], int] = lambda inputs: 0
+    asks_model: bool = False
+    demand: Resources = field(default_factory=lambda: {"CPU": 1.0})
+    after: tuple[Node, ...] = ()
+    temporary: bool = False
+    moves: bool = False
+    check: Callable[[], None] = lambda: None
+    #: The settings of its stage as they were given, by parameter.
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> Identity:
+        inputs = {role: node.key for role, node in self.inputs.items()}
+        return Identity(kind=self.kind, version=self.version, config=dict(self.settings), inputs=inputs)
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of kind, version, settings and the keys of the inputs."""
+        return self.identity.fingerprint
+
+    def ancestors(self) -> dict[str, Node]:
+        """All that it is made from, nearest and farther, by key, in an order in which it could be made."""
+        found: dict[str, Node] = {}
+
+        def visit(node: Node) -> None:
+            for one in (*node.inputs.values(), *node.after):
+                if one.key not in found:
+                    visit(one)
+                    found[one.key] = one
+
+        visit(self)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Existing(Node):
+    """An artefact that is there and that no config declares: a run of another program, a model of another config.
+
+    Args:
+        made_as: its identity.
+        folder: where it is.
+    """
+
+    made_as: Identity = field(default_factory=lambda: Identity(kind=""))
+    folder: Folder = field(default_factory=lambda: Folder(""))
+
+    @classmethod
+    def of(cls, artifact: Artifact, label: str) -> Existing:
+        """The node of a finished artefact."""
+        identity = artifact.manifest.identity
+
+        def make(work: Work) -> dict[str, Any]:
+            raise ArtifactError(f"{label} was at {artifact.folder} and is gone: make it again, or leave it out")
+
+        return cls(identity.kind, label, make, made_as=identity, folder=artifact.folder)
+
+    @classmethod
+    def at(cls, folder: str, kind: str) -> Existing:
+        """The node of an artefact that a user gives by its folder.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        return cls.of(Artifact.open(Folder(folder).absolute(), kind), f"{kind} at {folder}")
+
+    @cached_property
+    def identity(self) -> Identity:
+        return self.made_as
+
+
+#: Parameters of a stage that the run of the pipeline fills in, by their types.
+_OF_THE_RUN: dict[type, Callable[[Work], Any]] = {
+    Building: lambda work: work.making,
+    Pool: lambda work: work.pool,
+    Tracker: lambda work: work.tracker,
+}
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """One parameter of a stage: an input, several of them by name, or a setting."""
+
+    name: str
+    role: Literal["run", "input", "group", "setting"]
+    kind: Any
+    neutral: bool
+    default: Any
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter, hint: Any) -> _Parameter:
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        plain = get_args(hint)[0] if marks else hint
+        choices = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
+        classes = [one for one in choices if isinstance(one, type)]
+        kind = next((one for one in classes if one in _OF_THE_RUN), None)
+        role: Literal["run", "input", "group", "setting"] = "setting"
+        if kind is not None:
+            role = "run"
+        elif opened := next((one for one in classes if issubclass(one, Artifact | Opened)), None):
+            role, kind = "input", opened
+        elif get_origin(plain) is Mapping and get_args(plain)[1] is Artifact:
+            role, kind = "group", Artifact
+        return cls(parameter.name, role, kind, any(map(is_neutral, marks)), parameter.default)
+
+
+class Declaration(Generic[P]):
+    """A stage together with what it says of its artefact; made by :func:`artefact`."""
+
+    def __init__(self, function: Callable[P, dict[str, Any]], kind: str, **facts: Any) -> None:
+        self.function, self.kind, self.facts = function, kind, facts
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> dict[str, Any]:
+        return self.function(*arguments, **options)
+
+    @cached_property
+    def parameters(self) -> dict[str, _Parameter]:
+        """The parameters of the stage by name. Looked at when a node is declared, not when a module is imported."""
+        hints = get_type_hints(self.function, include_extras=True)
+        signature = inspect.signature(self.function).parameters
+        return {name: _Parameter.of(parameter, hints[name]) for name, parameter in signature.items()}
+
+    def node(
+        self,
+        label: str,
+        *,
+        demand: Resources | None = None,
+        after: tuple[Node, ...] = (),
+        check: Callable[[], None] = lambda: None,
+        asks_model: bool | None = None,
+        **arguments: Any,
+    ) -> Node:
+        """The node of an artefact that this stage would make.
+
+        Args:
+            label: what it is called in lists and in MLflow.
+            demand: resources without which it cannot go on; one CPU if None.
+            after: as of :class:`Node`.
+            check: as of :class:`Node`.
+            asks_model: whether a model reads the rows, where that depends on the arguments.
+            arguments: a node for each input, a mapping of nodes for several of them by name, a value for each setting.
+
+        Raises:
+            TypeError: an argument has no parameter, or a parameter no argument.
+        """
+        unknown = arguments.keys() - {name for name, one in self.parameters.items() if one.role != "run"}
+        if unknown:
+            raise TypeError(f"{self.kind} {label} is made from no {', '.join(sorted(unknown))}")
+        inputs: dict[str, Node] = {}
+        settings: dict[str, Any] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.role == "run":
+                continue
+            value = arguments.get(name, parameter.default)
+            if value is inspect.Parameter.empty:
+                raise TypeError(f"{self.kind} {label} needs {name}")
+            if parameter.role == "setting":
+                settings[name] = value
+            elif parameter.role == "group":
+                inputs |= {f"{name}/{key}": node for key, node in value.items()}
+            elif value is not None:
+                inputs[name] = value
+                if issubclass(parameter.kind, Opened) and value.kind != parameter.kind.kind:
+                    raise TypeError(f"{self.kind} {label}: {name} is a {parameter.kind.kind}, got a {value.kind}")
+        rows = self.facts["rows"]
+        return Node(
+            self.kind,
+            label,
+            lambda work: self._make(work, settings),
+            self._content(settings),
+            inputs,
+            self.facts["version"],
+            num_rows=lambda made: 0 if rows is None else rows(SimpleNamespace(**settings, **made)),
+            asks_model=self.facts["asks_model"] if asks_model is None else asks_model,
+            demand={"CPU": 1.0} if demand is None else demand,
+            after=after,
+            temporary=self.facts["temporary"],
+            moves=self.facts["moves"],
+            check=check,
+            arguments=settings,
+        )
+
+    def _content(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        explicit = self.facts["content"]
+        if explicit is not None:
+            return dict(content_of(explicit(SimpleNamespace(**settings))))
+        content: dict[str, Any] = {}
+        for name, value in settings.items():
+            parameter = self.parameters[name]
+            if parameter.neutral:
+                continue
+            part, default = content_of(value), parameter.default
+            if default is inspect.Parameter.empty or part != content_of(default):
+                content[name] = part
+        return content
+
+    def _make(self, work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
+        arguments: dict[str, Any] = dict(settings)
+        for name, parameter in self.parameters.items():
+            if parameter.role == "run":
+                arguments[name] = _OF_THE_RUN[parameter.kind](work)
+            elif parameter.role == "group":
+                arguments[name] = work.group(name)
+            elif parameter.role == "input":
+                made = work.inputs.get(name)
+                arguments[name] = made if made is None or parameter.kind is Artifact else parameter.kind(made)
+        make: Callable[..., dict[str, Any]] = self.function
+        return make(**arguments)
+
+
+def artefact(
+    kind: str,
+    *,
+    version: int = 1,
+    rows: Callable[[Any], int] | None = None,
+    asks_model: bool = False,
+    temporary: bool = False,
+    moves: bool = False,
+    content: Callable[[Any], Mapping[str, Any]] | None = None,
+) -> Callable[[Callable[P, dict[str, Any]]], Declaration[P]]:
+    """Declare the artefact that a stage makes; its identity is the stage's signature.
+
+    Parameters of the type ``Artifact``, or of a class that opens artefacts, are inputs: their names are the roles.
+    ``Mapping[str, Artifact]`` is a group of inputs by name. ``Building``, ``Pool`` and ``Tracker`` are filled in. All
+    others are settings: they are content of the key, unless they are marked ``Annotated[..., Neutral]`` or equal to
+    their default.
+
+    Args:
+        kind: of the artefact.
+        version: raised where the same settings lead to another content.
+        rows: how many rows there are to work on, from the inputs and settings by name; decides where it is made.
+        asks_model: whether a model reads the rows.
+        temporary: only other nodes need it: it goes when its round is over.
+        moves: its name moves to it without asking: it only shows what is there.
+        content: the content in place of that of the signature, from the settings by name; for what a signature cannot
+            express.
+    """
+    facts: dict[str, Any] = {"version": version, "rows": rows, "asks_model": asks_model, "temporary": temporary}
+    facts |= {"moves": moves, "content": content}
+    return lambda function: Declaration(function, kind, **facts)

@@ -1,0 +1,161 @@
+"""Why is a trained model worse than it could be? All checks over samples of its queries.
+
+Artefact ``diagnosis``::
+
+    findings.json    measures, findings with severity, settings and advice, what was compared, what was not looked at
+    report.html      the same as a page
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.evidence import gather
+from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
+from raydr.artefacts.scoring import scoring_of
+from raydr.component import Neutral
+from raydr.console import say, show_summary, show_table
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.diagnosis.diagnosis import Diagnosis
+from raydr.diagnosis.diagnosis import diagnose as examine_all
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.parts import as_json, feed_parts, part_batch, write_contents
+from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.models.encode_config import EncodeConfig
+from raydr.negatives.config import BM25Config
+from raydr.pages.diagnosis import cells, diagnosis_page, outcome, reader_rows
+from raydr.store.artifact import Artifact, Building
+from raydr.training.training import Training
+
+KIND = "diagnosis"
+FINDINGS, REPORT = "findings.json", "report.html"
+
+
+class Examine:
+    """Gathers the evidence and lets the checks look at it, where models can be loaded."""
+
+    def __init__(self, job: DiagnosisJob) -> None:
+        self.job = job
+
+    def __call__(self, batch: Batch) -> Batch:
+        found = as_json(examine_all(gather(self.job)).to_json())
+        [(name, part)] = write_contents(self.job.output, {FINDINGS: found}).items()
+        return part_batch(name, part)
+
+
+def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
+    """All checks over a training.
+
+    Args:
+        run: the config, or that of a variant.
+        name: of the model.
+        model: that was trained.
+        untrained: as it was before.
+        margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
+    """
+    config = run.config
+    return diagnose.node(
+        run.label("diagnose", name),
+        model=model,
+        untrained=untrained,
+        dataset=model.inputs["dataset"],
+        corpus=data.corpus(run),
+        negatives=model.inputs.get("negatives"),
+        margins=margins,
+        fold=None if margins is None else margins.inputs["models/0"],
+        held_out=config.data.held_out_splits,
+        training=run.training(),
+        bm25=config.bm25,
+        settings=config.encode,
+        arithmetic=run.facts.encoding(config.encode),
+        demand=encoders(config),
+    )
+
+
+def _num_examined(of: Any) -> int:
+    return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
+
+
+@artefact(KIND, version=3, rows=_num_examined, asks_model=True, moves=True)
+def diagnose(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    untrained: Artifact,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    margins: Artifact | None = None,
+    fold: Artifact | None = None,
+    *,
+    held_out: Sequence[str],
+    training: Annotated[Training, Neutral],
+    bm25: BM25Config,
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Examine a training.
+
+    Args:
+        making: the ``diagnosis`` artefact.
+        pool: where the models are asked.
+        model: that was trained.
+        untrained: as it was before.
+        dataset, corpus: what it was trained on.
+        negatives: the candidates that training draws from; those that came with the data if None.
+        margins: cross-fitted, of the pairs; None if there are none.
+        fold: the model of the first fold, which learnt the pairs of the others; with ``margins``.
+        held_out: splits that may be measured on: the first that has judgments is.
+        training: how the model was trained; the model stands for it in the key.
+        bm25: the settings of BM25.
+        settings: of the worker that asks the models.
+        arithmetic: of the scores.
+
+    Returns:
+        ``split``, and ``faults``: names of checks, the likeliest cause first.
+    """
+    trained, before, of_fold = (
+        None if asked is None else scoring_of(pool, asked, settings, arithmetic) for asked in (model, untrained, fold)
+    )
+    assert trained is not None
+    assert before is not None
+    job = DiagnosisJob(
+        Dataset(dataset), Corpus(corpus), tuple(held_out), training, bm25, trained, before, of_fold, negatives, margins,
+        making.folder,
+    )  # fmt: skip
+    feed = Feed(Examine, job, settings)
+    feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")
+    found = Diagnosis.from_json(making.folder.read_json(FINDINGS))
+    page = diagnosis_page(found, list(making.identity.inputs.items()))
+    making.done.update(write_contents(making.folder, {REPORT: page}))
+    return {"split": found.split, "faults": [one.check for one in found.faults]}
+
+
+def load_result(artifact: Artifact) -> Diagnosis:
+    """The findings of a ``diagnosis`` artefact."""
+    return Diagnosis.from_json(artifact.read_json(FINDINGS))
+
+
+def show(artifact: Artifact) -> None:
+    """Print the findings, the likeliest cause first, and a remedy for each."""
+    found = load_result(artifact)
+    show_table(*reader_rows(found))
+    say(outcome(found))
+    told = [*found.faults, *found.of_level("note")]
+    if told:
+        show_table("findings", ["", "check", "hit", "found"], ([*cells(one)[:3], one.found] for one in told))
+        for one in told:
+            say(f"{one.check}: {one.remedy}")
+    if found.faults and found.faults[0].settings:
+        settings = " ".join(f"--set {shlex.quote(one)}" for one in found.faults[0].settings)
+        say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
+    say(f"nothing found: {', '.join(one.check for one in found.of_level('ok')) or 'none'}")
+    for check, why in found.missing.items():
+        say(f"not looked at: {check} ({why})")
+    show_summary(KIND, {"report": artifact.folder.path(REPORT)})

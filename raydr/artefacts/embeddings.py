@@ -1,0 +1,331 @@
+"""Encode passages and queries: tokenising tasks feed encoders.
+
+The unit of work is a part of the corpus (or of a split's queries): one task tokenises it, one encoder encodes it
+and writes one file. Which worker does it changes nothing, so an interrupted encoding goes on where it was and
+ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.quantized import quantized
+from raydr.console import detail, say
+from raydr.data.embeddings import Encodings, VectorSets, dim_of, to_embedding_table
+from raydr.data.partitions import partition_of
+from raydr.data.schema import read_arrow
+from raydr.distributed.arithmetic import Arithmetic, require_device
+from raydr.distributed.parts import feed_parts, part_batch, write_table
+from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.errors import ConfigError, ModelError
+from raydr.models.config import Side
+from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.models.pooling import pool_tokens
+from raydr.models.tokens import Tokens
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+
+#: ``module:callable`` that makes the tokenizer from (model folder, side).
+TOKENIZER = "raydr.models.dual_encoder:load_tokenizer"
+#: ``module:callable`` that makes the encoder, as :class:`raydr.models.inference.InferenceEncoder` does.
+ENCODER = "raydr.models.inference:InferenceEncoder"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker of one encoding knows; picklable."""
+
+    model: Artifact
+    #: The corpus or data set.
+    texts: Artifact
+    #: Names of the parts to encode, in order; output part i comes from part i.
+    parts: tuple[str, ...]
+    output: Folder
+    side: Side
+    arithmetic: Arithmetic
+    num_threads: int | None
+    batching: Batching
+    token_pooling: int
+    tokenizer: str
+    encoder: str
+    #: The model's encoder in int8; None if the model is asked as it is.
+    quantized: Artifact | None = None
+
+    def load_part(self, part: int) -> Any:
+        """The table of one input part, memory-mapped."""
+        return read_arrow(self.texts.local(self.parts[part]))
+
+
+@functools.lru_cache(maxsize=2)
+def _load_tokenizer(factory: str, model: Folder, kind: str, fingerprint: str, side: Side) -> Any:
+    return _resolve(factory)(Artifact.open(model, kind).local_folder(), side)
+
+
+def _resolve(factory: str) -> Any:
+    module, _, name = factory.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def output_name(part: int) -> str:
+    """
+    >>> output_name(3)
+    'part-00003.arrow'
+    """
+    return f"part-{part:05d}.arrow"
+
+
+def tokenize_part(batch: Batch, job: Job) -> Batch:
+    """The part named in the batch as one row of flat token arrays."""
+    table = job.load_part(int(batch["part"][0]))
+    # Where others have their share of the CPUs, a tokenizer has one; a process that does all by itself has no others.
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
+    tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.kind, job.model.fingerprint, job.side)
+    titles = table.column("title").to_pylist() if job.side == "passage" else None
+    tokens = tokenizer(titles, table.column("text").to_pylist())
+    ids = np.empty(1, dtype=object)
+    ids[0] = _packed(table.column(0).combine_chunks())
+    return {"part": batch["part"], "text_ids": ids, **tokens.to_arrow()}
+
+
+def _packed(ids: pa.Array) -> NDArray[np.uint8]:
+    """Ids as bytes, which travel with the tokens: the encoder need not fetch the texts for them."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("id", pa.string())])) as writer:
+        writer.write_batch(pa.record_batch([ids], names=["id"]))
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def _unpacked(packed: NDArray[np.uint8]) -> pa.Array:
+    return pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(packed))).read_all().column(0).combine_chunks()
+
+
+class EncodeParts:
+    """Holds the encoder; every call encodes one part and writes it.
+
+    Two threads call it at a time: one part is encoded while the one before it is written, summed up and sent, and the
+    next one comes in.
+    """
+
+    #: Parts in work at a time.
+    calls_at_once = 2
+
+    def __init__(self, job: Job) -> None:
+        require_device(job.arithmetic.device)
+        self.job = job
+        model, how = job.model.local_folder(), job.arithmetic
+        in_int8 = {"quantized": job.quantized.local_folder()} if job.quantized is not None else {}
+        self.encoder = _resolve(job.encoder)(
+            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
+        )
+        self._encoding = threading.Lock()
+        #: When the last part was encoded.
+        self.free_since: float | None = None
+
+    def __call__(self, batch: Batch) -> Batch:
+        part = int(batch["part"][0])
+        tokens, ids = Tokens.from_arrow(batch), _unpacked(batch["text_ids"][0])
+        with self._encoding:
+            begun = time.perf_counter()
+            waited = begun - self.free_since if self.free_since is not None else 0.0
+            vectors = self.encoder.encode(tokens)
+            self.free_since = time.perf_counter()
+            encoding = self.free_since - begun
+        finite = finite_texts(vectors)
+        if not finite.all():
+            row, job = int(np.flatnonzero(~finite)[0]), self.job
+            raise ModelError(
+                f"{job.parts[part]} of {job.texts.folder}: the vector of {ids[row].as_py()!r} (row {row}) is not "
+                f"finite, and so are {int((~finite).sum())} of {len(finite)}; expected numbers within ±65504. The "
+                f"model at {job.model.folder} is broken, or its scores overflow float16: try encode.dtype=float32 or "
+                "similarity cosine"
+            )
+        if isinstance(vectors, VectorSets) and self.job.token_pooling > 1:
+            vectors = pool_tokens(vectors, self.job.token_pooling)
+        name = output_name(part)
+        made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
+        counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
+        return part_batch(name, made, **counts, encoding=encoding, waited=waited)
+
+
+def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
+    """Which texts have only finite numbers."""
+    if isinstance(vectors, VectorSets):
+        wrong_T = ~np.isfinite(vectors.vectors_TD).all(axis=1)
+        texts = np.searchsorted(vectors.offsets, np.flatnonzero(wrong_T), side="right") - 1
+        return ~np.isin(np.arange(len(vectors)), texts)
+    return np.asarray(np.isfinite(vectors).all(axis=1))
+
+
+def passages(run: Declaring, model: Node, name: str) -> Node:
+    """The vectors of all passages."""
+    settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
+    in_int8 = settings.dtype == "int8"
+    return encode_passages.node(
+        run.label("encode", name, "passages"),
+        model=model,
+        corpus=data.corpus(run),
+        quantized=quantized(run, model, name) if in_int8 else None,
+        settings=settings,
+        arithmetic=arithmetic.in_int8() if in_int8 else arithmetic,
+        demand=encoders(run.config),
+    )
+
+
+def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
+    """The vectors of the queries of a split."""
+    settings = run.config.encode
+    return encode_queries.node(
+        run.label("encode", name, split),
+        model=model,
+        dataset=data.dataset(run),
+        split=split,
+        # Only vectors of passages are pooled.
+        settings=settings.model_copy(update={"token_pooling": 1}),
+        arithmetic=run.facts.encoding(settings),
+        demand=encoders(run.config),
+    )
+
+
+@artefact("embeddings", rows=lambda of: of.corpus.rows("passages"), asks_model=True, temporary=True)
+def encode_passages(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    corpus: Artifact,
+    quantized: Artifact | None = None,
+    *,
+    settings: EncodeConfig,
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Encode every passage of a corpus, see :func:`encode_texts`."""
+    return encode_texts(making, pool, model, corpus, quantized, settings=settings, arithmetic=arithmetic)
+
+
+@artefact("embeddings", rows=lambda of: of.dataset.rows(f"queries/{of.split}"), asks_model=True, temporary=True)
+def encode_queries(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    dataset: Artifact,
+    *,
+    split: str,
+    settings: EncodeConfig,
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Encode the queries of a split, see :func:`encode_texts`."""
+    return encode_texts(making, pool, model, dataset, split=split, settings=settings, arithmetic=arithmetic)
+
+
+def encode_texts(
+    making: Building,
+    pool: Pool,
+    model: Artifact,
+    texts: Artifact,
+    quantized: Artifact | None = None,
+    *,
+    split: str = "",
+    settings: EncodeConfig,
+    arithmetic: Arithmetic,
+    tokenizer: str = TOKENIZER,
+    encoder: str = ENCODER,
+) -> dict[str, Any]:
+    """Encode every passage of a corpus, or the queries of a split: an ``embeddings`` artefact.
+
+    Args:
+        making: the artefact.
+        pool: where the encoders run.
+        model: a model saved by raydr.
+        texts: the corpus, or the data set.
+        quantized: the model's encoder in int8, where the arithmetic is that.
+        split: of the queries; empty for passages.
+        settings: how texts are batched, and the size and number of the encoders.
+        arithmetic: see :func:`raydr.distributed.arithmetic.resolve_arithmetic`.
+        tokenizer: ``module:callable``, see :data:`TOKENIZER`.
+        encoder: ``module:callable``, see :data:`ENCODER`.
+
+    Returns:
+        What the vectors are and what they were made of, for :class:`raydr.data.embeddings.Embeddings`.
+
+    Raises:
+        ConfigError: there are no such texts, or the cluster cannot hold one encoder and one tokenising task.
+        ModelError: a vector is not finite, or a worker cannot do what was resolved.
+    """
+    side: Side = "query" if split else "passage"
+    under = f"queries/{split}" if split else "passages"
+    parts = texts.parts(under)
+    if not parts:
+        raise ConfigError(
+            f"the {texts.kind} at {texts.folder} has no {under}; it has "
+            + ", ".join(sorted({name.rpartition("/")[0] for name in texts.parts()}))
+        )
+    detail(
+        f"encode: dtype {arithmetic.dtype} on {arithmetic.device} ({arithmetic.reason}), "
+        f"batches of {arithmetic.token_budget:,} tokens, {settings.batching}"
+    )
+    job = Job(
+        model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
+        settings.batching, 1 if split else settings.token_pooling, tokenizer, encoder, quantized,
+    )  # fmt: skip
+    items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
+    partitions = list(map(partition_of, parts))
+    unit = "queries" if split else "passages"
+    feed = Feed(
+        EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once,
+        beside=arithmetic.device == "cuda" and settings.batching == "packed",
+    )  # fmt: skip
+    started = time.perf_counter()
+    said = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
+    if said:
+        _say_how_fast(said, unit, time.perf_counter() - started)
+    return {
+        "dim": _dim(making.folder),
+        "num_rows": texts.rows(under),
+        "side": side,
+        "model": model.fingerprint,
+        "dtype": arithmetic.dtype,
+        "dtype_reason": arithmetic.reason,
+        "device": arithmetic.device,
+        "source": texts.fingerprint,
+        **({"split": split} if split else {}),
+        **({"partitions": partitions} if any(partitions) else {}),
+    }
+
+
+def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None:
+    columns = ("rows", "tokens", "truncated", "encoding", "waited")
+    total = {column: float(sum(row[column] for row in said)) for column in columns}
+    cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
+    say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f}/s){cut}")
+    detail(
+        f"encode: {total['tokens']:,.0f} tokens, start-up counts; {describe_spent(total['encoding'], total['waited'])}"
+    )
+
+
+def describe_spent(encoding: float, waited: float) -> str:
+    """What the encoders did with their time, from the start of their first part to the end of their last.
+
+    >>> describe_spent(encoding=94, waited=6)
+    'the encoders encoded for 94 % of their time, and waited for texts, or for parts to be written, for 6 %'
+    """
+    percent = 100 / (encoding + waited)
+    return (
+        f"the encoders encoded for {encoding * percent:.0f} % of their time, and waited for texts, or for parts to be "
+        f"written, for {waited * percent:.0f} %"
+    )
+
+
+def _dim(output: Folder) -> int:
+    return dim_of(read_arrow(output.localize(output_name(0))))

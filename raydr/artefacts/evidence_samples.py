@@ -1,0 +1,209 @@
+"""What of a training is examined: samples of its queries, and how BM25 and models read them."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from raydr.artefacts.inspection import token_counter
+from raydr.artefacts.scoring import Scoring
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.tables import of_queries, relevant
+from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
+from raydr.models.config import Side
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.models.tokens import TextTokenizer
+from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, build_index, join_passage
+from raydr.negatives.config import BM25Config
+from raydr.seeding import stable_hash64
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from raydr.training.config import DevConfig
+from raydr.training.dev import DevSet, build_dev_set
+from raydr.training.training import Training
+
+#: The sample of each split: queries, and random passages beside their positives.
+SAMPLE_SIZE = {"max_queries": 400, "random_passages": 2_000}
+
+IntArray = NDArray[np.int64]
+#: Scores (Q, U) of queries with all passages that are read.
+Reader = Callable[[list[str]], FloatArray]
+
+
+@dataclass(frozen=True)
+class DiagnosisJob:
+    """What is examined; small and picklable.
+
+    Args:
+        data, corpus: what was trained on.
+        held_out: splits that may be measured on: the first that has judgments is.
+        training: the settings.
+        bm25: the settings of BM25.
+        trained, untrained: the model after and before.
+        fold: the model of the first fold, which learnt the pairs of the others; with ``margins``.
+        negatives: the candidates that training draws from; those that came with the data if None.
+        margins: cross-fitted, of the pairs; None if there are none.
+        output: folder of the artefact.
+    """
+
+    data: Dataset
+    corpus: Corpus
+    held_out: tuple[str, ...]
+    training: Training
+    bm25: BM25Config
+    trained: Scoring
+    untrained: Scoring
+    fold: Scoring | None
+    negatives: Artifact | None
+    margins: Artifact | None
+    output: Folder
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(stable_hash64("diagnosis", purpose, self.training.seed))
+
+    def judged(self, split: str) -> tuple[pa.Table, pa.Table]:
+        """Queries, and their judgments of positives that the corpus has."""
+        queries, qrels = self.data.queries(split), relevant(self.data.qrels(split))
+        qrels = qrels.filter(pa.array(self.corpus.find(qrels["passage_id"].to_pylist()) >= 0))
+        return queries, of_queries(qrels, queries["query_id"].to_pylist())
+
+    def texts(self, rows: IntArray) -> list[str]:
+        """Passages as BM25 reads them."""
+        found = self.corpus.texts(rows)
+        return [join_passage(title, text) for title, text in zip(found.titles, found.texts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Queries of a split, and the passages that they are searched in.
+
+    Args:
+        chosen: queries and passages.
+        corpus: that these are of.
+    """
+
+    chosen: DevSet
+    corpus: Corpus
+
+    @classmethod
+    def of(cls, job: DiagnosisJob, split: str) -> Sample | None:
+        """None if no query of the split has a positive."""
+        if split not in job.data.splits or not len(job.judged(split)[1]):
+            return None
+        config = DevConfig(**SAMPLE_SIZE, scope=job.training.train.dev.scope)
+        tables = (*job.judged(split), job.data.dropped(split))
+        return cls(build_dev_set(*tables, job.corpus, config, job.training.seed), job.corpus)
+
+    @cached_property
+    def positive_QP(self) -> BoolArray:
+        place = {passage_id: at for at, passage_id in enumerate(self.chosen.passage_ids)}
+        found_QP = np.zeros((len(self.chosen.query_ids), len(place)), dtype=bool)
+        for at, query_id in enumerate(self.chosen.query_ids):
+            found_QP[at, [place[one] for one in self.chosen.qrels[query_id]]] = True
+        return found_QP
+
+    @property
+    def pair_Q(self) -> IntArray:
+        """The place of each query's first positive."""
+        return np.asarray(self.positive_QP.argmax(axis=1))
+
+    @property
+    def pair_rows_Q(self) -> IntArray:
+        """The row of it in the corpus."""
+        return self.chosen.passage_rows[self.pair_Q]
+
+    @cached_property
+    def null_QP(self) -> BoolArray:
+        """Positives of other queries that say something else than the query's own."""
+        contents_P = self.corpus.content_hashes(self.chosen.passage_rows)
+        own_QP = np.stack([np.isin(contents_P, contents_P[mine_P]) for mine_P in self.positive_QP])
+        return np.asarray(self.positive_QP.any(axis=0) & ~own_QP)
+
+    def positive_among(self, rows_U: IntArray) -> BoolArray:
+        """Which of these rows, all of the sample's among them, are positives of each query."""
+        found_QU = np.zeros((len(self.positive_QP), len(rows_U)), dtype=bool)
+        found_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)] = self.positive_QP
+        return found_QU
+
+    def seen(self, scores_QU: FloatArray, rows_U: IntArray) -> FloatArray:
+        """Scores with the sample's own passages; −inf with those not searched for a query, and dropped ones."""
+        scores_QP = scores_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)]
+        if self.chosen.elsewhere_QP is not None:
+            scores_QP[self.chosen.elsewhere_QP] = -np.inf
+        scores_QP[tuple(self.chosen.dropped_N2.T)] = -np.inf
+        return scores_QP
+
+
+def open_retriever(scoring: Scoring) -> DualEncoderScorer:
+    """A dual encoder, where it is asked."""
+    scorer = scoring.open()
+    assert isinstance(scorer, DualEncoderScorer)
+    return scorer
+
+
+def encoded(scorer: DualEncoderScorer, corpus: Corpus, rows: IntArray) -> NDArray[np.float32]:
+    """Vectors of passages."""
+    texts = corpus.texts(rows)
+    return scorer.encode("passage", texts.titles, texts.texts)
+
+
+def dense(scorer: DualEncoderScorer, vectors_UD: NDArray[np.float32]) -> Reader:
+    """Similarities by a model, without the scale."""
+    import torch
+
+    def read(queries: list[str]) -> FloatArray:
+        queries_QD = torch.from_numpy(scorer.encode("query", None, queries))
+        return np.asarray(scorer.config.score.all_pairs(queries_QD, torch.from_numpy(vectors_UD)).double().numpy())
+
+    return read
+
+
+def bm25(config: BM25Config, passages: list[str]) -> Reader:
+    """BM25 over these passages alone."""
+    terms, index = Analyzer(config).tokenize(passages), None
+    if terms.vocabulary:
+        with tempfile.TemporaryDirectory() as folder:
+            build_index([terms], config, folder)
+            # Its files are mapped, and stay there for it when the folder goes.
+            index = BM25Index({name: str(Path(folder, name)) for name in INDEX_FILES}, config)
+
+    def read(queries: list[str]) -> FloatArray:
+        scores_QU = np.zeros((len(queries), len(passages)))
+        for at, hits in enumerate(index.search(queries, len(passages)) if index is not None else ()):
+            scores_QU[at, hits.rows] = hits.scores
+        return scores_QU
+
+    return read
+
+
+def cut(tokenizer: TextTokenizer, texts: list[str]) -> list[str]:
+    """Texts up to the last character that a model reads."""
+    prefix, longest = tokenizer.side.prefix, tokenizer.side.max_length
+    spans = tokenizer.tokenizer(
+        [prefix + text for text in texts], truncation=True, max_length=longest, return_offsets_mapping=True
+    )["offset_mapping"]
+    ends = [max((end for _, end in span), default=0) for span in spans]
+    return [text[: max(0, end - len(prefix))] for text, end in zip(texts, ends, strict=True)]
+
+
+def lengths(job: DiagnosisJob, side: Side, sample: Sample) -> Lengths:
+    """Tokens of the sample's texts before they are cut."""
+    texts = job.corpus.texts(sample.chosen.passage_rows)
+    asked = (None, sample.chosen.query_texts) if side == "query" else (texts.titles, texts.texts)
+    return Lengths(token_counter(job.training.model, side)(*asked), job.training.model.side(side).max_length)
+
+
+def weight_size(scorer: DualEncoderScorer) -> float:
+    """Root mean square of the weight matrices."""
+    matrices = [one.detach().float() for one in scorer.towers["query"].parameters() if one.ndim > 1]
+    squares = sum(float(one.square().sum()) for one in matrices)
+    return math.sqrt(squares / sum(one.numel() for one in matrices))

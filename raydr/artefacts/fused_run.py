@@ -1,0 +1,215 @@
+"""Fusion: the runs of several systems as one. Makes a ``run``, and the weights that it is made with.
+
+Artefact ``fusion_weights``::
+
+    tried.json     the mean of the measure on the dev split, by mixture
+
+Its manifest has the weights that were chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.run import Run, by_query, check_found, part_name, rank_rows
+from raydr.console import show_summary, warn
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_arrow
+from raydr.data.tables import relevance_by_query
+from raydr.distributed.parts import RowRange, as_json, make_parts, row_ranges, total_counts, write_contents, write_table
+from raydr.distributed.pool import Pool
+from raydr.errors import DataError
+from raydr.evaluation.config import FUSED, FuseConfig
+from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+WEIGHTS = "fusion_weights"
+#: Queries in one part of the run: their rows of all runs are held at once.
+QUERIES_PER_PART = 5_000
+_TRIED = "tried.json"
+
+
+def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+    """What each system counts for in a fusion, chosen on the dev split.
+
+    Args:
+        run: the config.
+        settings: how runs are fused.
+        runs: over the dev split, by system.
+    """
+    split = run.config.data.dev_split
+    label, dataset = f"{run.place}fusion-weights", data.dataset(run)
+    return choose_fusion_weights.node(label, dataset=dataset, runs=runs, settings=settings.in_use(), split=split)
+
+
+def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+    """The runs of several systems as one.
+
+    Args:
+        run: the config.
+        settings: how they are fused.
+        runs: over the split, by system.
+        weights: chosen on dev; None where the settings have them.
+        split: the split.
+    """
+    # The measure has done its part when it has chosen the weights.
+    settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
+    label, dataset = run.label("fuse", split), data.dataset(run)
+    return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
+
+
+@artefact(WEIGHTS, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
+def choose_fusion_weights(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    runs: Mapping[str, Artifact],
+    *,
+    settings: FuseConfig,
+    split: str,
+) -> dict[str, Any]:
+    """Choose what each system's word counts for, by the judgments of the dev split.
+
+    Args:
+        making: the ``fusion_weights`` artefact.
+        pool: where it is done.
+        dataset: the judgments.
+        runs: over the dev split, by system.
+        settings: how runs are fused, and the measure.
+        split: the dev split.
+
+    Raises:
+        DataError: the split has no judgments, or a run has none of its queries.
+    """
+    opened = {system: Run(run) for system, run in runs.items()}
+    parts, chosen = pool.run(_choose, making.folder, Dataset(dataset), opened, settings, split)
+    making.done.update(parts)
+    show_summary(
+        f"weights of the fusion, by {settings.measure} on {split}",
+        {
+            **{system: f"{weight:.1f}" for system, weight in zip(opened, chosen["weights"], strict=True)},
+            settings.measure: f"{chosen['value']:.4f}",
+            "each alone": ", ".join(f"{system} {value:.4f}" for system, value in chosen["alone"].items()),
+        },
+    )
+    return dict(chosen)
+
+
+@artefact("run", rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
+def fuse(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    runs: Mapping[str, Artifact],
+    weights: Artifact | None = None,
+    *,
+    settings: FuseConfig,
+    split: str,
+) -> dict[str, Any]:
+    """Fuse runs over the same queries, see :mod:`raydr.evaluation.fusion`; as deep as the deepest of them.
+
+    Args:
+        making: the ``run`` artefact.
+        pool: where parts are made.
+        dataset: the queries.
+        runs: by system.
+        weights: a ``fusion_weights`` artefact; None where the settings have them.
+        settings: how.
+        split: the split that the runs answer.
+
+    Raises:
+        DataError: a run has no query of the split.
+    """
+    systems = {system: Run(run) for system, run in runs.items()}
+    given = weights.info["weights"] if weights is not None else settings.weights
+    weights_S = equal_weights(len(systems)) if given == "equal" else np.asarray(given, dtype=np.float64)
+    depth = max(int(run.info.get("top_k") or 0) for run in runs.values()) or 1000
+    sizes = dataset.sizes(f"queries/{split}")
+    calls = {
+        part_name(number): (dataset, systems, settings, weights_S, depth, rows)
+        for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
+    }
+    make_parts(making, pool, _fuse_part, calls, "fuse")
+    num_queries, found = sum(sizes.values()), total_counts(making, calls)
+    for number, (system, run) in enumerate(systems.items()):
+        check_found(run, system, found[f"run {number}"], split)
+        missing = num_queries - found[f"run {number}"]
+        if missing:
+            warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the others decide there")
+    shown = dict(zip(systems, weights_S.tolist(), strict=True))
+    facts = {system: f"{weight:.2f}" for system, weight in shown.items()}
+    show_summary(f"fused on {split} by {settings.by}", facts)
+    return {"system": FUSED, "split": split, "top_k": depth, "num_queries": num_queries, "weights": shown}
+
+
+def _evidence(
+    runs: Mapping[str, Run], settings: FuseConfig, query_ids: list[str]
+) -> tuple[dict[str, Evidence], dict[str, int]]:
+    """What the runs say of some queries, and of how many each says anything."""
+    lists = [_lists(run, query_ids) for run in runs.values()]
+    evidence = {
+        query_id: Evidence.of([one.get(query_id) for one in lists], settings.by, settings.rank_offset)
+        for query_id in query_ids
+    }
+    return evidence, {system: len(one) for system, one in zip(runs, lists, strict=True)}
+
+
+def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
+    found: dict[str, Ranked] = {}
+    for mine in run.of_queries(query_ids):
+        for query_id, rows in by_query(mine).items():
+            found[query_id] = Ranked(rows["passage_id"].to_pylist(), rows["score"].to_numpy())
+    return found
+
+
+def _choose(
+    folder: Folder, data: Dataset, runs: Mapping[str, Run], settings: FuseConfig, split: str
+) -> tuple[dict[str, Part], dict[str, Any]]:
+    qrels = relevance_by_query(data.judgments(split))
+    if not qrels:
+        raise DataError(
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments: nothing chooses the weights; "
+            "set fuse.weights to equal, or to numbers"
+        )
+    evidence, found = _evidence(runs, settings, sorted(qrels))
+    for system, run in runs.items():
+        check_found(run, system, found[system], split)
+    grid_NS = mixtures(len(runs))
+    best_S, means = choose_weights(evidence, qrels, settings.measure, grid_NS)
+    tried = [{"weights": one, "mean": mean} for one, mean in zip(grid_NS.tolist(), means, strict=True)]
+    alone = {system: next(one["mean"] for one in tried if one["weights"][at] == 1.0) for at, system in enumerate(runs)}
+    chosen = {"split": split, "systems": list(runs), "weights": best_S.tolist(), "value": max(means), "alone": alone}
+    return write_contents(folder, {_TRIED: as_json({"measure": settings.measure, "tried": tried})}), chosen
+
+
+def _fuse_part(
+    folder: Folder,
+    name: str,
+    dataset: Artifact,
+    runs: Mapping[str, Run],
+    settings: FuseConfig,
+    weights_S: FloatArray,
+    depth: int,
+    rows: RowRange,
+) -> Mapping[str, Part]:
+    query_ids = rows.of(read_arrow(dataset.local(rows.part)))["query_id"].to_pylist()
+    evidence, found = _evidence(runs, settings, query_ids)
+    best = {query_id: one.best(weights_S, depth) for query_id, one in evidence.items() if one.passage_ids}
+    owners = np.repeat(np.asarray(list(best), dtype=object), [len(ids) for ids, _ in best.values()])
+    fused = rank_rows(
+        pa.array(owners, pa.string()),
+        pa.array([one for ids, _ in best.values() for one in ids], pa.string()),
+        pa.array(np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in best.values())])),
+    )
+    # By number: the name of a system need not be one of a count.
+    counts = {f"run {number}": count for number, count in enumerate(found.values())}
+    return {name: write_table(folder, name, fused, counts)}

@@ -1,0 +1,274 @@
+"""The workers that judge: candidate negatives, and annotated pairs against a random sample or read one by one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artefacts.scoring import CandidateScores, PairReader, Scoring
+from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, Earlier
+from raydr.data.annotations import known_false_negatives, never_negatives_of, positives_of, query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.noise_injection import MISMATCHED
+from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import pairs_of
+from raydr.distributed.parts import range_in, write_table, written
+from raydr.distributed.pool import Batch
+from raydr.noise.candidates import Candidates, candidates_of, mined_scores
+from raydr.noise.decisions import Label
+from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SecondJudge, SplitJudge, Verdicts
+from raydr.noise.margins import Margins
+from raydr.noise.verdict_report import verdict_table
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+
+@dataclass(frozen=True)
+class JudgeJob:
+    """What every worker of one judging knows; picklable.
+
+    Args:
+        judge: the rule.
+        split: that is judged.
+        data, corpus: the judgments and the passages.
+        negatives: the candidates that are judged; None for judges of pairs.
+        scoring: how pairs are scored; None: as the candidates were mined.
+        seed: of random samples.
+        output: the artefact's folder.
+        settled: whether each label that people have decided is wrong, for judges that tell it.
+        earlier: what the judge said that this one comes after; None if it reads everything.
+    """
+
+    judge: Judge
+    split: str
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    scoring: Scoring | None
+    seed: int
+    output: Folder
+    settled: Mapping[Label, bool] = field(default_factory=dict)
+    earlier: Earlier | None = None
+
+
+class JudgeWorker(ABC):
+    """An actor that holds the model; every call judges (or measures) one range and writes it.
+
+    Args:
+        job: what every worker knows.
+    """
+
+    def __init__(self, job: JudgeJob) -> None:
+        self.job = job
+        self.data, self.corpus = job.data, job.corpus
+        self.scorer = job.scoring.open() if job.scoring is not None else None
+        #: P(the label is wrong) of the doubtful pairs of the part that is judged; None where everything is read.
+        self.suspected: dict[tuple[str, str], float] | None = None
+        self._suspected_of: int | None = None
+
+    @property
+    def judged(self) -> Artifact:
+        """What has the rows that are judged."""
+        return self.job.negatives or self.data.artifact
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = range_in(batch)
+        earlier, rule = self.job.earlier, self.job.judge
+        if earlier is not None and rows.at != self._suspected_of:
+            assert isinstance(rule, SecondJudge)
+            self.suspected, self._suspected_of = earlier.suspected(rule, rows.at), rows.at
+        table = self.judge(read_arrow(self.judged.local(rows.part)), rows.start, rows.stop)
+        return written(batch, self.job.output, table)
+
+    def suspicion(self, pairs: Iterable[tuple[str, str]]) -> FloatArray:
+        """P(the label is wrong) by the earlier judge, of some of what it doubts."""
+        assert self.suspected is not None
+        return np.array([self.suspected[pair] for pair in pairs], dtype=np.float64)
+
+    @abstractmethod
+    def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
+        """Verdicts (or measures) on some rows of a part."""
+
+
+class JudgeNegatives(JudgeWorker):
+    """Judges candidates by a model's scores, or by those that they were mined with."""
+
+    def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
+        candidates, rule = candidates_of(part, start, stop), self.job.judge
+        found = candidates.undecided()
+        if self.suspected is not None:
+            found = found.among(self.suspected)
+        scores_M, positive_Q, likeness_M = self._scores(found, candidates)
+        if positive_Q is not None:
+            # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
+            known_Q = np.isfinite(positive_Q)
+            known_M = known_Q[found.query_M]
+            scores_M, found, positive_Q = scores_M[known_M], found.only(known_Q), positive_Q[known_Q]
+            likeness_M = None if likeness_M is None else likeness_M[known_M]
+        verdicts = rule.judge(ScoredCandidates(scores_M, found.offsets, positive_Q, likeness_M))
+        query_ids, passage_ids = (found.table[name].to_pylist() for name in ("query_id", "passage_id"))
+        truth = self.truth(list(zip(query_ids, passage_ids, strict=True)))
+        return verdict_table(rule, query_ids, passage_ids, verdicts, truth)
+
+    def truth(self, pairs: list[tuple[str, str]]) -> list[bool | None]:
+        """Whether each candidate is known to be a false negative; null where no noise was injected."""
+        wrong = self._false_negatives
+        return [pair in wrong if wrong else None for pair in pairs]
+
+    def _scores(self, found: Candidates, candidates: Candidates) -> CandidateScores:
+        if self.job.judge.reads == "earlier":
+            return CandidateScores(self.suspicion(pairs_of(found.table)))
+        if self.scorer is None:
+            return CandidateScores(*mined_scores(found, self.job.judge.name))
+        return self._score(found, candidates.relabelled())
+
+    def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
+        """What the model says of the candidates; of a cross-encoder their scores alone."""
+        assert self.job.scoring is not None
+        assert self.scorer is not None
+        reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
+        if self.job.scoring.is_cross_encoder:
+            return CandidateScores(reader.candidates(found, {}).scores_M)
+        judged = positives_of(self.data, self.job.split, found.query_ids)
+        known = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
+        return reader.candidates(found, known, self.job.judge.reads_likeness)
+
+    @cached_property
+    def _false_negatives(self) -> set[tuple[str, str]]:
+        return known_false_negatives(self.data, self.job.split)
+
+
+class PairsWorker(JudgeWorker):
+    """Judges annotated pairs."""
+
+    def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
+        rows = part.slice(start, stop - start)
+        pairs = rows.filter(pc.greater(rows["relevance"], 0))
+        if self.suspected is not None:
+            pairs = pairs.filter(pa.array([pair in self.suspected for pair in pairs_of(pairs)], pa.bool_()))
+        truth = [noise == MISMATCHED if self._truth_is_known else None for noise in pairs["noise"].to_pylist()]
+        return self.judge_pairs(pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist(), truth)
+
+    @abstractmethod
+    def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        """Verdicts (or measures) on the pairs."""
+
+    def verdicts(
+        self,
+        query_ids: list[str],
+        passage_ids: list[str],
+        truth: list[bool | None],
+        blocks: Iterable[ScoredCandidates],
+    ) -> pa.Table:
+        """Verdicts, or the measures of judges that decide on all pairs at once."""
+        judge = self.job.judge
+        if isinstance(judge, SplitJudge):
+            found = [judge.measure(block) for block in blocks]
+            columns = {
+                "query_id": pa.array(query_ids, pa.string()),
+                "passage_id": pa.array(passage_ids, pa.string()),
+                **{name: pa.array(_concatenate([one[name] for one in found])) for name in judge.measures},
+                "truth": pa.array(truth, pa.bool_()),
+            }
+            return pa.table(columns)
+        verdicts = [judge.judge(block) for block in blocks]
+        together = Verdicts(
+            _concatenate([one.score for one in verdicts]),
+            np.concatenate([np.zeros(0, dtype="<U1"), *(one.action for one in verdicts)]),
+            _concatenate([one.weight for one in verdicts]),
+        )
+        return verdict_table(judge, query_ids, passage_ids, together, truth)
+
+    @cached_property
+    def _truth_is_known(self) -> bool:
+        noise = self.data.qrels(self.job.split)["noise"]
+        return bool(noise.null_count < len(noise))
+
+
+class ReadPairs(PairsWorker):
+    """Judges pairs by a model that reads query and passage together, or by what the judge before has said."""
+
+    def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        if self.scorer is None:
+            scores_M = self.suspicion(zip(query_ids, passage_ids, strict=True))
+        else:
+            queries = query_texts(self.data, self.job.split, query_ids)
+            passages = self.corpus.texts(self.corpus.rows_of(passage_ids))
+            each = np.arange(len(query_ids))
+            scores_M = self.scorer.score(queries, passages, each, each)
+        return self.verdicts(query_ids, passage_ids, truth, [ScoredCandidates(scores_M, np.arange(len(query_ids) + 1))])
+
+
+class JudgePairs(PairsWorker):
+    """Judges pairs against a random sample of passages; holds its vectors, which all queries share."""
+
+    def __init__(self, job: JudgeJob) -> None:
+        from raydr.models.pair_scoring import DualEncoderScorer
+        from raydr.noise.random_sample import SampleScorer, draw_sample
+
+        super().__init__(job)
+        assert isinstance(self.scorer, DualEncoderScorer)
+        assert isinstance(job.judge, SampleJudge)
+        sample = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
+        self.sample = SampleScorer(self.scorer, self.corpus, sample)
+
+    def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        return self.verdicts(query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))
+
+    def _blocks(self, query_ids: list[str], passage_ids: list[str]) -> Iterator[ScoredCandidates]:
+        unique = list(dict.fromkeys(query_ids))
+        texts = dict(zip(unique, query_texts(self.data, self.job.split, unique), strict=True))
+        return self.sample.score(query_ids, passage_ids, texts, never_negatives_of(self.data, self.job.split, unique))
+
+
+def decide_pairs(
+    judge: SplitJudge, output: Folder, margins: Folder | None, names: list[str]
+) -> tuple[dict[str, Part], dict[str, Any]]:
+    """Decide on the measured pairs of a whole split, write verdicts and what they rest on.
+
+    Args:
+        judge: the judge.
+        output: the artefact.
+        margins: cross-fitted margins; None if the artefact has measures of its own.
+        names: parts with measures, of either.
+
+    Returns:
+        The parts with verdicts and with the judge's columns, and what the decision rests on.
+    """
+    tables = [read_parquet((output if margins is None else margins).localize(name)) for name in names]
+    if margins is not None:
+        decision = judge.decide_margins(Margins.of(pa.concat_tables(tables)))
+    else:
+        together = {name: _concatenate([table[name].to_numpy() for table in tables]) for name in judge.measures}
+        decision = judge.decide(together)
+    verdicts = decision.verdicts
+    columns = dict(decision.columns)
+    if decision.probability is not None:
+        columns["probability"] = decision.probability
+    parts, start = {}, 0
+    for name, table in zip(names, tables, strict=True):
+        mine = slice(start, start + len(table))
+        start += len(table)
+        query_ids, passage_ids, truth = (table[one].to_pylist() for one in ("query_id", "passage_id", "truth"))
+        decided = Verdicts(verdicts.score[mine], verdicts.action[mine], verdicts.weight[mine])
+        judged = verdict_table(judge, query_ids, passage_ids, decided, truth)
+        kept = table.select(["query_id", "passage_id", "truth"])
+        for column, values in columns.items():
+            kept = kept.append_column(column, pa.array(values[mine]))
+        for folder, rows in ((VERDICTS, judged), (DETECTION, kept)):
+            part = name.replace(f"{MEASURES}/", f"{folder}/", 1)
+            parts[part] = write_table(output, part, rows)
+    return parts, decision.facts
+
+
+def _concatenate(arrays: list[FloatArray]) -> FloatArray:
+    return np.concatenate([np.zeros(0), *arrays])

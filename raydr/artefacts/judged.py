@@ -1,0 +1,209 @@
+"""From verdicts to data that is trained on: judged negatives, data sets with fewer pairs. Inputs stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.verdict_tables import VERDICTS
+from raydr.console import show_summary, warn
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_arrow, read_parquet, to_table
+from raydr.distributed.parts import copy_part, make_parts, total_counts, write_table
+from raydr.distributed.pool import Pool
+from raydr.errors import DataError
+from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+_PAIR = ["query_id", "passage_id"]
+#: What a data set keeps beside its judgments.
+_ASIDE = ("dropped", "trusted")
+
+
+def judged(run: Declaring, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
+    """The candidates with the actions and weights of the verdicts, by the judge's name."""
+    label = f"{run.place}judged-{'+'.join(verdicts)}-{split}"
+    dataset = negatives.inputs["dataset"]
+    return apply_verdicts.node(label, negatives=negatives, dataset=dataset, verdicts=verdicts, split=split)
+
+
+def filtered(run: Declaring, verdicts: Mapping[str, Node], split: str) -> Node:
+    """The data set without the pairs of a split that a judge drops."""
+    label = f"{run.place}pairs-{'+'.join(verdicts)}-{split}"
+    dataset, corpus = data.dataset(run), data.corpus(run)
+    return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
+
+
+def known_clean(run: Declaring, split: str) -> Node:
+    """The data set without the pairs of a split that were made noisy on purpose."""
+    label = f"{run.place}pairs-truth-{split}"
+    return clean_only.node(label, dataset=data.dataset(run), corpus=data.corpus(run), split=split)
+
+
+@artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))
+def apply_verdicts(
+    making: Building,
+    pool: Pool,
+    negatives: Artifact,
+    verdicts: Mapping[str, Artifact],
+    dataset: Artifact | None = None,
+    *,
+    split: str,
+) -> dict[str, Any]:
+    """Make a ``negatives`` artefact like ``negatives`` with the actions and weights of the verdicts.
+
+    All rows stay, with their provenance: training leaves out what is dropped and never uses it for that query, not as
+    an in-batch negative either; relabelled candidates become further positives. Where several judges speak of a
+    candidate the strongest action wins, see :data:`raydr.noise.chain.STRENGTH`; where one has looked again at what
+    another has judged, the earlier verdict does not count.
+
+    Args:
+        making: the artefact.
+        pool: where parts are made.
+        negatives: what was judged; actions that it has already count as one more verdict.
+        verdicts: on these negatives, by judge.
+        dataset: that they were mined for.
+        split: the split that was judged.
+    """
+    calls = _calls(negatives, f"negatives/{split}", list(verdicts.values()), split)
+    make_parts(making, pool, _apply_to_part, calls, "apply verdicts")
+    _copy_parts(making, pool, negatives, [name for name in negatives.parts() if name not in calls])
+    totals = total_counts(making, calls)
+    counts = {name: totals[name] for name in (*STRENGTH, "queries_empty")}
+    show_summary(
+        f"negatives judged by {', '.join(verdicts)}",
+        {name.replace("_", " "): f"{count:,}" for name, count in counts.items()},
+    )
+    if counts["queries_empty"]:
+        warn(f"{counts['queries_empty']:,} queries have no negative left: training fills them up with random passages")
+    return {**negatives.info, "judges": list(verdicts), **counts}
+
+
+@artefact("dataset", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
+def filter_pairs(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    verdicts: Mapping[str, Artifact],
+    corpus: Artifact | None = None,
+    *,
+    split: str,
+) -> dict[str, Any]:
+    """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
+
+    What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
+    What people have called right is kept and stands in ``trusted`` too: a detection while training does not flag it.
+    Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
+
+    Args:
+        making: the artefact.
+        pool: where parts are made.
+        dataset: what was judged.
+        verdicts: on its pairs, by judge.
+        corpus: its passages.
+        split: the split that was judged.
+    """
+    title = f"pairs judged by {', '.join(verdicts)}"
+    return _filter(making, pool, dataset, list(verdicts.values()), split, title)
+
+
+@artefact("dataset", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
+def clean_only(
+    making: Building, pool: Pool, dataset: Artifact, corpus: Artifact | None = None, *, split: str
+) -> dict[str, Any]:
+    """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that were made noisy on purpose.
+
+    The upper bound that detection of mismatched pairs is measured against (the papers' "clean only").
+
+    Raises:
+        DataError: no noise was injected into the split.
+    """
+    noise = Dataset(dataset).qrels(split)["noise"]
+    if noise.null_count == len(noise):
+        raise DataError(
+            f"no pair of split {split!r} of {dataset.folder} was made noisy on purpose: nothing is known to be wrong"
+        )
+    return _filter(making, pool, dataset, None, split, "only pairs known to be clean")
+
+
+def _filter(
+    making: Building, pool: Pool, dataset: Artifact, verdicts: list[Artifact] | None, split: str, title: str
+) -> dict[str, Any]:
+    calls = _calls(dataset, f"qrels/{split}", verdicts, split)
+    make_parts(making, pool, _filter_part, calls, "filter pairs")
+    changed = tuple(f"{folder}/{split}/" for folder in ("qrels", *_ASIDE))
+    _copy_parts(making, pool, dataset, [name for name in dataset.parts() if not name.startswith(changed)])
+    before = dataset.rows(f"qrels/{split}")
+    after = sum(making.done[name].rows for name in calls)
+    if not after:
+        warn(f"not one judgment of split {split!r} is left")
+    facts = {"judgments before": f"{before:,}", "dropped": f"{before - after:,}", "left": f"{after:,}"}
+    show_summary(f"{split}: {title}", facts)
+    return {**dataset.info, "judgments_before": before, "judgments_after": after}
+
+
+def _calls(
+    judged: Artifact, under: str, verdicts: list[Artifact] | None, split: str
+) -> dict[str, tuple[Artifact, list[Artifact] | None, str]]:
+    """For each part of what was judged: all of it, the verdicts, and how the names of the verdicts on it begin."""
+    names = enumerate(judged.parts(under))
+    return {name: (judged, verdicts, f"{VERDICTS}/{split}/part-{at:05d}-") for at, name in names}
+
+
+def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
+    """The verdicts on one part of what was judged, of all judges."""
+    return [read_parquet(one.local(name)) for one in verdicts for name in one.parts() if name.startswith(prefix)]
+
+
+def _in_place_of(verdicts: list[Artifact]) -> dict[str, str]:
+    """The judges that have looked again, with the name of the judge that was before."""
+    return {one.info["judge"]: one.info["after"] for one in verdicts if "after" in one.info}
+
+
+def _apply_to_part(
+    output: Folder, name: str, negatives: Artifact, verdicts: list[Artifact], prefix: str
+) -> Mapping[str, Part]:
+    tables, mined = _verdict_tables(verdicts, prefix), read_arrow(negatives.local(name))
+    judged = judge_negatives(mined, tables, _in_place_of(verdicts))
+    query_ids, actions = judged["query_id"].to_pylist(), judged["action"].to_pylist()
+    used = {one for one, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
+    counts: dict[str, int] = {action: actions.count(action) for action in STRENGTH}
+    counts["queries_empty"] = len(set(query_ids)) - len(used)
+    return {name: write_table(output, name, judged, counts)}
+
+
+def _filter_part(
+    output: Folder, name: str, dataset: Artifact, verdicts: list[Artifact] | None, prefix: str
+) -> Mapping[str, Part]:
+    """Write what is left of one part of the judgments; and what, now or before, was dropped or people called right."""
+    qrels = read_arrow(dataset.local(name))
+    names = {folder: name.replace("qrels/", f"{folder}/", 1) for folder in _ASIDE}
+    beside = {
+        folder: [read_arrow(dataset.local(part))] if part in dataset.manifest.parts else []
+        for folder, part in names.items()
+    }
+    if verdicts is None:
+        left = qrels.filter(qrels["noise"].is_null())
+    else:
+        left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix), _in_place_of(verdicts))
+        beside["trusted"].append(trusted)
+        gone = to_table("dropped", ({**row, "miner": "pair"} for row in pairs.select(_PAIR).to_pylist()))
+        beside["dropped"].append(gone)
+    made = {
+        names[folder]: write_table(output, names[folder], pa.concat_tables(tables))
+        for folder, tables in beside.items()
+        if sum(map(len, tables))
+    }
+    # The judgments last: a resume makes both again unless they are there.
+    return made | {name: write_table(output, name, left)}
+
+
+def _copy_parts(making: Building, pool: Pool, source: Artifact, names: Sequence[str]) -> None:
+    make_parts(making, pool, copy_part, dict.fromkeys(names, (source,)), "copy")

@@ -1,0 +1,250 @@
+"""Margins of a split's pairs, each by the model that has not seen it.
+
+Artefact ``margins``::
+
+    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, fold, perplexity, random_pair), one row a pair; the
+                                    last two are lists of one number a draw of random passages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from raydr.artefacts.declaration import artefact
+from raydr.artefacts.folds import SplitPairs, fold_of_queries
+from raydr.artefacts.scoring import Scoring, scoring_of
+from raydr.component import Neutral
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.noise_injection import MISMATCHED
+from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import of_queries
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.parts import feed_parts, range_in, range_items, written
+from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.errors import DataError
+from raydr.models.encode_config import EncodeConfig
+from raydr.noise.folds import IntArray
+from raydr.noise.margins import Margins
+from raydr.noise.perplexity import perplexities
+from raydr.seeding import query_rng, stable_hash64
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+
+if TYPE_CHECKING:
+    import torch
+
+    from raydr.models.pair_scoring import DualEncoderScorer
+
+_RANGE_PAIRS = 2_000
+#: Passages of a fold that random ones are drawn from, at most: every worker encodes them.
+POOL_SIZE = 4_096
+
+
+@dataclass(frozen=True)
+class FoldsJob:
+    """What every worker knows; small and picklable.
+
+    Args:
+        split: that is measured.
+        data, corpus, folds: the pairs.
+        output: where the parts go.
+        scorings: one a fold, by the model that has not seen it.
+        num_random: passages that each pair is measured against.
+        num_draws: how often.
+        seed: draws them.
+    """
+
+    split: str
+    data: Dataset
+    corpus: Corpus
+    folds: Artifact
+    output: Folder
+    scorings: tuple[Scoring, ...]
+    num_random: int
+    num_draws: int
+    seed: int
+
+
+@artefact("margins", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
+def measure_folds(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    folds: Artifact,
+    models: Mapping[str, Artifact],
+    *,
+    split: str,
+    num_random: int,
+    num_draws: int,
+    seed: int,
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Perplexity of every pair and of a random one in its place, by the model of its fold.
+
+    The random passages are annotated passages of the fold, without the query's positives and their copies: one more
+    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
+
+    Args:
+        making: the ``margins`` artefact.
+        pool: where pairs are scored.
+        dataset, corpus: the pairs.
+        folds: the fold of each query.
+        models: that have not seen a fold, by its number.
+        split: the split.
+        num_random: passages that each pair is measured against; fewer where a fold has not so many.
+        num_draws: how often they are drawn for each pair.
+        seed: draws them.
+        settings: of the workers.
+        arithmetic: of the scores.
+
+    Raises:
+        DataError: a fold has too few passages.
+    """
+    scorings = tuple(scoring_of(pool, model, settings, arithmetic) for model in models.values())
+    job = FoldsJob(split, Dataset(dataset), Corpus(corpus), folds, making.folder, scorings, num_random, num_draws, seed)
+    items = range_items(f"measures/{split}/", dataset.sizes(f"qrels/{split}"), _RANGE_PAIRS)
+    feed_parts(making, pool, Feed(MeasureFolds, job, settings), items, "cross-fit: margins", "rows")
+    return {"split": split, "num_folds": len(scorings), "pairs": sum(making.done[name].rows for name in items)}
+
+
+def load_margins(margins: Artifact) -> Margins:
+    """All of a ``margins`` artefact, in the order of the judgments."""
+    return Margins.of(pa.concat_tables([read_parquet(margins.local(name)) for name in margins.parts("measures")]))
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """The model of one fold, and what random passages are drawn from."""
+
+    scorer: DualEncoderScorer
+    content_P: NDArray[np.uint64]
+    vector_PD: torch.Tensor
+
+
+class MeasureFolds:
+    """Holds the models of all folds, each with the vectors of its passages."""
+
+    def __init__(self, job: FoldsJob) -> None:
+        self.job = job
+        self.data, self.corpus = job.data, job.corpus
+        pairs = SplitPairs.of(self.data, self.corpus, job.split)
+        noise = pairs.qrels["noise"]
+        self.truth_is_known = noise.null_count < len(noise)
+        self.fold_N = fold_of_queries(job.folds, job.split, pairs.qrels["query_id"].to_pylist())
+        self.fold_of = dict(zip(pairs.qrels["query_id"].to_pylist(), self.fold_N.tolist(), strict=True))
+        self.text_of = dict(zip(pairs.qrels["query_id"].to_pylist(), pairs.text_N.tolist(), strict=True))
+        # Of all queries with the same text: what one of them has, or was dropped for it, is random for none of them.
+        dropped = of_queries(self.data.dropped(job.split), list(self.text_of))
+        texts = [self.text_of[one] for one in dropped["query_id"].to_pylist()]
+        contents = self.corpus.content_hashes(self.corpus.rows_of_column(dropped["passage_id"]))
+        text_M = np.concatenate([pairs.text_N, np.array(texts, dtype=pairs.text_N.dtype)])
+        order = np.argsort(text_M, kind="stable")
+        self.text_T, self.first_T = np.unique(text_M[order], return_index=True)
+        self.content_M = np.concatenate([pairs.content_N, contents])[order]
+        self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
+
+    def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
+        import torch
+
+        from raydr.models.pair_scoring import DualEncoderScorer
+
+        scorer = self.job.scorings[fold].open()
+        assert isinstance(scorer, DualEncoderScorer)
+        contents, first = np.unique(pairs.content_N[self.fold_N == fold], return_index=True)
+        rows = pairs.row_N[self.fold_N == fold][first]
+        if len(contents) > POOL_SIZE:
+            rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
+            chosen = np.sort(rng.choice(len(contents), POOL_SIZE, replace=False))
+            contents, rows = contents[chosen], rows[chosen]
+        texts = self.corpus.texts(rows)
+        return _Fold(scorer, contents, torch.from_numpy(scorer.encode("passage", texts.titles, texts.texts)))
+
+    def __call__(self, batch: Batch) -> Batch:
+        mine = range_in(batch)
+        rows = mine.of(read_arrow(self.data.artifact.local(mine.part)))
+        pairs = rows.filter(pc.greater(rows["relevance"], 0))
+        query_ids, passage_ids = pairs["query_id"].to_pylist(), pairs["passage_id"].to_pylist()
+        fold_N = np.array([self.fold_of[query_id] for query_id in query_ids], dtype=np.int64)
+        values_N2D = np.empty((len(query_ids), 2, self.job.num_draws), dtype=np.float64)
+        for fold in np.unique(fold_N):
+            place = np.flatnonzero(fold_N == fold)
+            values_N2D[place] = self._measure(
+                self.folds[fold], [query_ids[at] for at in place], [passage_ids[at] for at in place]
+            )
+        table = pa.table(
+            {
+                "query_id": pa.array(query_ids, pa.string()),
+                "passage_id": pa.array(passage_ids, pa.string()),
+                "fold": fold_N,
+                "perplexity": _lists(values_N2D[:, 0]),
+                "random_pair": _lists(values_N2D[:, 1]),
+                "truth": pa.array(
+                    [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()],
+                    pa.bool_(),
+                ),
+            }
+        )
+        return written(batch, self.job.output, table)
+
+    def _measure(self, fold: _Fold, query_ids: list[str], passage_ids: list[str]) -> NDArray[np.float64]:
+        """Perplexity of each pair, and of the random one in its place, for each draw, shape (N, 2, D)."""
+        import torch
+
+        config = fold.scorer.config
+        unique = list(dict.fromkeys(query_ids))
+        query_UD = torch.from_numpy(fold.scorer.encode("query", None, query_texts(self.data, self.job.split, unique)))
+        number = {query_id: at for at, query_id in enumerate(unique)}
+        positive_ND = self._positives(fold, self.corpus.rows_of(passage_ids))
+        values_N2D = np.empty((len(query_ids), 2, self.job.num_draws), dtype=np.float64)
+        for at, query_id in enumerate(query_ids):
+            query_1D = query_UD[number[query_id]].unsqueeze(0)
+            scores_P = config.logits_QP(query_1D, fold.vector_PD)[0].double().numpy()
+            drawn_DM = scores_P[self._draw(fold, query_id, passage_ids[at])]
+            positive = float(config.logits(query_1D, positive_ND[at].unsqueeze(0))[0])
+            values_N2D[at, 0] = perplexities(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
+            values_N2D[at, 1] = perplexities(drawn_DM[:, -1], drawn_DM[:, :-1])
+        return values_N2D
+
+    def _positives(self, fold: _Fold, row_N: IntArray) -> torch.Tensor:
+        """Vectors of the pairs' own passages, most of which the fold's random ones have already."""
+        import torch
+
+        content_N = self.corpus.content_hashes(row_N)
+        place_N = np.searchsorted(fold.content_P, content_N).clip(max=len(fold.content_P) - 1)
+        vector_ND = fold.vector_PD[place_N]
+        missing_N = fold.content_P[place_N] != content_N
+        if missing_N.any():
+            texts = self.corpus.texts(row_N[missing_N])
+            vector_ND[missing_N] = torch.from_numpy(fold.scorer.encode("passage", texts.titles, texts.texts))
+        return vector_ND
+
+    def _draw(self, fold: _Fold, query_id: str, passage_id: str) -> IntArray:
+        """Places among the fold's passages, a row a draw: the random ones, then the one in the positive's place."""
+        text = self.text_of[query_id]
+        at = int(np.searchsorted(self.text_T, np.uint64(text)))
+        end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_M)
+        allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_M[self.first_T[at] : end]))
+        if len(allowed) < 2:
+            raise DataError(
+                f"there are {len(allowed)} passages unrelated to query {query_id!r} in its fold, and two are needed: "
+                "set cross_fit.num_folds lower, or take margins of the model itself"
+            )
+        rng = query_rng(self.job.seed, 0, f"{query_id}\n{passage_id}", "cross-fit")
+        num = min(self.job.num_random + 1, len(allowed))
+        return np.stack([rng.choice(allowed, num, replace=False) for _ in range(self.job.num_draws)])
+
+
+def _lists(values_ND: NDArray[np.float64]) -> pa.Array:
+    """A column of lists of D numbers."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.ravel()), values_ND.shape[1])

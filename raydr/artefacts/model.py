@@ -1,0 +1,322 @@
+"""Training of a retriever, and the finished model as an artefact.
+
+Artefact ``model``: the files of the model, which ``sentence_transformers.SentenceTransformer(folder)`` opens, and::
+
+    detection/epoch-*.parquet    (query_id, perplexity, random_pair, log_posterior, clean), where pairs are detected
+    optimizer.pt                 the optimiser's moments, if they are kept
+
+Artefact ``warmup``: the state of a training after epochs of plain NCE, which others go on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from raydr.artefacts import embeddings as encode
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring, trainers
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.train_progress import Watcher, show_history, training_here, training_on_ray
+from raydr.artefacts.train_worker import TrainingJob, train_worker
+from raydr.component import Neutral
+from raydr.console import warn
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.distributed.pool import Pool
+from raydr.distributed.worker_group import run_workers, trains_here
+from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.losses.nce import NCE
+from raydr.models.checkpoint_settings import replaced
+from raydr.models.config import ModelConfig
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder, publish_files
+from raydr.store.identity import fingerprint_of
+from raydr.tracking.tracker import Tracker
+from raydr.training.advice import training_advice
+from raydr.training.checkpoint import OPTIMIZER
+from raydr.training.config import TeacherConfig
+from raydr.training.training import Extras, Training
+
+if TYPE_CHECKING:
+    from raydr.tracking.tracker import TrackerHandle
+
+
+def trained(
+    run: Declaring,
+    name: str,
+    training: Training,
+    pairs: Node,
+    extras: Extras[Node],
+    watcher: Watcher | None = None,
+) -> Node:
+    """A trained dual encoder.
+
+    Args:
+        run: the config.
+        name: what the model is called.
+        training: how it is trained.
+        pairs: the data set with the pairs that it is trained on.
+        extras: what else it reads; the guide's vectors are added here.
+        watcher: whom it tells how far it is; the console if None.
+
+    Raises:
+        ConfigError: the loss learns from a ranker, and there are no scores of one.
+    """
+    settings = training.train
+    if settings.loss.reads_ranker_scores and extras.ranker_scores is None:
+        raise ConfigError(
+            f"the loss {settings.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
+        )
+    if settings.guide is not None:
+        extras = _guided(run, extras, training.train_split)
+    if not settings.num_hard_negatives:
+        # Nothing is drawn from partitions.
+        training = training.model_copy(update={"scope": "own"})
+    label, warmup = run.label("train", name), None
+    read: dict[str, Any]
+    common: dict[str, Any] = {
+        "dataset": pairs,
+        "corpus": data.corpus(run),
+        "checkpoint": "" if extras.start else run.facts.checkpoint(training.model),
+        "watcher": watcher,
+        "demand": trainers(run.config),
+    }
+    for epochs in settings.shared_epochs:
+        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
+        own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
+        read = dict(replace(extras, margins=None, ranker_scores=None).there())
+        warmup = train_warmup.node(
+            f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(run, warmup)
+        )
+    chosen = training.dev_split if settings.keep == "best" else ""
+    first = settings.loss.first_own_epoch(settings.num_epochs) if chosen else 0
+    read = dict(extras.there())
+    return train_model.node(label, **common, **read, training=training, best_epoch_from=first, **_after(run, warmup))
+
+
+def _after(run: Declaring, warmup: Node | None) -> dict[str, Any]:
+    """A shared state that a training goes on from: it changes nothing but the time, so that it is no input."""
+    if warmup is None:
+        return {}
+    folder = run.facts.places.folder(warmup.kind, warmup.key)
+    return {"after": (warmup,), "warmup": partial(Artifact.open, folder, warmup.kind)}
+
+
+def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
+    """With the guide's vectors of the split's queries and of the corpus."""
+    asked = run.config.judge.guide
+    if asked.score.passage_vectors.several:
+        raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
+    own = run.of(run.config.model_copy(update={"model": asked}))
+    guide = untrained(own, own.config.model, "guide")
+    queries = encode.queries(own, guide, "guide", split)
+    return replace(extras, guide_queries=queries, guide_passages=encode.passages(own, guide, "guide"))
+
+
+def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
+    """A starting checkpoint as it is, to compare with or to ask."""
+    return save_untrained.node(name, model=model, checkpoint=run.facts.checkpoint(model), seed=run.config.seed)
+
+
+def _num_learnt(of: Any) -> int:
+    epochs = getattr(of, "until", None) or of.training.train.num_epochs
+    return int(epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
+
+
+@artefact("model", version=2, rows=_num_learnt, asks_model=True)
+def train_model(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
+    ranker_scores: Artifact | None = None,
+    margins: Artifact | None = None,
+    guide_queries: Artifact | None = None,
+    guide_passages: Artifact | None = None,
+    *,
+    training: Training,
+    checkpoint: str = "",
+    best_epoch_from: int = 0,
+    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
+    watcher: Annotated[Watcher | None, Neutral] = None,
+) -> dict[str, Any]:
+    """Train a model, see :func:`train`.
+
+    Args:
+        making, pool, dataset, corpus, training, watcher: see there.
+        tracker: its step in MLflow.
+        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`Extras`.
+        checkpoint: checksum of what the model starts from.
+        best_epoch_from: the first epoch that may become the model; the loss says it.
+        warmup: opens the state that it goes on from.
+    """
+    extras = Extras(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    return train(
+        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        warmup=None if warmup is None else warmup(), watcher=watcher,
+    )  # fmt: skip
+
+
+@artefact("warmup", version=2, rows=_num_learnt, asks_model=True)
+def train_warmup(
+    making: Building,
+    pool: Pool,
+    tracker: Tracker,
+    dataset: Artifact,
+    corpus: Artifact,
+    negatives: Artifact | None = None,
+    start: Artifact | None = None,
+    guide_queries: Artifact | None = None,
+    guide_passages: Artifact | None = None,
+    *,
+    training: Training,
+    until: int,
+    checkpoint: str = "",
+    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
+    watcher: Annotated[Watcher | None, Neutral] = None,
+) -> dict[str, Any]:
+    """Train the first epochs of plain NCE and keep the state after them, see :func:`train_model`.
+
+    Args:
+        making, pool, tracker, dataset, corpus, negatives, start, guide_queries, guide_passages: see there.
+        training, checkpoint, warmup, watcher: see there.
+        until: epochs.
+    """
+    extras = Extras(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
+    return train(
+        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        warmup=None if warmup is None else warmup(), until=until, watcher=watcher,
+    )  # fmt: skip
+
+
+def train(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    extras: Extras[Artifact],
+    *,
+    training: Training,
+    tracker: TrackerHandle | None,
+    warmup: Artifact | None = None,
+    until: int | None = None,
+    watcher: Watcher | None = None,
+) -> dict[str, Any]:
+    """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
+
+    Args:
+        making: the ``model`` artefact, or the ``warmup``; checkpoints lie beside it until it is finished.
+        pool: where it is trained.
+        dataset: its training split is trained on, its dev split chooses the epoch.
+        corpus: the corpus it was prepared with.
+        extras: what else is read.
+        training: the settings.
+        tracker: where step and epoch metrics are logged.
+        warmup: the state after epochs of plain NCE that it begins with; None if it trains them itself.
+        until: epochs of a ``warmup`` that is made; None for a model.
+        watcher: whom the training tells how far it is; the console if None.
+
+    Raises:
+        DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
+            of another split.
+        ArtifactError: no optimiser state was kept with the start.
+        TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
+    """
+    data = Dataset(dataset)
+    data.require_corpus(corpus)
+    _check_dev(training, data)
+    negatives, start = extras.negatives, extras.start
+    _check_negatives(training, negatives)
+    if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
+        raise ArtifactError(
+            f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
+            "state: train it again and keep that, or start with a fresh optimiser"
+        )
+    if start is None:
+        _say_what_is_replaced(training.model)
+    # What goes on from a trained model follows settings that were shown before, or the sieve's own.
+    miner = negatives.info.get("miner") if negatives is not None else None
+    for advice in training_advice(training, miner) if start is None and until is None else []:
+        warn(advice)
+    settings = training.train
+    view = training_here if trains_here(pool, settings) else training_on_ray
+    with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
+        job = TrainingJob(training, data, Corpus(corpus), extras, making.folder, tracker, watching, warmup, until)
+        outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
+    making.record_files()
+    info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
+    info |= {"dtype": settings.dtype, "world_size": outcome["world_size"]}
+    info["weights"] = fingerprint_of(outcome["weights"])
+    _show(info)
+    return info
+
+
+def _say_what_is_replaced(model: ModelConfig) -> None:
+    if line := replaced(model.model_dump()):
+        warn(line)
+
+
+def _check_dev(training: Training, data: Dataset) -> None:
+    """What would otherwise come to light only when the first epoch is over."""
+    split = training.dev_split
+    if split and split not in data.splits:
+        warn(
+            f"the data set at {data.artifact.folder} has no split {split!r} (it has {', '.join(data.splits)}): nothing "
+            "is measured while training, and the last epoch is kept. Set data.dev_split to a split that it has, or to "
+            "'' to say so"
+        )
+    if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
+        raise DataError(
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
+            "measured on it: set data.dev_split to a split that has some, or to '' to train without"
+        )
+
+
+def _check_negatives(training: Training, mined: Artifact | None) -> None:
+    split = training.train_split
+    if mined is not None and training.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
+        others = sorted({name.split("/")[1] for name in mined.parts("negatives")})
+        raise DataError(
+            f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
+            f"{split!r}: mine those of {split!r}"
+        )
+
+
+def _show(info: dict[str, Any]) -> None:
+    best = f", best epoch {info['best_epoch'] + 1}" if info["best_epoch"] is not None else ""
+    title = f"Training: {info['num_examples']:,} queries, {info['num_steps']} steps an epoch{best}"
+    show_history(title, info["history"], hidden=("filled", "grad_norm", "seconds"))
+
+
+@artefact("model", version=2)
+def save_untrained(
+    making: Building, pool: Pool, *, model: ModelConfig, seed: int, checkpoint: str = ""
+) -> dict[str, Any]:
+    """The starting checkpoint as a ``model`` artefact, to compare with.
+
+    Args:
+        making: the artefact.
+        pool: where the checkpoint is loaded.
+        model: the model.
+        seed: draws weights that the checkpoint has not.
+        checkpoint: checksum of the checkpoint.
+    """
+    _say_what_is_replaced(model)
+    dim: int = pool.run(_save_untrained, making.folder, model, seed)
+    making.record_files()
+    return {"dim": dim}
+
+
+def _save_untrained(output: Folder, config: ModelConfig, seed: int) -> int:
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+
+    model = DualEncoder.from_config(config, seed)
+    publish_files(output, lambda path: model.save(path, build_tokenizers(config)))
+    return model.dim

@@ -1,0 +1,216 @@
+"""Hard negatives out of a run, or out of what came with the data, with their provenance.
+
+Artefact ``negatives``::
+
+    negatives/SPLIT/part-*.arrow    negatives(query_id, passage_id, miner, round, rank, score, ...)
+
+One part for each part of the run. ``rank`` and ``score`` are those of the run, before anything was dropped;
+``positive_score`` is that of the query's best ranked positive, null if the run has none of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.run import Run
+from raydr.console import show_summary, warn
+from raydr.data.annotations import positives_of
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.partitions import Scope, within
+from raydr.data.schema import RANDOM_MINER, read_arrow, to_table
+from raydr.data.tables import of_queries
+from raydr.distributed.parts import make_parts, total_counts, write_table
+from raydr.distributed.pool import Pool
+from raydr.errors import ConfigError, DataError
+from raydr.negatives.config import NegativesConfig
+from raydr.negatives.mining import MiningCounts, keep_negatives
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+#: What :class:`MiningCounts` counts, in the words of people.
+_WORDS = {
+    "queries": "queries",
+    "negatives": "negatives",
+    "queries_without_negatives": "queries left without a negative",
+    "queries_short": "queries with fewer than negatives.depth",
+    "dropped_positive": "left out: known positives of the query",
+    "dropped_identical": "left out: copies of known positives",
+    "dropped_elsewhere": "left out: of another partition",
+}
+#: The miner that takes the negatives that came with the data set.
+SOURCE = "source"
+
+
+def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
+    """Candidate hard negatives.
+
+    Args:
+        run: the config.
+        miner: who proposes them: ``source``, ``bm25``, or the name of a model or run.
+        ranked: its run over the split; None for those that came with the data.
+        split: the split.
+        number: of the refresh round, from 1.
+    """
+    return mine.node(
+        f"{run.place}mine-{miner}-{split}",
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        run=ranked,
+        settings=run.config.negatives or NegativesConfig(),
+        scope=run.config.scope(split),
+        split=split,
+        miner=miner,
+        round=number,
+    )
+
+
+@artefact("negatives", rows=lambda of: of.dataset.rows(f"queries/{of.split}"))
+def mine(
+    making: Building,
+    pool: Pool,
+    dataset: Artifact,
+    corpus: Artifact,
+    run: Artifact | None = None,
+    *,
+    settings: NegativesConfig,
+    scope: Scope = "own",
+    split: str,
+    miner: str,
+    round: int,
+) -> dict[str, Any]:
+    """Keep the candidates that are neither a known positive nor a copy of one, nor of a partition out of scope.
+
+    Args:
+        making: the ``negatives`` artefact.
+        pool: where parts are made.
+        dataset: judgments, and for the miner ``source`` the candidates.
+        corpus: the passages.
+        run: the ranked candidates; None for the miner ``source``.
+        settings: ``first_rank`` and ``depth`` are the window that is kept, counted over what is left after dropping.
+        scope: the partitions that a query's negatives are of.
+        split: the split whose queries the run answers.
+        miner: who proposed the candidates: ``bm25``, a model's name, or ``source``; kept in each row.
+        round: refresh round; kept in each row.
+
+    Raises:
+        ConfigError: run and miner do not fit.
+        DataError: the run has queries that the split has not, or passages that the corpus has not.
+    """
+    if (run is None) != (miner == SOURCE):
+        raise ConfigError(f"miner {miner!r} {'needs a run' if run is None else 'takes no run'}")
+    ranked = Run(run) if run is not None else None
+    sources = ranked.part_names if ranked is not None else dataset.parts(f"queries/{split}")
+    proposed_by = {"miner": miner, "round": round}
+    calls = {
+        f"negatives/{split}/part-{at:05d}.arrow": (
+            Dataset(dataset), Corpus(corpus), ranked, source, settings, scope, split, proposed_by
+        )
+        for at, source in enumerate(sources)
+    }  # fmt: skip
+    make_parts(making, pool, _mine_part, calls, f"mine: {miner}")
+    totals = MiningCounts(**total_counts(making, calls))
+    # Queries that the run has no row for have no negatives either.
+    num_queries = dataset.rows(f"queries/{split}")
+    totals.queries_without_negatives += num_queries - totals.queries
+    totals.queries = num_queries
+    _report(totals, settings, miner)
+    return {"miner": miner, "round": round, "split": split, **asdict(totals)}
+
+
+def _report(totals: MiningCounts, settings: NegativesConfig, miner: str) -> None:
+    counts = asdict(totals)
+    show_summary(
+        f"negatives mined by {miner}",
+        {words: f"{value:,}" for name, words in _WORDS.items() if (value := counts[name])},
+    )
+    if totals.queries_without_negatives:
+        warn(
+            f"{totals.queries_without_negatives} of {totals.queries} queries have no mined negative: "
+            f"lower negatives.first_rank ({settings.first_rank}) or search deeper (search.top_k)"
+        )
+
+
+def _mine_part(
+    output: Folder,
+    name: str,
+    data: Dataset,
+    corpus: Corpus,
+    run: Run | None,
+    source: str,
+    settings: NegativesConfig,
+    scope: Scope,
+    split: str,
+    proposed_by: Mapping[str, Any],
+) -> Mapping[str, Part]:
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    if run is None:
+        table = _source_candidates(data, split, source)
+        rows_of.update({query_id: [] for query_id in _query_ids(data, source)})
+    else:
+        table = _run_candidates(run, source, data, split, proposed_by)
+    for at, query_id in enumerate(table["query_id"].to_pylist()):
+        rows_of[query_id].append(at)
+    positives = positives_of(data, split, list(rows_of))
+    passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
+    passage_rows = corpus.rows_of(passage_ids)
+    hashes, partitions = corpus.content_hashes(passage_rows), corpus.partitions(passage_rows)
+    own, of_split = data.query_partitions(split, rows_of), data.partitions(split)
+    counts = MiningCounts()
+    kept_rows: list[int] = []
+    positive_scores: list[float | None] = []
+    for query_id, rows in rows_of.items():
+        known = positives.get(query_id, [])
+        wanted = within(scope, own.get(query_id, ""), of_split)
+        elsewhere = np.zeros(len(rows), dtype=bool)
+        if wanted is not None:
+            elsewhere = ~np.isin(partitions[rows], list(wanted))
+        kept = keep_negatives(
+            [passage_ids[at] for at in rows], hashes[rows], set(known), corpus.content_hashes(corpus.rows_of(known)),
+            elsewhere, settings.first_rank, settings.depth,
+        )  # fmt: skip
+        counts.count(kept, settings.depth)
+        kept_rows.extend(rows[at] for at in kept.positions)
+        found = (scores[at] for at in rows if passage_ids[at] in known)
+        positive_scores.extend([next(found, None)] * len(kept.positions))
+    mined = table.take(pa.array(kept_rows, type=pa.int64()))
+    if run is not None:
+        at = mined.schema.get_field_index("positive_score")
+        mined = mined.set_column(at, mined.schema.field(at), pa.array(positive_scores, type=pa.float32()))
+    return {name: write_table(output, name, mined, asdict(counts))}
+
+
+def _run_candidates(run: Run, part: str, data: Dataset, split: str, proposed_by: Mapping[str, Any]) -> pa.Table:
+    ranked = run.part(part)
+    known = set(data.queries(split)["query_id"].to_pylist())
+    unknown = [query_id for query_id in pc.unique(ranked["query_id"]).to_pylist() if query_id not in known]
+    if unknown:
+        raise DataError(
+            f"the run at {run.artifact.folder} has {len(unknown)} queries in {part} that split {split!r} has not, the "
+            f"first is {unknown[0]!r}: give the split that was searched"
+        )
+    return to_table("negatives", (row | proposed_by for row in ranked.to_pylist()))
+
+
+def _query_ids(data: Dataset, part: str) -> list[str]:
+    ids: list[str] = read_arrow(data.artifact.local(part))["query_id"].to_pylist()
+    return ids
+
+
+def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
+    """The data set's own negatives of the queries of one part, in order of query and rank; random ones come last."""
+    mine = of_queries(data.negatives(split), _query_ids(data, part))
+    mine = mine.append_column("random", pc.equal(mine["miner"], RANDOM_MINER))
+    order = [("query_id", "ascending"), ("random", "ascending"), ("rank", "ascending")]
+    return mine.sort_by(order).drop_columns(["random"])

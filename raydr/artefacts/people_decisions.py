@@ -1,0 +1,90 @@
+"""Decisions of people: the workers that look up what they are about, and a judge that they correct."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgeWorker, PairsWorker
+from raydr.artefacts.verdict_tables import Earlier
+from raydr.data.annotations import query_texts
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.tables import pairs_of, places_of
+from raydr.noise.candidates import candidates_of
+from raydr.noise.decisions import Label, Subject, digest_texts
+from raydr.noise.judges.people import PeopleJudge
+from raydr.noise.reviewed import estimate_quality
+from raydr.noise.verdict_report import verdict_table
+
+
+def labels_of(
+    data: Dataset, corpus: Corpus, subject: Subject, split: str, pairs: Sequence[tuple[str, str]]
+) -> list[Label]:
+    """What people would be asked about some (query, passage) pairs as their texts are now."""
+    texts = corpus.texts(corpus.rows_of([passage_id for _, passage_id in pairs]))
+    queries = query_texts(data, split, [query_id for query_id, _ in pairs])
+    shown = zip(queries, texts.titles, texts.texts, strict=True)
+    return [Label(subject, split, *pair, digest_texts(*of_pair)) for pair, of_pair in zip(pairs, shown, strict=True)]
+
+
+def correct(
+    earlier: Earlier, data: Dataset, corpus: Corpus, subject: Subject, settled: Mapping[Label, bool]
+) -> tuple[Earlier, dict[str, Any]]:
+    """An earlier judge as people have corrected it, and what that rests on.
+
+    Args:
+        earlier: what it has said.
+        data, corpus: the texts, which must be those that people have read.
+        subject: of its verdicts.
+        settled: whether each label is wrong.
+    """
+    tables, evidence_N = earlier.read()
+    about = {(label.query_id, label.passage_id) for label in settled}
+    place = places_of(pa.concat_tables(tables.values()), about)
+    labels = labels_of(data, corpus, subject, earlier.split, list(place))
+    held = [(at, settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
+    facts: dict[str, Any] = {"num_decided": len(held), "shift": 0.0, "slope": 1.0}
+    if not held:
+        return earlier, facts | {"reason": "people have decided on nothing that it has judged"}
+    decided_D, wrong_D = np.array([at for at, _ in held]), np.array([wrong for _, wrong in held])
+    quality = estimate_quality(evidence_N, evidence_N > 0.0, decided_D, wrong_D)
+    facts |= {"shift": quality.shift, "slope": quality.slope}
+    return replace(earlier, line=(quality.shift, quality.slope)), facts
+
+
+class DecisionsWorker(JudgeWorker):
+    """Base of both: finds the decisions that hold for what is there now."""
+
+    def decided(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        """Verdicts on those (query, passage) pairs that people have decided, with these texts."""
+        job: JudgeJob = self.job
+        assert isinstance(job.judge, PeopleJudge)
+        about = {(label.query_id, label.passage_id) for label in job.settled}
+        known = dict(zip(zip(query_ids, passage_ids, strict=True), truth, strict=True))
+        pairs = [pair for pair in known if pair in about]
+        labels = labels_of(self.data, self.corpus, job.judge.subject, job.split, pairs)
+        decided_N, verdicts = job.judge.decide(labels, job.settled)
+        held = [pair for pair, is_decided in zip(pairs, decided_N, strict=True) if is_decided]
+        held_queries, held_passages = ([pair[at] for pair in held] for at in (0, 1))
+        return verdict_table(job.judge, held_queries, held_passages, verdicts, [known[pair] for pair in held])
+
+
+class DecidePairs(DecisionsWorker, PairsWorker):
+    """What people have decided of annotated pairs."""
+
+    def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
+        return self.decided(query_ids, passage_ids, truth)
+
+
+class DecideNegatives(DecisionsWorker, JudgeNegatives):
+    """What people have decided of candidates."""
+
+    def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
+        pairs = pairs_of(candidates_of(part, start, stop).table)
+        query_ids, passage_ids = ([pair[at] for pair in pairs] for at in (0, 1))
+        return self.decided(query_ids, passage_ids, self.truth(pairs))

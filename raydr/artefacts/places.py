@@ -1,0 +1,140 @@
+"""Where artefacts lie, under their keys, and the names that point to them.
+
+::
+
+    WORKDIR/store/KIND/KEY     the artefacts; equal ones of different verbs, rounds and trials are there once
+    WORKDIR/names/NAME.json    what a name points to; written anew, whole, when the new artefact is complete
+    WORKDIR/NAME               on a local file system, a symbolic link to the artefact
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from raydr.component import Config
+from raydr.errors import ArtifactError
+from raydr.evaluation.config import FUSED
+from raydr.store.artifact import Artifact
+from raydr.store.filesystems import require_reachable
+from raydr.store.folder import Folder
+from raydr.store.identity import COMMANDS
+from raydr.store.manifest import MANIFEST
+
+#: Names of systems that are compared, beside those a user gives.
+TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"
+STORE, NAMES = "store", "names"
+#: Digits of a key in a folder's name.
+_KEY_DIGITS = 16
+
+
+def vectors_name(system: str, split: str = "") -> str:
+    """What the vectors of a system are called: of passages, or of the queries of a split."""
+    return f"embeddings/{system}/{f'queries-{split}' if split else 'passages'}"
+
+
+class Pointer(Config):
+    """What a name points to."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Places:
+    """The artefacts and names of a working folder."""
+
+    root: Folder
+
+    @classmethod
+    def of(cls, workdir: str) -> Places:
+        """The places below a working folder.
+
+        Raises:
+            ArtifactError: the folder cannot be reached, or was made by a raydr whose artefacts had no keys.
+        """
+        require_reachable(workdir)
+        places = cls(Folder(workdir).absolute())
+        old = next((name for name in ("corpus", "dataset") if places._is_plain(name)), "")
+        if old:
+            raise ArtifactError(
+                f"{places.root} was made by an earlier raydr: {old} is a folder there and not the name of an artefact. "
+                "Its artefacts cannot be used; set another workdir, or move this one away"
+            )
+        return places
+
+    def _is_plain(self, name: str) -> bool:
+        return (self.root / name).exists(MANIFEST) and not self.root.exists(f"{NAMES}/{name}.json")
+
+    def folder(self, kind: str, key: str) -> Folder:
+        """Where an artefact lies."""
+        return self.root / STORE / kind / key[:_KEY_DIGITS]
+
+    # -- names
+
+    def pointer(self, name: str) -> Pointer | None:
+        """What a name points to; None if there is no such name."""
+        file = f"{NAMES}/{name}.json"
+        return self.root.read_record(file, Pointer) if self.root.exists(file) else None
+
+    def resolve(self, name: str) -> Folder | None:
+        """The folder that a name points to; None if there is no such name."""
+        found = self.pointer(name)
+        return None if found is None else self.folder(found.kind, found.key)
+
+    def open(self, name: str, kind: str) -> Artifact:
+        """The artefact of a name.
+
+        Raises:
+            ArtifactError: there is none, it is of another kind, or it was removed.
+        """
+        folder = self.resolve(name)
+        if folder is None:
+            there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
+            if "/" not in name:
+                there = [one for one in there if (found := self.pointer(one)) is not None and found.kind == kind]
+            command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
+            if kind == "model":
+                command = f"{command} --name {name.rpartition('/')[2]}"
+            raise ArtifactError(
+                f"there is no {kind} called {name} in {self.root}"
+                + (f"; there is {', '.join(there)}" if there else "")
+                + (f": {command} makes it" if command else "")
+            )
+        return Artifact.open(folder, kind)
+
+    def names(self, under: str = "") -> list[str]:
+        """The names below a folder of names, sorted."""
+        prefix = f"{NAMES}/{under}".rstrip("/")
+        found = (file.removeprefix(f"{NAMES}/").removesuffix(".json") for file in self.root.files(prefix))
+        return sorted(found)
+
+    def named_keys(self) -> set[str]:
+        """The keys of all that names point to."""
+        return {pointer.key for name in self.names() if (pointer := self.pointer(name)) is not None}
+
+    def point(self, name: str, kind: str, key: str) -> None:
+        """Let a name point to a complete artefact; nothing happens if it does."""
+        target = Pointer(kind=kind, key=key)
+        if self.pointer(name) != target:
+            self.root.write_sealed(f"{NAMES}/{name}.json", target.model_dump())
+        if self.root.is_local:
+            self._link(name, self.folder(kind, key))
+
+    def _link(self, name: str, target: Folder) -> None:
+        link = Path(self.root.path(name))
+        relative = os.path.relpath(target.root, link.parent)
+        if link.is_symlink() and os.readlink(link) == relative:
+            return
+        link.parent.mkdir(parents=True, exist_ok=True)
+        temporary = link.with_name(f".{link.name}.link")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(relative)
+        os.replace(temporary, link)
+
+    def forget(self, name: str) -> None:
+        """Remove a name; what it pointed to stays until :mod:`raydr.pipeline.garbage` removes it."""
+        self.root.remove(f"{NAMES}/{name}.json")
+        if self.root.is_local:
+            Path(self.root.path(name)).unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""The encoder of a model in int8, once for all workers: an artefact ``quantized``.
+
+::
+
+    encoder.xml, encoder.bin    OpenVINO's graph, see :mod:`raydr.models.int8`
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node, artefact
+from raydr.component import Neutral
+from raydr.console import say
+from raydr.data.corpus import Corpus
+from raydr.distributed.pool import Pool
+from raydr.models.encode_config import NUM_CALIBRATING
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder, publish_files
+
+#: Parts that they come from, at most: each may have to be fetched.
+_MOST_PARTS = 8
+
+
+def quantized(run: Declaring, model: Node, name: str) -> Node:
+    """A model's encoder of passages in int8, for all that encode with it the same."""
+    cpus = run.config.encode.cpus_per_actor
+    label = run.label("quantize", name)
+    return quantize_encoder.node(label, model=model, corpus=data.corpus(run), num_cpus=cpus, demand={"CPU": cpus})
+
+
+@artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)
+def quantize_encoder(
+    making: Building, pool: Pool, model: Artifact, corpus: Artifact, *, num_cpus: Annotated[float, Neutral]
+) -> dict[str, Any]:
+    """Measure the scales of a model's encoder on a sample of a corpus.
+
+    Args:
+        making: the artefact.
+        pool: where it is done.
+        model: a model saved by raydr.
+        corpus: whose passages will be encoded.
+        num_cpus: of the worker.
+
+    Raises:
+        ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
+    """
+    found = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
+    making.record_files()
+    cosine = found["cosine"]
+    say(
+        f"quantize: scales of int8 measured on {found['num_passages']:,} passages, whose vectors have a cosine of "
+        f"{cosine['mean']:.4f} to those in float32 (lowest {cosine['lowest']:.4f})"
+    )
+    return dict(found)
+
+
+def sample_rows(starts: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
+    """Rows spread evenly over a few parts, the first and the last among them.
+
+    Args:
+        starts: the row at which each part starts, and the number of rows.
+        num_rows: how many; all if there are fewer.
+
+    >>> sample_rows(np.array([0, 10, 20, 30]), 5).tolist()
+    [0, 7, 14, 22, 29]
+    """
+    parts = np.unique(np.linspace(0, len(starts) - 2, _MOST_PARTS).round().astype(np.int64))
+    rows = np.concatenate([np.arange(starts[part], starts[part + 1]) for part in parts])
+    return np.asarray(rows[np.unique(np.linspace(0, len(rows) - 1, num_rows).round().astype(np.int64))])
+
+
+def _quantize(output: Folder, model: Artifact, corpus: Artifact) -> dict[str, Any]:
+    import torch
+
+    from raydr.models.dual_encoder import load_tokenizer, load_tower
+    from raydr.models.int8 import quantize
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    folder, passages = model.local_folder(), Corpus(corpus)
+    rows = sample_rows(passages.passages.starts, NUM_CALIBRATING)
+    texts, tokenizer = passages.texts(rows), load_tokenizer(folder, "passage")
+    tokens = tokenizer(texts.titles, texts.texts)
+    tower = load_tower(folder, "passage").ready("cpu", torch.float32)
+    cosine: dict[str, float] = {}
+
+    def save(path: Path) -> None:
+        cosine.update(quantize(tower, tokens, tokenizer.pad_id, "passage", path))
+
+    publish_files(output, save)
+    return {"num_passages": len(rows), "cosine": cosine}

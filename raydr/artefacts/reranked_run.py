@@ -1,0 +1,147 @@
+"""Reranking: the best passages of a run, scored anew by a model that reads them. Makes another ``run`` artefact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.run import Run, rank_rows
+from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
+from raydr.component import Neutral
+from raydr.console import show_summary
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import RUNS
+from raydr.distributed.arithmetic import Arithmetic
+from raydr.distributed.parts import feed_parts, range_in, range_items, written
+from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.models.encode_config import EncodeConfig
+from raydr.store.artifact import Artifact, Building
+from raydr.store.folder import Folder
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """What every worker of one reranking knows; picklable."""
+
+    run: Run
+    data: Dataset
+    corpus: Corpus
+    output: Folder
+    split: str
+    depth: int
+    scoring: Scoring
+
+
+def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str) -> Node:
+    """A run whose best passages a model has scored anew.
+
+    Args:
+        run: the config.
+        ranked: the run that is reranked.
+        model: a cross-encoder, or a retriever.
+        split: the split.
+        system: what the new run is called.
+    """
+    return rerank.node(
+        run.label("rerank", system, split),
+        run=ranked,
+        model=model,
+        dataset=data.dataset(run),
+        corpus=data.corpus(run),
+        split=split,
+        depth=run.config.rerank.depth,
+        system=system,
+        settings=run.config.encode,
+        arithmetic=run.facts.encoding(run.config.encode),
+        demand=encoders(run.config),
+    )
+
+
+@artefact("run", rows=lambda of: of.run.rows(), asks_model=True)
+def rerank(
+    making: Building,
+    pool: Pool,
+    run: Artifact,
+    model: Artifact,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
+    split: str,
+    depth: int,
+    system: Annotated[str, Neutral],
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Score the first ``depth`` passages of each query anew, and order them by that; what was below is left out.
+
+    Scores are log-odds of relevance of a cross-encoder, similarities (without the scale τ) of a retriever. Equal ones
+    are ordered by trec_eval's rule.
+
+    Args:
+        making: the ``run`` artefact.
+        pool: where scores are made.
+        run: the run that is reranked.
+        model: a ``cross_encoder`` or a retriever.
+        dataset: the texts of its queries.
+        corpus: the texts of its passages.
+        split: the split whose queries the run answers.
+        depth: passages a query.
+        system: what the new run is called in tables.
+        settings: of the workers.
+        arithmetic: of the scores.
+
+    Raises:
+        DataError: the inputs were not made for each other.
+    """
+    scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
+    queries.require_corpus(corpus)
+    scoring.tell("rerank")
+    # Of a run that is deeper than what is read, a range of rows holds fewer pairs.
+    top_k = int(run.info.get("top_k") or depth)
+    items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
+    job = RerankJob(Run(run), queries, Corpus(corpus), making.folder, split, depth, scoring)
+    feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
+    num_pairs = sum(making.done[name].rows for name in items)
+    show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}"})
+    return {"system": system, "split": split, "top_k": min(depth, top_k), "num_pairs": num_pairs}
+
+
+class RerankPart:
+    """Holds the model; every call reranks the queries that begin in one range of rows."""
+
+    def __init__(self, job: RerankJob) -> None:
+        self.job = job
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
+        # Consecutive ranges are of the same part.
+        self.part = lru_cache(maxsize=1)(job.run.part)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = range_in(batch)
+        best = first_ranks(self.part(rows.part), rows.start, rows.stop, self.job.depth)
+        if not best.num_rows:
+            return written(batch, self.job.output, RUNS.empty_table())
+        query_ids, passage_ids = (best[name].combine_chunks() for name in ("query_id", "passage_id"))
+        scores_P = self.reader.scores(query_ids.to_pylist(), passage_ids.to_pylist())
+        return written(batch, self.job.output, rank_rows(query_ids, passage_ids, pa.array(scores_P)))
+
+
+def first_ranks(part: pa.Table, start: int, end: int, depth: int) -> pa.Table:
+    """The first ``depth`` rows of the queries whose best row is one of ``start`` to ``end``.
+
+    So each query of a part belongs to exactly one range of rows, whole.
+
+    >>> part = pa.table({"query_id": ["a", "a", "a", "b", "b"], "rank": [1, 2, 3, 1, 2]})
+    >>> [first_ranks(part, *ends, depth=2)["query_id"].to_pylist() for ends in ((0, 2), (2, 5))]
+    [['a', 'a'], ['b', 'b']]
+    """
+    ranks = part["rank"].to_numpy()
+    best = np.maximum.accumulate(np.where(ranks == 1, np.arange(len(part)), 0))
+    return part.filter(pa.array((best >= start) & (best < end) & (ranks <= depth)))

@@ -1,0 +1,300 @@
+"""Runs: ranked passages for queries, as an artefact of Parquet parts, and from and to TREC files.
+
+Artefact ``run``::
+
+    part-*.parquet    runs(query_id, passage_id, rank, score)
+
+All rows of a query are in one part, best first. Ranks follow trec_eval's rule (score descending, equal scores by
+passage id descending, compared as bytes), so that trec_eval ranks an exported file in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+from gzip import BadGzipFile
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artefacts.declaration import Node, artefact
+from raydr.component import Neutral
+from raydr.console import warn
+from raydr.data.fields import RowError, columns_of, number_of
+from raydr.data.opened import Opened
+from raydr.data.schema import RUNS, read_parquet
+from raydr.distributed.parts import write_table
+from raydr.distributed.pool import Pool
+from raydr.errors import DataError
+from raydr.store.artifact import Artifact, Building
+from raydr.store.filesystems import open_file
+from raydr.store.folder import Folder
+
+KIND = "run"
+_EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
+#: Rows that a part of an imported run has, about.
+_IMPORT_ROWS = 500_000
+
+
+def part_name(number: int) -> str:
+    """
+    >>> part_name(3)
+    'part-00003.parquet'
+    """
+    return f"part-{number:05d}.parquet"
+
+
+def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> pa.Table:
+    """One row a (query, passage) as a table of the runs schema, ranked as trec_eval does.
+
+    Queries keep the order in which they first appear.
+
+    Raises:
+        DataError: a passage is there twice for a query, or a score is not finite.
+
+    >>> ranked = rank_rows(pa.array(["q", "q", "q"]), pa.array(["a", "b", "c"]), pa.array([1.0, 1.0, 2.0]))
+    >>> ranked["passage_id"].to_pylist(), ranked["rank"].to_pylist()
+    (['c', 'b', 'a'], [1, 2, 3])
+    """
+    scores = pc.cast(scores, pa.float32())
+    values = scores.to_numpy(zero_copy_only=False)
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise DataError(
+            f"query {query_ids[at].as_py()!r}, passage {passage_ids[at].as_py()!r}: the score is {values[at]}, "
+            "expected a finite number"
+        )
+    _check_unique(query_ids, passage_ids)
+    codes = query_ids.dictionary_encode().indices
+    table = pa.table({"query": codes, "query_id": query_ids, "passage_id": passage_ids, "score": scores})
+    table = table.sort_by([("query", "ascending"), ("score", "descending"), ("passage_id", "descending")])
+    sorted_codes = table["query"].to_numpy().astype(np.int64)
+    first = np.searchsorted(sorted_codes, sorted_codes, side="left")
+    ranks = pa.array(np.arange(len(sorted_codes)) - first + 1, type=pa.int32())
+    return pa.Table.from_arrays([table["query_id"], table["passage_id"], ranks, table["score"]], schema=RUNS)
+
+
+class Run(Opened):
+    """Read access to a ``run`` artefact, part by part."""
+
+    kind = KIND
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact)
+        self.part_names = [name for name in artifact.parts() if name.endswith(".parquet")]
+
+    def part(self, name: str) -> pa.Table:
+        return read_parquet(self.artifact.local(name))
+
+    def parts(self) -> Iterator[pa.Table]:
+        for name in self.part_names:
+            yield self.part(name)
+
+    def of_queries(self, query_ids: Sequence[str]) -> Iterator[pa.Table]:
+        """The rows of some queries; of parts that have none of them only the ids are read."""
+        wanted = pa.array(query_ids, pa.string())
+        for name in self.part_names:
+            ids = read_parquet(self.artifact.local(name), ["query_id"])["query_id"]
+            mine = pc.is_in(ids, value_set=wanted)
+            if pc.any(mine).as_py():
+                yield self.part(name).filter(mine)
+
+
+def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
+    """A part of a run without the passages that have their query's id: the best ``top_k`` of a query that are left.
+
+    >>> ranked = rank_rows(pa.array(["a", "a", "a"]), pa.array(["a", "b", "c"]), pa.array([3.0, 2.0, 1.0]))
+    >>> without_own_ids(ranked, top_k=1).to_pylist()
+    [{'query_id': 'a', 'passage_id': 'b', 'rank': 1, 'score': 2.0}]
+    """
+    others = pc.not_equal(ranked["query_id"], ranked["passage_id"])
+    query = np.cumsum(ranked["rank"].to_numpy() == 1)[others.to_numpy(zero_copy_only=False)]
+    ranks = np.arange(len(query)) - np.searchsorted(query, query) + 1
+    left = ranked.filter(others).set_column(2, RUNS.field("rank"), pa.array(ranks, pa.int32()))
+    return left if top_k is None else left.filter(pc.less_equal(left["rank"], top_k))
+
+
+def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
+    """Refuse a run of other queries than a split's; warn of one that has no passage at all.
+
+    Args:
+        run: the ranking.
+        system: what made it.
+        num_queries: queries of the split that have a passage.
+        split: the split.
+
+    Raises:
+        DataError: the run has passages, and none of them for a query of the split.
+    """
+    if num_queries:
+        return
+    if run.artifact.rows():
+        raise DataError(
+            f"the run of {system!r} at {run.artifact.folder} has no passage for any query of split {split!r}: "
+            "it was made for another split"
+        )
+    warn(
+        f"{system}: no query of split {split!r} found a passage, and each counts as 0. BM25 needs words that queries "
+        "and passages share: look at their languages and scripts with raydr inspect"
+    )
+
+
+def by_query(part: pa.Table) -> dict[str, pa.Table]:
+    """The rows of each query of a part, best first."""
+    codes = part["query_id"].combine_chunks().dictionary_encode()
+    indices = codes.indices.to_numpy(zero_copy_only=False)
+    bounds = [*np.flatnonzero(np.diff(indices, prepend=-1)), len(indices)]
+    return {
+        codes.dictionary[int(indices[start])].as_py(): part.slice(int(start), int(stop - start))
+        for start, stop in itertools.pairwise(bounds)
+    }
+
+
+def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
+    """Write a run as a TREC file (``query_id Q0 passage_id rank score tag``) and return the number of lines.
+
+    Scores are written such that they read back as the same float32.
+
+    Raises:
+        DataError: an id is empty or contains white space, which the format cannot hold.
+    """
+    lines = 0
+    with output.publish(name) as path, open(path, "w", encoding="utf-8") as file:
+        for part in run.parts():
+            columns = (part[column].to_pylist() for column in ("query_id", "passage_id", "rank"))
+            scores = part["score"].to_numpy().astype(np.float32)
+            for query_id, passage_id, rank, score in zip(*columns, scores, strict=True):
+                for one in (query_id, passage_id):
+                    if columns_of(one) != [one]:
+                        raise DataError(
+                            f"id {one!r} is empty or has white space in it; a TREC file separates its columns by "
+                            "white space and cannot hold it. Use the Parquet parts instead."
+                        )
+                file.write(f"{query_id} Q0 {passage_id} {rank} {score!s} {tag}\n")
+                lines += 1
+    return lines
+
+
+def trec_checksum(path: str) -> str:
+    """The checksum of a TREC file, by which a run that was imported from it is known.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    parent, _, name = path.rpartition("/")
+    source = Folder(parent or ".")
+    if not source.exists(name):
+        raise DataError(f"there is no run file {path}; {_EXPECTED}")
+    return source.checksum(name)
+
+
+def imported_run(file: str, split: str, system: str, skip_own_id: bool) -> Node:
+    """A run that another program has made; without the passages that have their query's id, if that is asked."""
+    label = f"import-{system}-{split}"
+    return import_trec_run.node(
+        label, path=file, checksum=trec_checksum(file), split=split, system=system, skip_own_id=skip_own_id
+    )
+
+
+@artefact("run")
+def import_trec_run(
+    making: Building,
+    pool: Pool,
+    *,
+    path: Annotated[str, Neutral],
+    checksum: str = "",
+    split: str = "",
+    system: str = "",
+    skip_own_id: bool = False,
+) -> dict[str, Any]:
+    """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
+
+    The file is streamed in this process, which may be the only one that can read it; the lines of a query must follow
+    one another. As in trec_eval, the order is that of the scores, and the rank column is not looked at. With
+    ``skip_own_id`` passages that have their query's id are left out.
+
+    Raises:
+        DataError: a line is malformed, a query comes back later in the file, a passage is there twice for a query, or
+            the file is empty; names file and line.
+    """
+    num_queries = depth = 0
+    for number, (queries, read) in enumerate(_read_trec(path)):
+        num_queries += queries
+        ranked = without_own_ids(read) if skip_own_id else read
+        depth = max(depth, pc.max(ranked["rank"]).as_py() or 0)
+        name = part_name(number)
+        if name not in making.done:
+            making.done[name] = write_table(making.folder, name, ranked)
+    if not num_queries:
+        raise DataError(f"{path} is empty; {_EXPECTED}")
+    return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}
+
+
+def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
+    """(number of queries, ranked rows) in bounded portions, cut between queries."""
+    rows: list[tuple[str, str, float]] = []
+    seen: set[str] = set()
+    before, current = 0, ""
+    for number, query_id, passage_id, score in _trec_lines(path):
+        if query_id != current:
+            if query_id in seen:
+                raise DataError(
+                    f"{path}:{number}: query {query_id!r} was there before, with other queries between; "
+                    "the lines of a query must follow one another: sort the file by its first column"
+                )
+            if len(rows) >= _IMPORT_ROWS:
+                yield len(seen) - before, _ranked(rows, path, number)
+                rows, before = [], len(seen)
+            seen.add(query_id)
+            current = query_id
+        rows.append((query_id, passage_id, score))
+    if rows:
+        yield len(seen) - before, _ranked(rows, path, number)
+
+
+def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
+    expected = "expected 6 columns: query_id Q0 passage_id rank score tag"
+    number = 0
+    try:
+        with open_file(path, compression="infer") as file:
+            for number, raw in enumerate(file, start=1):
+                columns = columns_of(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+                if not columns:
+                    continue
+                if len(columns) != 6:
+                    raise DataError(f"{path}:{number}: found {len(columns)} columns, {expected}")
+                try:
+                    score = number_of(columns[4], "score")
+                except RowError:
+                    raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number") from None
+                yield number, columns[0], columns[2], score
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None
+    except (EOFError, BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path}: the compressed file breaks off after line {number} ({error}): copy or compress it again"
+        ) from None
+
+
+def _ranked(rows: list[tuple[str, str, float]], path: str, line: int) -> pa.Table:
+    query_ids, passage_ids, scores = zip(*rows, strict=True)
+    try:
+        return rank_rows(
+            pa.array(query_ids, pa.string()), pa.array(passage_ids, pa.string()), pa.array(scores, pa.float64())
+        )
+    except DataError as error:
+        raise DataError(f"{path}, within the {len(rows)} lines up to line {line}: {error}") from None
+
+
+def _check_unique(query_ids: pa.Array, passage_ids: pa.Array) -> None:
+    pairs = pa.table({"query": query_ids, "passage": passage_ids}).group_by(["query", "passage"], use_threads=False)
+    counts = pairs.aggregate([([], "count_all")])
+    repeated = counts.filter(pc.greater(counts["count_all"], 1))
+    if len(repeated):
+        raise DataError(
+            f"query {repeated['query'][0].as_py()!r}: passage {repeated['passage'][0].as_py()!r} is there twice "
+            f"({len(repeated)} such rows); a run names each passage once"
+        )

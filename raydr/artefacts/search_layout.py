@@ -1,0 +1,162 @@
+"""How the shards of an index are spread over actors: all of them fit the cluster at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from raydr.console import counted, say
+from raydr.distributed.pool import Pool
+from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity, node_capacities
+from raydr.errors import ConfigError
+from raydr.indexing.config import SearchConfig
+from raydr.indexing.faiss_backend import EXACT, has_cuda
+from raydr.indexing.shards import IndexShards
+
+#: Of a GPU's memory: vectors, beside what CUDA and PyTorch keep for themselves.
+_GPU_SHARE = 0.85
+#: For scores of a block, and what sorting them takes.
+_SCORE_BYTES = 2 * 2**30
+#: CPUs of the smallest node that a cluster that grows is taken to have, before there is one.
+_SMALLEST_NODE = 8
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """A GPU, and the FAISS beside it."""
+
+    faiss_has_cuda: bool
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the shards are spread: each actor holds the shards of one group."""
+
+    groups: tuple[tuple[int, ...], ...]
+    cpus: int
+    gpus: int
+    device: str
+
+
+def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layout:
+    """Group the shards so that all actors fit the cluster at once, and say how.
+
+    Args:
+        settings: of the search.
+        shards: the index.
+        pool: where a GPU is asked what it can and holds.
+
+    Raises:
+        ConfigError: the actors do not fit, or CUDA is asked for and missing.
+    """
+    capacity, nodes, num_shards = cluster_capacity(), node_capacities(), shards.num_shards
+    device, reason, gpu = _choose_device(settings, capacity["GPU"], shards, pool)
+    wanted, gpus = settings.cpus_per_actor or 1, 1 if gpu else 0
+    nodes = [node for node in nodes if node["GPU"] or not gpus]
+    there, grown = num_places(nodes, wanted, gpus), int(capacity["GPU"] if gpus else capacity["CPU"] / wanted)
+    grows = grown > there and capacity["CPU"] > sum(node["CPU"] for node in nodes)
+    fit = grown if grows else there
+    if fit < 1:
+        raise ConfigError(
+            f"a search actor needs {wanted} CPUs{' and a GPU' if gpus else ''} of one node, the largest has "
+            f"{max((node['CPU'] for node in nodes), default=0):g} CPUs: set search.cpus_per_actor lower {IF_IT_GROWS}"
+        )
+    fewest = _fewest_gpus(shards.shard_bytes, gpu.memory_bytes) if gpu else 1
+    # A GPU more is quicker, and one that has to be started first is slower.
+    num_actors = min(num_shards, fit, settings.max_actors or (max(fewest, there) if gpu else num_shards))
+    if num_actors < fewest:
+        raise ConfigError(
+            f"the shards of the index take {fewest} GPUs of {gpu.memory_bytes / 2**30 if gpu else 0:.0f} GiB, and "
+            f"{num_actors} are to hold them: set search.max_actors higher or search.device=cpu {IF_IT_GROWS}"
+        )
+    bounds = [num_shards * actor // num_actors for actor in range(num_actors + 1)]
+    groups = tuple(tuple(range(first, end)) for first, end in itertools.pairwise(bounds))
+    cpus = settings.cpus_per_actor or largest_share(nodes, num_actors, gpus)
+    if not settings.cpus_per_actor and grows:
+        cpus = max(cpus, share_of_growing(capacity["CPU"], nodes, num_actors, gpus))
+    counts, each = counted(num_shards, "shard"), f"{counted(cpus, 'CPU')}{' each' if num_actors > 1 else ''}"
+    say(f"search: {counts} in {counted(num_actors, 'actor')} of {each}, on {device} ({reason})")
+    return Layout(groups, cpus, gpus, device)
+
+
+def _fewest_gpus(shard_bytes: Sequence[int], memory_bytes: int) -> int:
+    """How many GPUs hold all shards, each as many as the others but for one."""
+    largest = max(shard_bytes)
+    held = int((memory_bytes * _GPU_SHARE - _SCORE_BYTES) / max(1, largest))
+    if held < 1:
+        raise ConfigError(
+            f"a shard of {largest / 2**30:.1f} GiB does not fit a GPU of {memory_bytes / 2**30:.1f} GiB: set "
+            "index.shard_rows lower, or search.device=cpu"
+        )
+    return math.ceil(len(shard_bytes) / held)
+
+
+def num_places(nodes: Sequence[Mapping[str, float]], cpus: int, gpus: int) -> int:
+    """How many actors the nodes hold at a time; one is never spread over two nodes.
+
+    >>> num_places([{"CPU": 16, "GPU": 1}, {"CPU": 16, "GPU": 0}], cpus=5, gpus=0)
+    6
+    >>> num_places([{"CPU": 16, "GPU": 1}, {"CPU": 16, "GPU": 0}], cpus=5, gpus=1)
+    1
+    """
+    return sum(min(int(node["CPU"] / cpus), int(node["GPU"] / gpus) if gpus else 10**9) for node in nodes)
+
+
+def largest_share(nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: int) -> int:
+    """The most CPUs that each of some actors can have, if all of them are to be held at a time; at least 1.
+
+    >>> largest_share([{"CPU": 16, "GPU": 0}, {"CPU": 16, "GPU": 0}], num_actors=3, gpus=0)
+    8
+    """
+    most = int(max((node["CPU"] for node in nodes), default=1))
+    return next((cpus for cpus in range(most, 1, -1) if num_places(nodes, cpus, gpus) >= num_actors), 1)
+
+
+def share_of_growing(cpus: float, nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: int) -> int:
+    """CPUs for each of some actors where nodes will be added whose size nobody knows.
+
+    A power of two, as machines have: nodes that are no smaller than one share are then divided without a rest, so that
+    all actors find a place. No more than the smallest node that is there has (for each of its GPUs), or
+    :data:`_SMALLEST_NODE` while there is none.
+
+    >>> share_of_growing(64, [{"CPU": 0, "GPU": 0}], num_actors=5, gpus=0)
+    8
+    >>> share_of_growing(64, [{"CPU": 4, "GPU": 0}], num_actors=5, gpus=0)
+    4
+    """
+    sizes = [node["CPU"] / max(1.0, node["GPU"] if gpus else 1.0) for node in nodes if node["CPU"]]
+    most = min(cpus / num_actors, min(sizes, default=_SMALLEST_NODE))
+    return 1 << int(math.log2(max(1.0, most)))
+
+
+def _choose_device(
+    settings: SearchConfig, gpus: float, shards: IndexShards, pool: Pool
+) -> tuple[str, str, GpuNode | None]:
+    factory, exact = shards.factory, shards.factory in EXACT
+    if settings.device == "cpu":
+        return "cpu", "as configured", None
+    missing, found = "", None
+    if gpus < 1:
+        missing = f"the cluster has no GPU {IF_IT_GROWS}"
+    else:
+        say("search: asking a node with a GPU how much that holds, and what its FAISS can")
+        found = pool.run(look_at_gpu, num_cpus=0, num_gpus=1)
+        if not exact and not found.faiss_has_cuda:
+            missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
+    if settings.device == "cuda" and missing:
+        raise ConfigError(
+            f"search.device is cuda, but {missing}: set search.device=cpu, or install faiss-gpu on nodes with a GPU"
+        )
+    if missing:
+        return "cpu", missing, None
+    return "cuda", "by FAISS if that has CUDA, else by PyTorch" if exact else "by FAISS", found
+
+
+def look_at_gpu() -> GpuNode:
+    """What the GPU of this process is, on a node of the cluster: the driver's node may have another FAISS."""
+    import torch
+
+    return GpuNode(has_cuda(), int(torch.cuda.get_device_properties(0).total_memory))

@@ -1,0 +1,163 @@
+"""The sources that a reader finds: checksummed, and read into parts by one call each.
+
+The driver sees counts and names of parts. After a kill, sources that were read to their end are not read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raydr.console import progress_bar, say
+from raydr.data.config import HoldOut
+from raydr.data.inputs import checksum, short_names
+from raydr.data.readers.base import Reader, Source, Target
+from raydr.data.staging import SourceRecord, StagedSource, read_record, stage_source
+from raydr.distributed.pool import Pool
+from raydr.errors import DataError, RaydrError
+from raydr.store.artifact import Building
+from raydr.store.filesystems import FileDetails
+from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of
+
+#: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.
+_BYTES_PER_ROW = 300
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a reader reads, in its order.
+
+    Args:
+        files: the sources.
+        names: a short name of each, which goes into the column ``source``.
+    """
+
+    files: tuple[Source, ...]
+    names: tuple[str, ...]
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Full paths by short names."""
+        return {name: source.path for name, source in zip(self.names, self.files, strict=True)}
+
+    def of(self, target: Target) -> list[int]:
+        """Places of the sources that have rows for an artefact."""
+        return [at for at, source in enumerate(self.files) if source.feeds(target)]
+
+    def by_role(self, target: Target, checksums: Sequence[str]) -> dict[str, str]:
+        """Checksums of the sources of an artefact by what they hold; a number tells sources of the same kind apart."""
+        found: dict[str, str] = {}
+        for at in self.of(target):
+            source = self.files[at]
+            role = "/".join(filter(None, (source.role, source.split)))
+            number = sum(key.partition("#")[0] == role for key in found)
+            found[f"{role}#{number}" if number else role] = checksums[at]
+        return found
+
+    def versions(self) -> list[str]:
+        """Size and time of last change of each file, with its path: as long as they stay, so does its content."""
+        return [f"{path}: {_version(path)}" for source in self.files for path in (source.path, *source.also)]
+
+    def num_rows(self) -> int:
+        """About how many rows there are, judging by the size of the files."""
+        paths = {path for source in self.files for path in (source.path, *source.also)}
+        return sum(details.size for path in paths if (details := _details(path)) is not None) // _BYTES_PER_ROW
+
+
+def _details(path: str) -> FileDetails | None:
+    folder, _, name = path.rpartition("/")
+    return Folder(folder or ".").details(name) if name else None
+
+
+def _version(path: str) -> str:
+    details = _details(path)
+    # Readers without files name what they read, versions included.
+    return details.version if details is not None else ""
+
+
+def find_sources(reader: Reader) -> Sources:
+    """Look for the files of a reader; none is read.
+
+    Raises:
+        DataError: a file that must be there is missing.
+    """
+    files = reader.sources()
+    return Sources(tuple(files), tuple(short_names([source.path for source in files])))
+
+
+def source_checksums(pool: Pool, reader: Reader, sources: Sources) -> list[str]:
+    """What identifies the content of each source.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    return pool.map(_checksum, [(reader, source) for source in sources.files], "checksums", "files")
+
+
+def _checksum(reader: Reader, source: Source) -> str:
+    own = reader.checksum(source)
+    return fingerprint_of([own, *map(checksum, source.also)]) if source.also else own
+
+
+def read_sources(
+    making: Building,
+    pool: Pool,
+    reader: Reader,
+    sources: Sources,
+    target: Target,
+    part_rows: int,
+    hold_out: HoldOut | None = None,
+) -> list[SourceRecord]:
+    """Read the sources of an artefact that were not yet read to their end.
+
+    A source that cannot be read is told at once, and ends the command when the others are read: they are kept, and
+    nothing writes any more when it has ended.
+
+    Returns:
+        What each source gave, in the order of the sources.
+
+    Raises:
+        DataError: names all sources that cannot be read.
+    """
+    wanted = sources.of(target)
+    todo = [at for at in wanted if not _is_read(making, at)]
+    if len(todo) < len(wanted):
+        say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
+    staged = [
+        StagedSource(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out)
+        for at in todo
+    ]
+    errors: list[str] = []
+    num_rows, started = 0, time.monotonic()
+    with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
+        for report in pool.stream(_read_source, [(one,) for one in staged]):
+            if isinstance(report, str):
+                errors.append(report)
+                say(f"{report} The other sources are read to their end.")
+            elif report is None:
+                bar.advance(1)
+            else:
+                num_rows += report
+                rate = num_rows / (time.monotonic() - started)
+                bar.describe(f"reading the {target}: {num_rows:,} rows, {rate:,.0f} rows/s")
+    if errors:
+        raise DataError("\n".join(sorted(set(errors))))
+    return [record for at in wanted if (record := read_record(making.folder, at)) is not None]
+
+
+def _is_read(making: Building, at: int) -> bool:
+    record = read_record(making.folder, at)
+    return record is not None and record.is_complete(making.done)
+
+
+def _read_source(staged: StagedSource) -> Iterator[int | str | None]:
+    """Yields numbers of rows, then None at the end of the source, or what is wrong with it."""
+    try:
+        yield from stage_source(staged)
+    except RaydrError as error:
+        # A result and not an exception: the other sources go on.
+        yield str(error)
+    else:
+        yield None

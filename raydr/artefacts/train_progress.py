@@ -1,0 +1,151 @@
+"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raydr.console import ProgressBar, progress_bar, say, show_table
+from raydr.distributed.cluster import start_ray
+
+if TYPE_CHECKING:
+    from raydr.training.checkpoint import Progress
+
+
+def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> None:
+    """Print the metrics of each epoch; one that a loss has only after its warm-up is left blank before."""
+    names = sorted({name for row in history for name in row["metrics"]} - set(hidden))
+    rows = (
+        [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
+        for row in history
+    )
+    show_table(title, ["epoch", *names], rows)
+
+
+class Watcher(Protocol):
+    """Whom a training worker tells how far it is; goes to the worker with its arguments."""
+
+    def tell(self, message: str) -> None:
+        """A line for people."""
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        """After every step; ``num_steps`` are those of an epoch."""
+
+    def epoch(self, progress: Progress) -> None:
+        """After every epoch."""
+
+
+#: Metrics of an epoch that its line leaves out, or has in words.
+_NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
+
+
+def _epoch_line(progress: Progress) -> str:
+    metrics = progress.history[-1].metrics
+    filled, skipped = metrics.get("filled", 0.0), metrics.get("skipped_steps", 0.0)
+    shown = {"loss": metrics["loss"]}
+    shown |= {key: value for key, value in metrics.items() if key not in _NOT_SHOWN}
+    line = f"epoch {progress.epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
+    line += f"; {filled:,.0f} negatives filled at random" if filled else ""
+    return line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else "")
+
+
+def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:
+    """Steps done, and steps of an epoch: what is measured at its end counts as one, so that no bar is full before."""
+    return progress.epoch * (num_steps + 1) + progress.step, num_steps + 1
+
+
+@dataclass(frozen=True)
+class ConsoleWatcher:
+    """Shows a training of this process."""
+
+    bar: ProgressBar
+    num_epochs: int
+
+    def tell(self, message: str) -> None:
+        say(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        num_done, an_epoch = _how_far(progress, num_steps)
+        self.bar.set(num_done, an_epoch * self.num_epochs)
+
+    def epoch(self, progress: Progress) -> None:
+        say(_epoch_line(progress))
+
+
+@contextmanager
+def training_here(num_epochs: int) -> Iterator[Watcher]:
+    """A watcher for a training of this process."""
+    with progress_bar("training", total=1, unit="steps") as bar:
+        yield ConsoleWatcher(bar, num_epochs)
+
+
+class _Board:
+    """Ray actor that rank 0 writes to and the driver reads from."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.done = (0, 0)
+
+    def tell(self, message: str) -> None:
+        self.messages.append(message)
+
+    def step(self, num_done: int, num_steps: int) -> None:
+        self.done = (num_done, num_steps)
+
+    def read(self) -> tuple[list[str], int, int]:
+        messages, self.messages = self.messages, []
+        return messages, *self.done
+
+
+@dataclass(frozen=True)
+class BoardWatcher:
+    """Writes on the board that :func:`training_on_ray` shows."""
+
+    board: Any
+
+    def tell(self, message: str) -> None:
+        self.board.tell.remote(message)
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        self.board.step.remote(*_how_far(progress, num_steps))
+
+    def epoch(self, progress: Progress) -> None:
+        self.board.tell.remote(_epoch_line(progress))
+
+
+@contextmanager
+def training_on_ray(num_epochs: int) -> Iterator[Watcher]:
+    """A watcher for a group of Ray Train; shown by a thread, while the trainer blocks the driver."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    start_ray()
+    # Beside the driver: on another node it could be lost while the training goes on.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    board: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()
+    ended = threading.Event()
+
+    def follow() -> None:
+        with progress_bar("training", total=1, unit="steps") as bar:
+            while not ended.wait(0.5):
+                show(bar)
+            show(bar)
+
+    def show(bar: ProgressBar) -> None:
+        messages, num_done, num_steps = ray.get(board.read.remote())
+        if num_steps:
+            bar.set(num_done, num_steps * num_epochs)
+        for message in messages:
+            say(message)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield BoardWatcher(board)
+    finally:
+        ended.set()
+        thread.join()
+        ray.kill(board)

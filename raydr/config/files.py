@@ -1,0 +1,213 @@
+"""Reading YAML: files that hold a mapping, and single values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from raydr.component import Config
+from raydr.data.inputs import absolute
+from raydr.errors import ConfigError
+
+#: Values of a text with its anchors written out, at most: a few lines can stand for more than fits in memory.
+_MOST_VALUES = 100_000
+
+
+def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
+    """The content of a file.
+
+    Args:
+        path: local.
+        what: it is, for messages, for example ``config file``.
+        shape: of the mapping, for messages, for example ``of sections``.
+
+    Raises:
+        ConfigError: the file is missing, cannot be read, is not YAML, or holds something else than a mapping.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {what} {path}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder: give the {what} in it") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid UTF-8 at byte {error.start}: save the {what} as UTF-8") from None
+    try:
+        found = parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} must be a mapping {shape}, found {found!r:.200}")
+    return found
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text, which names each key once.
+
+    Raises:
+        yaml.YAMLError: it is not YAML, repeats a key, contains itself, or stands for too many values.
+
+    >>> parse_yaml("{a: [1, 2], b: null}")
+    {'a': [1, 2], 'b': None}
+    >>> parse_yaml("a: 1\\nb: 2\\na: 3")
+    Traceback (most recent call last):
+    yaml.constructor.ConstructorError: the key 'a' is there twice, first in line 1
+      in "<unicode string>", line 3, column 1:
+        a: 3
+        ^
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values that a node stands for, aliases written out; ``known`` has those of nodes met before, 0 while open."""
+    if id(node) in known:
+        if not known[id(node)]:
+            raise _wrong("it contains itself", node)
+        return known[id(node)]
+    known[id(node)] = 0
+    inner: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        _refuse_repeated_keys(node)
+        inner = [one for pair in node.value for one in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        inner = node.value
+    total = 1 + sum(_count(one, known) for one in inner)
+    if total > _MOST_VALUES:
+        raise _wrong(f"with its anchors written out it holds more than {_MOST_VALUES:,} values", node)
+    known[id(node)] = total
+    return total
+
+
+def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
+    first: dict[tuple[str, str], yaml.Node] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            before = first.setdefault((key.tag, key.value), key)
+            if before is not key:
+                line = before.start_mark.line + 1
+                raise _wrong(f"the key {key.value!r} is there twice, first in line {line}", key)
+
+
+def _wrong(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with some of them changed; a component of another name replaces the whole one."""
+    together = dict(base)
+    for key, value in changes.items():
+        there = together.get(key)
+        nested = isinstance(value, dict) and isinstance(there, dict)
+        if nested and value.get("name", there.get("name")) == there.get("name"):  # type: ignore[union-attr]
+            together[key] = merged(there, value)  # type: ignore[arg-type]
+        else:
+            together[key] = value
+    return together
+
+
+def apply_override(raw: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Put ``key.path=value`` of a command line into nested settings; the value is YAML.
+
+    Raises:
+        ConfigError: it is written otherwise, or the key leads into a setting that has no settings of its own.
+    """
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"{option} takes key=value, got {override!r}; for example {option} train.num_epochs=3")
+    *parents, last = key.split(".")
+    target = raw
+    for parent in parents:
+        inner = target.get(parent)
+        if inner is None:
+            inner = target[parent] = {}
+        elif isinstance(inner, str):
+            # A component may be written by its bare name; an override of its settings makes it a mapping.
+            inner = target[parent] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{option} {override}: {parent} is {inner!r} and has no settings of its own")
+        target = inner
+    try:
+        target[last] = parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None
+
+
+#: Folders of a checkout.
+CONFIGS = ("configs", "configs/benchmarks", "configs/experiments", "jobs/recipes")
+SPACES = ("tune_spaces",)
+
+_PACKAGE = Path(__file__).parents[1]
+#: Names that a message lists; of more the ones that look alike.
+_LISTED = 12
+
+
+def located(given: str | Path, folders: tuple[str, ...], what: str) -> Path:
+    """The file at a path, or the one that comes with raydr under that name.
+
+    Args:
+        given: a path; or a name without suffix, for example ``so-codenn``, where no such file is there. A folder of
+            that name, of the data perhaps, is none.
+        folders: :data:`CONFIGS` or :data:`SPACES`.
+        what: it is, for messages, for example ``config file``.
+
+    Raises:
+        ConfigError: a name that no file has.
+    """
+    path = Path(given)
+    if path.is_file() or path.suffix or path.name != str(given):
+        return path
+    there = {file.stem: file for folder in folders for file in sorted(_folder(folder).glob("*.yaml"))}
+    if path.name not in there and path.exists():
+        return path
+    if path.name not in there:
+        near = sorted(there) if len(there) <= _LISTED else get_close_matches(path.name, there)
+        hint = f"; with raydr come {', '.join(near)}" if near else ""
+        raise ConfigError(f"there is no {what} {path}, and none of that name comes with raydr{hint}")
+    return there[path.name]
+
+
+def _folder(name: str) -> Path:
+    """In a wheel within the package (``setup.py``), in a checkout beside it."""
+    packed = _PACKAGE / "shipped" / Path(name).name
+    return packed if packed.is_dir() else _PACKAGE.parent / name
+
+
+_Settings = TypeVar("_Settings")
+
+
+def anchored(name: str) -> str:
+    """A path of what is there by its absolute path; anything else, such as a name on the hub, as it is."""
+    return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
+
+
+def with_anchored_checkpoints(found: _Settings) -> _Settings:
+    """Settings with every checkpoint in them anchored, however deep it stands."""
+    if isinstance(found, list | tuple):
+        return type(found)(with_anchored_checkpoints(one) for one in found)
+    if not isinstance(found, Config):
+        return found
+    values = {name: getattr(found, name) for name in type(found).model_fields}
+    changed = {
+        name: anchored(value)
+        if name in ("checkpoint", "passage_checkpoint") and value
+        else with_anchored_checkpoints(value)
+        for name, value in values.items()
+    }
+    return found.model_copy(update={name: one for name, one in changed.items() if one != values[name]})

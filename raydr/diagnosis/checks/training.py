@@ -1,0 +1,267 @@
+"""Vectors that differ in few directions."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raydr.diagnosis import intervals
+from raydr.diagnosis.checks.base import Check, Finding, Rank
+from raydr.diagnosis.evidence import TRAINED, UNTRAINED, Evidence, FloatArray, Progress
+from raydr.diagnosis.intervals import CONFIDENCE
+from raydr.evaluation.significance import bootstrap_means
+
+
+class CollapsedVectors(Check):
+    """In r dimensions the largest of N random cosines is about √(2 ln N / r): below r = 2 ln N some of N passages are
+    by chance as close to a query as its own.
+
+    That all have a large part in common does not matter: raw encoders rank with mean cosines of 0.9.
+    r is the effective rank, the exponential of the entropy of the spectrum (Roy and Vetterli, EUSIPCO 2007), of centred
+    vectors of length 1; the larger one of two halves of the passages.
+
+    >>> flat_PD = np.random.default_rng(0).normal(size=(400, 2)) @ np.random.default_rng(1).normal(size=(2, 32))
+    >>> CollapsedVectors().examine(Evidence(vectors_PD=flat_PD, num_passages=5000)).level
+    'fault'
+    """
+
+    compares: ClassVar[str] = "the effective rank of passage vectors with what as many passages need"
+    needs: ClassVar[str] = "passages have several vectors, or none was measured"
+    rank: ClassVar[Rank] = "symptom"
+
+    name: Literal["collapsed_vectors"] = "collapsed_vectors"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        vectors_PD = evidence.vectors_PD
+        if vectors_PD.ndim != 2 or len(vectors_PD) < 4:
+            return None
+        unit_PD = vectors_PD / np.maximum(np.linalg.norm(vectors_PD, axis=1, keepdims=True), 1e-12)
+        num = len(unit_PD)
+        cosine = float((np.square(unit_PD.sum(axis=0)).sum() - num) / (num * (num - 1)))
+        rank = max(_effective_rank(unit_PD[0::2]), _effective_rank(unit_PD[1::2]))
+        needed = 2.0 * np.log(max(evidence.num_passages, 2))
+        return self.finding(
+            1.0 - rank / needed,
+            f"passage vectors have the effective rank {rank:.1f} of {unit_PD.shape[1]}, {evidence.num_passages:,} "
+            f"passages need {needed:.0f}; two random ones have the mean cosine {cosine:.2f}",
+            advice="a lower train.optimizer.learning_rate, more negatives (train.batch_size), a wider model.projection",
+        )
+
+
+def _effective_rank(vectors_PD: FloatArray) -> float:
+    spectrum = np.square(np.linalg.svd(vectors_PD - vectors_PD.mean(axis=0), compute_uv=False))
+    shares = spectrum[spectrum > 0] / max(float(spectrum.sum()), 1e-300)
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+class Forgetting(Check):
+    """The share of what the untrained model finds of held-out queries that the trained one does not.
+
+    A symptom; but a cause of its own where training queries are lost too while the loss has fallen by half: then what
+    is minimised is something else than retrieval.
+
+    >>> rng = np.random.default_rng(0)
+    >>> before = rng.uniform(size=300)
+    >>> Forgetting().examine(Evidence(held_out={"untrained": before, "trained": before * 0.6})).level
+    'fault'
+    """
+
+    compares: ClassVar[str] = "the trained model with the untrained one on held-out queries (paired)"
+    needs: ClassVar[str] = "there is no held-out split"
+    rank: ClassVar[Rank] = "symptom"
+
+    name: Literal["forgetting"] = "forgetting"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        if not {TRAINED, UNTRAINED} <= evidence.held_out.keys():
+            return None
+        before = evidence.held_out[UNTRAINED]
+        gain = intervals.mean(evidence.held_out[TRAINED] - before)
+        progress = Progress.of(evidence.training)
+        if progress is not None and progress.lost and evidence.is_loss_reached:
+            return self.finding(
+                min(progress.lost, max(0.0, -gain.high) / max(float(before.mean()), 1e-9)),
+                f"what is minimised is not retrieval: the loss falls, {evidence.losses[0]:.2g} -> "
+                f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out ones {before.mean():.3f} -> "
+                f"{before.mean() + gain.mean:.3f}",
+                "train.loss=nce",
+                advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker where "
+                "its scores are learnt",
+                rank="cause",
+            )
+        curve = f"; dev by epoch {', '.join(f'{one:.3f}' for one in evidence.dev)}" if evidence.dev else ""
+        best = f"or train.num_epochs={int(np.argmax(evidence.dev)) + 1}, " if evidence.dev else ""
+        return self.finding(
+            max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
+            f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
+            f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
+            f"train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}",
+            advice=f"{best}train.keep=best with a dev split, training pairs of the kind that is searched",
+        )
+
+
+#: Steps of about a thousandth of the weights are usual (Karpathy, CS231n).
+_USUAL_STEP = 1e-3
+
+
+class LearningRate(Check):
+    """Too hot: the model finds the passages of its own training queries less well than before, its steps were not
+    small, and its loss has not fallen by half either. Too cold: it has learnt next to nothing of them, and its steps
+    were below a tenth of what is usual.
+
+    >>> import numpy as np
+    >>> before = np.random.default_rng(0).uniform(size=300)
+    >>> for after, rate in ((before / 10, 1e-2), (before + 0.001, 2e-7), (before + 0.2, 2e-7)):
+    ...     found = Evidence(training={"untrained": before, "trained": after}, learning_rate=rate, weight_size=0.05)
+    ...     print(LearningRate().examine(found).level)
+    fault
+    fault
+    ok
+    """
+
+    compares: ClassVar[str] = "the trained model with the untrained one on training queries (paired)"
+    needs: ClassVar[str] = "there are no training queries"
+
+    name: Literal["learning_rate"] = "learning_rate"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        progress = Progress.of(evidence.training)
+        if progress is None:
+            return None
+        rate, step = evidence.learning_rate, evidence.step_size
+        if is_cold := step < _USUAL_STEP / 10:
+            severity, better = progress.left, _USUAL_STEP / 2 * evidence.weight_size
+        else:
+            is_hot = step > _USUAL_STEP and not evidence.is_loss_reached
+            severity, better = progress.lost if is_hot else 0.0, rate / 30
+        losses = " -> ".join(f"{one:.2f}" for one in (*evidence.losses[:1], *evidence.losses[1:][-1:]))
+        told = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.1e} of their size"
+        return self.finding(
+            severity,
+            f"too {'cold' if is_cold else 'hot'}: {told}" if severity else told,
+            f"train.optimizer.learning_rate={better:.0e}",
+            advice=f"(now {rate:.0e})",
+        )
+
+
+#: Scales that are tried, a tenth apart.
+_SCALES = np.geomspace(1e-3, 1e5, 195)
+#: Similarities that hold less of the most that C candidates have, log C, know nothing.
+_KNOWS = 0.05
+
+
+class Temperature(Check):
+    """What a softmax with scale τ tells of the right one of C candidates is log C + log p(positive), in nats.
+
+    The severity is the share of what the best τ tells of held-out queries that the configured one does not; the less of
+    both models that know something, since training fits similarities to its scale. A model that has learnt next to
+    nothing has not: there it is no cause.
+
+    >>> rng = np.random.default_rng(0)
+    >>> cosines_QC = rng.normal(0.1, 0.1, (200, 64)) + np.eye(64)[0] * 0.4
+    >>> [Temperature().examine(Evidence(similarities={"trained": cosines_QC}, scale=scale)).level
+    ...     for scale in (0.5, 40.0, 1000.0)]
+    ['fault', 'ok', 'fault']
+    """
+
+    compares: ClassVar[str] = "the configured scale with the one that fits held-out queries best"
+    needs: ClassVar[str] = "no model tells held-out passages apart"
+
+    name: Literal["temperature"] = "temperature"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        found = {reader: _lost(similarities, evidence.scale) for reader, similarities in evidence.similarities.items()}
+        known = {reader: one for reader, one in found.items() if one is not None}
+        if not known:
+            return None
+        progress = Progress.of(evidence.training)
+        reader, (severity, lost, best) = min(known.items(), key=lambda one: one[1])
+        lost, best = min(max(lost, 0.0), 1.0), float(f"{best:.2g}")
+        return self.finding(
+            severity,
+            f"model.scale {evidence.scale:g} loses {lost:.0%} of what the similarities of the {reader} model "
+            f"tell about held-out queries; {best:g} would fit them best",
+            f"model.scale={best:g}",
+            rank="symptom" if progress is not None and progress.left else "cause",
+        )
+
+
+def _lost(similarities_QC: FloatArray, scale: float) -> tuple[float, float, float] | None:
+    """The share that is lost, its lower end first, and the best scale; None if there is nothing to lose."""
+    if len(similarities_QC) < 4 or similarities_QC.shape[1] < 2:
+        return None
+    told_SQ = np.stack([_told(similarities_QC, one) for one in _SCALES])
+    at = int(told_SQ.mean(axis=1).argmax())
+    told_Q2 = np.stack([_told(similarities_QC, scale), told_SQ[at]], axis=1)
+    means_S2 = bootstrap_means(told_Q2, 2_000, seed=0)
+    tail = (1 - CONFIDENCE) / 2
+    if np.quantile(means_S2[:, 1], tail) < _KNOWS * np.log(similarities_QC.shape[1]):
+        return None
+    lost_S = 1.0 - means_S2[:, 0] / means_S2[:, 1]
+    mean_2 = told_Q2.mean(axis=0)
+    return float(np.quantile(lost_S, tail)), float(1.0 - mean_2[0] / mean_2[1]), float(_SCALES[at])
+
+
+def _told(similarities_QC: FloatArray, scale: float) -> FloatArray:
+    logits_QC = scale * similarities_QC
+    log_sum_Q = np.logaddexp.reduce(logits_QC, axis=1)
+    return np.asarray(np.log(similarities_QC.shape[1]) + logits_QC[:, 0] - log_sum_Q)
+
+
+#: Fewer steps than any published recipe of fine-tuning has.
+_FEW = 100
+
+
+class TooFewSteps(Check):
+    """Next to nothing was learnt of the training queries, nor anything for held-out ones; or few steps were taken and
+    the last epoch still brought something for held-out ones: then the severity is the share of a hundred that is
+    missing.
+
+    >>> import numpy as np
+    >>> before = np.random.default_rng(0).uniform(size=300)
+    >>> found = {"untrained": before, "trained": before + 0.001}
+    >>> TooFewSteps().examine(Evidence(training=found, num_steps=3, learning_rate=1e-3)).level
+    'fault'
+    """
+
+    compares: ClassVar[str] = "the trained model with the untrained one (paired), the last epoch with the one before"
+    needs: ClassVar[str] = "there are no training queries"
+    rank: ClassVar[Rank] = "otherwise"
+
+    name: Literal["too_few_steps"] = "too_few_steps"
+
+    def examine(self, evidence: Evidence) -> Finding | None:
+        progress = Progress.of(evidence.training)
+        if progress is None:
+            return None
+        num, epochs = evidence.num_steps, len(evidence.losses)
+        told = (
+            f"{'next to nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
+            f"{'epoch' if epochs == 1 else 'epochs'}); {progress}"
+        )
+        if num < _FEW:
+            return self.finding(
+                max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0),
+                told,
+                f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}",
+                advice="or a smaller train.batch_size",
+            )
+        others = Progress.of(evidence.held_out)
+        return self.finding(
+            progress.left if others is None else min(progress.left, others.left),
+            told,
+            advice="is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its "
+            f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}",
+            rank="unexplained",
+        )
+
+
+def _rose(evidence: Evidence) -> bool:
+    """Whether the last epoch has surely raised the dev measure, or the only one what is found."""
+    if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
+        # As uncertain as the mean itself: the two are of the same queries, so it is less.
+        found = intervals.mean(evidence.held_out[TRAINED])
+        return evidence.dev[-1] - evidence.dev[-2] > found.mean - found.low
+    others = Progress.of(evidence.held_out)
+    return others is not None and others.gain.low > 0.0

@@ -1,0 +1,195 @@
+"""In which arithmetic vectors are computed and models trained, found out on a worker of the kind that will do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raydr.console import counted, say
+from raydr.distributed.cluster import stated_capacity
+from raydr.distributed.pool import Pool
+from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity
+from raydr.errors import ConfigError, ModelError, TrainingError
+from raydr.models.config import Dtype
+from raydr.models.encode_config import EncodeConfig, EncodeDtype
+from raydr.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How vectors and scores are computed, resolved once for all workers.
+
+    Args:
+        dtype: ``float32``, ``bfloat16`` or ``float16``; of passages perhaps ``int8``.
+        device: ``cpu`` or ``cuda``.
+        token_budget: tokens of a batch, which decides how texts are padded.
+        reason: why this dtype.
+    """
+
+    dtype: str
+    device: str
+    token_budget: int
+    reason: str = ""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What of it vectors and scores depend on."""
+        return {"dtype": self.dtype, "token_budget": self.token_budget}
+
+    def in_int8(self) -> Arithmetic:
+        """The arithmetic of passages where ``encode.dtype`` is int8; this one is that of queries and pairs."""
+        return replace(self, dtype="int8", reason="as configured")
+
+
+def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
+    """The arithmetic of the section ``encode``, found out where the encoders will run, which may be another machine.
+
+    That of int8 is what ``auto`` takes: only passages are encoded in int8.
+
+    Raises:
+        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+        ModelError: the device does not know that arithmetic.
+    """
+    device = choose_device(settings)
+    dtype, reason = pool.run(
+        _resolve, settings.dtype, device, num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor
+    )
+    return Arithmetic(dtype, device, settings.batch_tokens(device), reason)
+
+
+def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
+    """The arithmetic and its reason, resolved on a worker of the kind that will train.
+
+    Raises:
+        TrainingError: a GPU is asked for, and Ray has none.
+        ModelError: the device does not know that arithmetic.
+    """
+    if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
+        raise TrainingError(f"train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs {IF_IT_GROWS}")
+    device = "cuda" if settings.use_gpu else "cpu"
+    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
+    return resolved
+
+
+def _resolve(dtype: EncodeDtype, device: str) -> tuple[str, str]:
+    require_device(device)
+    if dtype == "int8":
+        from raydr.models.int8 import require_int8
+
+        require_int8()
+        dtype = "auto"
+    return _resolve_dtype(dtype, device)
+
+
+def _resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
+    # PyTorch takes seconds to import, and the driver may have no use for it.
+    from raydr.models.precision import resolve_dtype
+
+    return resolve_dtype(dtype, device)
+
+
+def require_device(device: str) -> None:
+    """Fail if CUDA is asked for in a process that has none.
+
+    Raises:
+        ModelError: there is no CUDA device here; raydr never goes on with the CPU by itself.
+    """
+    if device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModelError(
+            f"the encoder was given a GPU by Ray, but torch {torch.__version__} sees no CUDA device there: install a "
+            "CUDA build of torch and a driver, or set encode.gpus_per_actor=0"
+        )
+
+
+def choose_device(settings: EncodeConfig) -> str:
+    """``cuda`` if every actor is given (a share of) a GPU, else ``cpu``.
+
+    Raises:
+        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+    """
+    gpus = settings.gpus_per_actor
+    if settings.device == "cuda" and gpus == 0:
+        raise ConfigError("encode.device is cuda but encode.gpus_per_actor is 0: set it to 1, or to a share of a GPU")
+    if settings.device == "cpu" and gpus > 0:
+        raise ConfigError(f"encode.device is cpu but encode.gpus_per_actor is {gpus:g}: set one of them otherwise")
+    if gpus > 0 and cluster_capacity()["GPU"] < gpus:
+        raise ConfigError(
+            f"encode.gpus_per_actor is {gpus:g}, but the cluster has {cluster_capacity()['GPU']:g} GPUs: "
+            f"add a node with one, or set encode.gpus_per_actor=0 to encode on CPUs {IF_IT_GROWS}"
+        )
+    return "cuda" if gpus > 0 else "cpu"
+
+
+#: Parts of an encoder for which a node is started: for fewer its boot would take longer than they do.
+_PARTS_A_NODE = 4
+
+
+def plan_encoders(settings: EncodeConfig, num_parts: int) -> tuple[int, int]:
+    """How many encoder actors to ask for at once, and at most.
+
+    More start only while there is room, one tokenising task beside them included: Ray Data sees to that as nodes come
+    and go. So the most is not cut to what fits now, or a node that joins later would stay idle. Where
+    ``ray.capacity`` says that the cluster grows, as many are asked for at once as the parts keep busy: left to itself
+    Ray Data doubles the cluster, and waits for the boot of a node each time.
+
+    Args:
+        settings: what was asked for.
+        num_parts: of the work.
+
+    Raises:
+        ConfigError: ``min_actors`` and a tokenising task do not fit.
+    """
+    capacity = cluster_capacity()
+    fit = _fitting_actors(settings, capacity)
+    fewest, most = (min(count, num_parts) for count in (settings.min_actors, settings.max_actors))
+    if stated_capacity() is not None:
+        fewest = max(fewest, min(most, fit, math.ceil(num_parts / _PARTS_A_NODE)))
+    lowest = f"{fewest} to " if fewest < most else ""
+    say(
+        f"{lowest}{counted(most, 'encoder')} of {settings.cpus_per_actor:g} CPUs and "
+        f"{settings.gpus_per_actor:g} GPUs, tokenising tasks of {settings.cpus_per_tokenizer:g} CPUs, "
+        f"in a cluster of {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs"
+        + (f" ({fit} fit, more start when nodes join)" if fit < most else "")
+    )
+    return fewest, most
+
+
+def places_for_encoders(settings: EncodeConfig, capacity: Mapping[str, float]) -> float:
+    """How many encoders have room beside one tokenising task; whole ones are what is below."""
+    places = (capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor
+    if settings.gpus_per_actor:
+        places = min(places, capacity["GPU"] / settings.gpus_per_actor)
+    # Ray counts in units of 1/10,000 CPU; this keeps 0.9 / 0.3 from being rounded down to 2.
+    return places + 1e-6
+
+
+def check_encoders(settings: EncodeConfig) -> None:
+    """Find out now, rather than after the training before it, that the encoders cannot run here.
+
+    Raises:
+        ConfigError: the settings contradict each other, or ask for more than the cluster has.
+    """
+    choose_device(settings)
+    _fitting_actors(settings, cluster_capacity())
+
+
+def _fitting_actors(settings: EncodeConfig, capacity: dict[str, float]) -> int:
+    """How many encoder actors there is room for."""
+    if settings.max_actors < settings.min_actors:
+        raise ConfigError(
+            f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}"
+        )
+    fit = int(places_for_encoders(settings, capacity))
+    if fit < settings.min_actors:
+        raise ConfigError(
+            f"the cluster has {capacity['CPU']:g} CPUs and {capacity['GPU']:g} GPUs: not enough for encode.min_actors "
+            f"{settings.min_actors} of {settings.cpus_per_actor:g} CPUs and {settings.gpus_per_actor:g} GPUs each and "
+            f"one tokenising task of {settings.cpus_per_tokenizer:g} CPUs; lower one of these settings {IF_IT_GROWS}"
+        )
+    return fit

@@ -1,0 +1,282 @@
+"""Connecting to Ray: the cluster the process belongs to, or a local one with explicit resources."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from raydr.component import Config
+from raydr.errors import ClusterError
+
+#: Seconds to wait until something listens at a cluster's address.
+KNOCK_TIMEOUT_S = 10.0
+#: How long Ray waits for its own processes to come up; a busy machine takes longer than the 30 s of Ray's defaults.
+TIME_TO_START = {
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_gcs_server_request_timeout_seconds": "120",
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
+    "RAY_agent_register_timeout_ms": "120000",
+    "RAY_worker_register_timeout_seconds": "120",
+}
+#: How the names of threads begin that run steps of a pipeline.
+STEP_THREAD = "raydr-step"
+#: Lives as long as the process; its thread begins when it is first needed.
+_LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
+
+
+class RayConfig(Config):
+    """Which Ray is used; the resources of one that raydr starts itself are ignored inside a job or with an address."""
+
+    address: str = ""
+    """Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one."""
+
+    capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
+    """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: the sums over the most
+    nodes of all groups. Ray does not tell, so that null takes it for as large as it is when a stage begins. Nothing is
+    asked for beyond it; ``raydr plan`` reckons with it on any machine."""
+
+    num_cpus: int | None = Field(default=None, ge=1)
+    """CPUs of the local Ray; the machine's if null."""
+
+    num_gpus: int | None = Field(default=None, ge=0)
+    """GPUs of the local Ray; those that are found if null."""
+
+    object_store_gib: float = Field(default=1.0, gt=0)
+    """Shared memory for Ray's objects."""
+
+    in_process_rows: int = Field(default=1_000, ge=0)
+    """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
+    starts no Ray, where that would be a local one. On the machine's only GPU 50 times as many with a model, and 10
+    times as many without. 0 always takes Ray."""
+
+    temp_dir: str = ""
+    """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""
+
+
+class _Session:
+    """Which Ray this process is to use, and whether it has begun to."""
+
+    config: RayConfig | None = None
+    dashboard = False
+    lock = threading.Lock()
+
+
+@contextmanager
+def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
+    """Ray for the duration of the block, from the first :func:`start_ray` in it on; shut down at its end.
+
+    A Ray that was already connected is used and left running.
+
+    Args:
+        config: where Ray is, or its resources if it is started here.
+        dashboard: start a local Ray with its dashboard. Without it Ray Train cannot clean up after a group whose parent
+            was killed, as a search kills trials.
+    """
+    before = _Session.config, _Session.dashboard
+    owner = not is_connected()
+    _Session.config, _Session.dashboard = config, dashboard
+    bound_memory()
+    try:
+        yield
+    finally:
+        _Session.config, _Session.dashboard = before
+        # After Ctrl-C steps may still be running in threads, and Ray's core crashes when it is taken from under them.
+        if owner and is_connected() and not step_threads():
+            import ray
+
+            ray.shutdown()
+
+
+@contextmanager
+def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
+    """A :func:`ray_session` whose Ray is there from the beginning of the block."""
+    with ray_session(config, dashboard):
+        start_ray()
+        yield
+
+
+def start_ray() -> None:
+    """Connect to the Ray of the session, or start it on this machine; nothing happens if that was done."""
+    # Before the import, which reads some of them.
+    for name, time in TIME_TO_START.items():
+        os.environ.setdefault(name, time)
+    import ray
+
+    with _Session.lock:
+        if ray.is_initialized():
+            return
+        config = _Session.config
+        if config is None:
+            raise ClusterError(
+                "Ray is used outside of a session: wrap the call in raydr.distributed.cluster.ray_session"
+            )
+        quiet_ray_logs()
+        if there := address_of(config):
+            knock(there)
+            _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
+            return
+        temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
+        start = partial(
+            ray.init,
+            address="local",
+            num_cpus=config.num_cpus or os.cpu_count(),
+            num_gpus=config.num_gpus,
+            object_store_memory=int(config.object_store_gib * 2**30),
+            include_dashboard=_Session.dashboard,
+            logging_level="ERROR",
+            # What workers print goes to Ray's log folder; raydr's stages report what matters themselves.
+            log_to_driver=False,
+            _temp_dir=str(temp_dir),
+        )
+        # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
+        if threading.current_thread() is threading.main_thread():
+            _begin(start)
+        else:
+            _LASTING_THREAD.submit(_begin, start).result()
+
+
+def _begin(start: Callable[[], object]) -> None:
+    """Start Ray or join it; what SIGTERM does stays as it was."""
+    ended_by = signal.getsignal(signal.SIGTERM)
+    with _core_says_nothing_of_its_level():
+        start()
+    if callable(ended_by) and threading.current_thread() is threading.main_thread():
+        # Ray has put its own in its place, which leaves in the middle of whatever is done.
+        signal.signal(signal.SIGTERM, ended_by)
+
+
+def local_session() -> RayConfig | None:
+    """The session's settings if its Ray is, or would be, one that raydr starts on this machine; else None."""
+    config = _Session.config
+    return config if config is not None and not address_of(config) else None
+
+
+def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
+    """The session's ``ray.capacity``; None for a Ray on this machine, which does not grow."""
+    config = _Session.config
+    return config.capacity if config is not None and address_of(config) else None
+
+
+def address_of(config: RayConfig) -> str:
+    """Address of the running cluster that is used; empty for a Ray on this machine."""
+    return config.address or os.environ.get("RAY_ADDRESS", "")
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a Ray."""
+    # Nobody has connected where nobody has imported Ray, which takes a second.
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def works_for_ray() -> bool:
+    """Whether this process is a worker of a Ray, as those of trials and of jobs' tasks are."""
+    if not is_connected():
+        return False
+    import ray
+
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def step_threads() -> list[threading.Thread]:
+    """Threads of a pipeline's steps that are running now."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREAD)]
+
+
+def knock(address: str) -> None:
+    """See whether anything listens where a cluster is said to be: Ray itself tries for ten minutes.
+
+    Args:
+        address: ``host:port``, or a URL. Other forms, such as ``auto``, are left to Ray.
+
+    Raises:
+        ClusterError: nothing answers.
+    """
+    url = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        if not url.hostname or not url.port:
+            return
+        with socket.create_connection((url.hostname, url.port), timeout=KNOCK_TIMEOUT_S):
+            pass
+    except ValueError as error:
+        raise ClusterError(
+            f"{address} is no address of a cluster ({error}): write host:port, such as 10.0.0.5:6379"
+        ) from error
+    except OSError as error:
+        raise ClusterError(
+            f"nothing answers at {address} ({error.strerror or error}). Is the cluster up, and can it be reached from "
+            "here? docs/cluster.md says how one is started and how a tunnel to it is opened"
+        ) from error
+
+
+def quiet_ray_logs() -> None:
+    """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray Data makes the core worker log an error about its own actors; real errors reach raydr as exceptions.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name in ("ray.data", "ray.train", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def _core_says_nothing_of_its_level() -> Iterator[None]:
+    """Leave one line out of standard error: Ray's core says that it obeys ``RAY_BACKEND_LOG_LEVEL`` before it does."""
+    with tempfile.TemporaryFile() as kept:
+        sys.stderr.flush()
+        terminal = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            kept.seek(0)
+            for line in kept:
+                if b"Set ray log level from environment variable" not in line:
+                    os.write(2, line)
+
+
+def bound_memory() -> None:
+    """Keep libraries from filling memory with what they have compiled; workers of the local Ray inherit it.
+
+    Before PyTorch's first product. On a cluster it belongs to the nodes' environment.
+    """
+    # oneDNN keeps what it compiled for every shape of a matrix product. Batches of changing lengths fill its 1,024
+    # places with hundreds of MiB, and are not slower with few (docs/performance.md).
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+
+
+def give_back_memory() -> bool:
+    """Return what was freed to the system: glibc keeps it, for every thread apart, so that each stage of a process
+    would add its own peak. So does PyTorch on a GPU, where a worker of Ray may be next.
+
+    Returns:
+        Whether the C library can do so (glibc).
+    """
+    # Another thread may be in the middle of importing it.
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if getattr(cuda, "is_initialized", bool)():
+        cuda.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return False
+    trim(0)
+    return True

@@ -1,0 +1,77 @@
+"""Errors of workers, raised on the driver as themselves."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+
+from raydr.errors import NodeLostError, RaydrError
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """Raise a :class:`~raydr.errors.RaydrError` of a Ray worker here, without Ray's wrapping and stack trace.
+
+    Anything else that a worker raised is a bug and stays as Ray reports it. The caller may hold the error as long
+    as it likes: the frames behind it are cleared, since they keep Ray's actors alive and their CPUs taken.
+    """
+    from ray.exceptions import ActorDiedError, NodeDiedError, RayError, WorkerCrashedError
+
+    try:
+        yield
+    except RayError as error:
+        _clear_frames(error)
+        found: BaseException | None = error
+        while found is not None:
+            # Of a task, or of arguments that could not be opened where it runs.
+            cause = getattr(found, "cause", None) or getattr(found, "client_exc", None)
+            if isinstance(cause, RaydrError):
+                raise cause from None
+            found = cause if isinstance(cause, BaseException) else found.__cause__
+        if isinstance(error, ActorDiedError):
+            raise RaydrError(f"a worker died: {error}") from error
+        if isinstance(error, NodeDiedError | WorkerCrashedError):
+            kind = NodeLostError if isinstance(error, NodeDiedError) else RaydrError
+            raise kind(f"a worker was lost ({root_cause(error)}): run the same command again") from error
+        raise
+
+
+def root_cause(error: BaseException) -> str:
+    """What went wrong first, in one line: the message of a raydr error, or the kind of another one and its message."""
+    found = error
+    while (cause := getattr(found, "cause", None) or found.__cause__) is not None and isinstance(cause, BaseException):
+        found = cause
+    if isinstance(found, RaydrError):
+        return " ".join(str(found).split())
+    lines = [line.strip() for line in str(found).splitlines() if line.strip()]
+    return f"{type(found).__name__}: {lines[-1]}" if lines else type(found).__name__
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    # Ray Data's executor is part of reference cycles.
+    gc.collect()
+
+
+def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
+    """Interrupt the tasks that are not over, as by Ctrl-C.
+
+    One whose result has just come must be left alone: Ray fails it while it is still being completed, and its core then
+    ends this process without a word ("Tried to complete task that was not pending", Ray 2.60).
+
+    Args:
+        references: of the tasks; of generators what they say of their end (``completed()``).
+        recursive: also what they have called.
+    """
+    if not references:
+        return
+    _, running = ray.wait(list(references), num_returns=len(references), timeout=0, fetch_local=False)
+    for one in running:
+        ray.cancel(one, recursive=recursive)

@@ -1,0 +1,218 @@
+"""The loop that every artefact of many parts is made by: what is there is left, the rest is made and recorded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from raydr.console import progress_bar, say
+from raydr.data.schema import write_arrow, write_parquet
+from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.errors import ArtifactError
+from raydr.store.artifact import Artifact, Building, finished_parts, write_and_record
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+T = TypeVar("T")
+#: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.
+MakePart = Callable[..., Mapping[str, Part]]
+
+
+def make_parts(
+    making: Building,
+    pool: Pool,
+    make: MakePart,
+    calls: Mapping[str, tuple[Any, ...]],
+    description: str,
+    num_cpus: float = 1,
+) -> None:
+    """Make the parts that are not there by calls of a function.
+
+    Args:
+        making: the artefact; its ``done`` gets the new parts.
+        pool: where the function runs.
+        make: writes the part that it is told the name of, and perhaps others; see
+            :func:`raydr.store.artifact.write_and_record`.
+        calls: the further arguments, by the name of the part.
+        description: of the progress bar.
+        num_cpus: of one call.
+    """
+    todo = missing_parts(making, calls, description)
+    if not todo:
+        return
+    work = [(making.folder, name, *arguments) for name, arguments in todo.items()]
+    for made in pool.map(make, work, description, num_cpus=num_cpus):
+        making.done.update(made)
+    _check(making, todo)
+
+
+def feed_parts(
+    making: Building, pool: Pool, feed: Feed, items: Mapping[str, Mapping[str, Any]], description: str, unit: str
+) -> list[dict[str, Any]]:
+    """Make the parts that are not there by workers that hold a model.
+
+    Args:
+        making: the artefact; its ``done`` gets the new parts.
+        pool: where the workers run.
+        feed: the workers; each call returns :func:`part_batch` of what it made, with further columns if it likes.
+        items: what a worker is told, by the name of the part; ``rows`` of it counts for the progress bar.
+        description: of the progress bar.
+        unit: what the rows are.
+
+    Returns:
+        What the workers said of each part that was made now.
+    """
+    todo = missing_parts(making, items, description)
+    if not todo:
+        return []
+    said = []
+    with progress_bar(description, total=sum(int(item["rows"]) for item in todo.values()), unit=unit) as bar:
+        for row in pool.feed(feed, list(todo.values())):
+            part = Part(rows=int(row["rows"]), bytes=int(row["bytes"]), checksum=str(row["checksum"]))
+            # The worker has recorded it on disk already.
+            making.done[str(row["name"])] = part
+            said.append(row)
+            bar.advance(part.rows)
+    _check(making, todo)
+    return said
+
+
+def part_batch(name: str, part: Part, **more: Any) -> Batch:
+    """A part as the batch of one row that :func:`feed_parts` expects of a worker."""
+    row = {"name": name, "rows": part.rows, "bytes": part.bytes, "checksum": part.checksum, **more}
+    return {column: [value] for column, value in row.items()}
+
+
+def write_table(folder: Folder, name: str, table: pa.Table, counts: Mapping[str, int] | None = None) -> Part:
+    """Write and record a part that is a table, in the format that its name ends with."""
+    write = write_parquet if name.endswith(".parquet") else write_arrow
+    return write_and_record(folder, name, table.num_rows, partial(write, table), counts)
+
+
+def write_contents(folder: Folder, contents: Mapping[str, bytes | str]) -> dict[str, Part]:
+    """Write and record parts that are no tables: pages, pictures."""
+    return {
+        name: write_and_record(folder, name, 0, partial(_write_bytes, content)) for name, content in contents.items()
+    }
+
+
+def _write_bytes(content: bytes | str, path: str) -> None:
+    Path(path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def as_json(value: object) -> str:
+    """What a part that is JSON holds."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:
+    """Take over a part of another artefact as it is."""
+
+    def copy(path: str) -> None:
+        shutil.copyfile(there, path)
+
+    there = source.local(name)
+    return {name: write_and_record(folder, name, source.manifest.parts[name].rows, copy)}
+
+
+def scratch_parts(making: Building, name: str) -> Building:
+    """A folder of parts that others of the artefact are made from; it goes when the artefact is finished."""
+    folder = making.folder / name
+    making.scratch.append(folder)
+    return Building(folder, making.identity, finished_parts(folder))
+
+
+def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
+    """The counts that were recorded with some parts, added up; those of an interrupted attempt among them."""
+    totals: Counter[str] = Counter()
+    for name in names:
+        totals.update(making.done[name].counts)
+    return totals
+
+
+def missing_parts(making: Building, wanted: Mapping[str, T], description: str) -> dict[str, T]:
+    """What has to be made yet, of all that is wanted by the name of the part; says what is there."""
+    todo = {name: one for name, one in wanted.items() if name not in making.done}
+    if len(todo) < len(wanted):
+        say(f"{description}: {len(wanted) - len(todo)} of {len(wanted)} parts are there already, {len(todo)} to do")
+    return todo
+
+
+def _check(making: Building, todo: Iterable[str]) -> None:
+    missing = [name for name in todo if name not in making.done]
+    if missing:
+        raise ArtifactError(f"{len(missing)} parts were not made, the first is {missing[0]}: run it again")
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Consecutive rows of one part of the input.
+
+    Args:
+        part: the name of that part.
+        at: its place among the parts of the input.
+        number: of the range within the part.
+        start, stop: first row, and the row after the last.
+    """
+
+    part: str
+    at: int
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """These rows of the part's table."""
+        return table.slice(self.start, self.rows)
+
+
+def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
+    """Parts in ranges of at most ``rows`` rows.
+
+    >>> [(one.part, one.start, one.stop) for one in row_ranges({"a": 3, "b": 1}, 2)]
+    [('a', 0, 2), ('a', 2, 3), ('b', 0, 1)]
+    """
+    return [
+        RowRange(part, at, number, start, min(start + rows, size))
+        for at, (part, size) in enumerate(sizes.items())
+        for number, start in enumerate(range(0, size, rows))
+    ]
+
+
+def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
+    """What workers are told of ranges, by the name of the part that each becomes."""
+    return {name: {"name": name, **vars(one), "rows": one.rows} for name, one in ranges.items()}
+
+
+def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, dict[str, Any]]:
+    """What workers are told of the ranges of an input's parts, each of which becomes a Parquet part.
+
+    >>> list(range_items("scores/train/", {"a": 3}, 2))
+    ['scores/train/part-00000-00000.parquet', 'scores/train/part-00000-00001.parquet']
+    """
+    ranges = row_ranges(sizes, rows)
+    return items_of({f"{under}part-{one.at:05d}-{one.number:05d}.parquet": one for one in ranges})
+
+
+def range_in(batch: Batch) -> RowRange:
+    """The range that a worker is told of."""
+    place = {column: int(batch[column][0]) for column in ("at", "number", "start", "stop")}
+    return RowRange(str(batch["part"][0]), **place)
+
+
+def written(batch: Batch, output: Folder, table: pa.Table) -> Batch:
+    """Write the part that a worker is told to make, and say so: what it returns."""
+    name = str(batch["name"][0])
+    return part_batch(name, write_table(output, name, table))

@@ -1,0 +1,215 @@
+"""Importing FAISS: exactly one of its two distributions must be installed."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from types import ModuleType
+from typing import Any
+
+from raydr.errors import ConfigError, RaydrError
+from raydr.indexing.config import IndexConfig
+from raydr.models.scores.base import ScoreFunction
+
+DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
+
+#: Exact search multiplies matrices from so many query components (queries × dim) on; below, it goes through the vectors
+#: one by one. FAISS 1.15 sets 128,000, which its maintainers found far too high for few threads (its pull request
+#: 5109): 128 queries of 384 dimensions are searched a tenth as fast as need be.
+MATRIX_PRODUCT_FROM = 1_600
+_FAISS_DEFAULT = 128_000
+
+
+class FaissError(RaydrError):
+    """FAISS is missing, installed twice, or cannot do what is asked of it."""
+
+
+def installed() -> list[str]:
+    """The FAISS distributions that are installed, of :data:`DISTRIBUTIONS`."""
+    return [name for name in DISTRIBUTIONS if any(distributions(name=name))]
+
+
+def load_faiss(num_threads: int | None = None) -> ModuleType:
+    """The faiss module, with its thread count set if one is given.
+
+    Raises:
+        FaissError: no distribution is installed, or both are (they overwrite each other's files).
+    """
+    found = installed()
+    if not found:
+        raise FaissError("neither faiss-cpu nor faiss-gpu is installed: pip install faiss-cpu, or faiss-gpu for CUDA")
+    if len(found) > 1:
+        raise FaissError(
+            "faiss-cpu and faiss-gpu are both installed and overwrite each other's files: "
+            "pip uninstall faiss-cpu faiss-gpu, then pip install one of them"
+        )
+    faiss = importlib.import_module("faiss")
+    if faiss.cvar.distance_compute_blas_threshold == _FAISS_DEFAULT:
+        faiss.cvar.distance_compute_blas_threshold = MATRIX_PRODUCT_FROM
+    if num_threads is not None:
+        faiss.omp_set_num_threads(num_threads)
+    return faiss
+
+
+def has_cuda() -> bool:
+    """Whether the installed FAISS can use CUDA (faiss-gpu); says nothing about devices."""
+    return installed() == ["faiss-gpu"]
+
+
+#: Factory strings of the indexes that are searched exactly, whose vectors are half-precision numbers.
+EXACT = ("Flat", "SQfp16")
+FLAT_ROWS = 200_000
+EXHAUSTIVE_ROWS = 1_000_000
+#: FAISS wants at least so many training vectors for each centroid.
+ROWS_PER_CELL = 39
+
+
+def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: ScoreFunction) -> tuple[str, str]:
+    """The factory string of an index, and why.
+
+    Args:
+        settings: what was asked for.
+        num_rows: vectors of all passages.
+        dim: their width.
+        score: of the model.
+
+    Raises:
+        ConfigError: it cannot be searched with this score.
+    """
+    check_factory(settings, score)
+    if settings.factory != "auto":
+        return settings.factory, "as configured"
+    if score.is_inner_product:
+        return choose_factory(num_rows, dim, settings.train_rows)
+    if score.is_largest_of_tokens:
+        if settings.vectors == "codes":
+            cells, limit = choose_cells(num_rows, settings.train_rows)
+            return f"IVF{cells},SQ8", f"residuals of 8 bits a dimension; {cells} cells = {limit}"
+        factory, reason = choose_factory(num_rows, dim, settings.train_rows)
+        if factory not in EXACT:
+            return factory, f"proposes candidates: {reason}"
+    return "SQfp16", f"searched exactly: the score function {score.name} is no inner product"
+
+
+def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
+    """Refuse a kind of index that finds what does not have the best scores, or that has no codes to score from.
+
+    Raises:
+        ConfigError: it finds the largest inner products, and the score function is something else; or the index scores
+            all passages, and the config wants candidates to be scored from its codes.
+    """
+    factory = settings.factory
+    codes = settings.vectors == "codes" and score.passage_vectors.several
+    if codes and (factory in EXACT or not score.is_largest_of_tokens):
+        what = f"with the score function {score.name} no index proposes candidates"
+        if score.is_largest_of_tokens:
+            what = f"index.factory {factory} scores all passages"
+        raise ConfigError(
+            f"index.vectors is codes, which candidates are scored from, and {what}: set index.vectors to float16, or "
+            "take sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,SQ8"
+        )
+    if factory != "auto" and factory not in EXACT and not (score.is_inner_product or score.is_largest_of_tokens):
+        raise ConfigError(
+            f"index.factory {factory!r} finds the largest inner products, and the score function {score.name} "
+            f"is none: set index.factory to auto, or to {' or '.join(EXACT)}, of which PyTorch looks at every passage"
+        )
+
+
+def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
+    """The factory string that ``auto`` stands for, and why.
+
+    Never one that compresses vectors below the half precision in which embeddings are stored: for ``SQfp16``
+    alone that is exact, inside an IVF it rounds each vector's difference to its centroid.
+
+    Args:
+        num_rows: Passages in the corpus.
+        dim: Width of a vector.
+        train_rows: Vectors that centroids may be trained on.
+
+    >>> choose_factory(50_000, 384, 500_000)[0], choose_factory(800_000, 384, 500_000)[0]
+    ('Flat', 'SQfp16')
+    >>> choose_factory(2_000_000, 768, 500_000)[0], choose_factory(21_015_324, 768, 1_000_000)[0]
+    ('IVF5648,SQfp16', 'IVF18336,SQfp16')
+    """
+    size = f"{num_rows:,} vectors of {dim} dimensions"
+    if num_rows <= FLAT_ROWS:
+        return "Flat", f"{size}: up to {FLAT_ROWS:,} an exact search of float32 is quick"
+    if num_rows <= EXHAUSTIVE_ROWS:
+        gib = num_rows * dim * 2 / 2**30
+        return "SQfp16", f"{size}: exact, in {gib:.1f} GiB, half of Flat (the vectors are stored in fp16 anyway)"
+    cells, limit = choose_cells(num_rows, train_rows)
+    return f"IVF{cells},SQfp16", f"{size}: above {EXHAUSTIVE_ROWS:,} cells are searched, {cells} = {limit}"
+
+
+def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
+    """How many cells an IVF over so many vectors has, and what limits them.
+
+    >>> choose_cells(2_000_000, 500_000), choose_cells(10, 500_000)
+    ((5648, '4·√N'), (16, '4·√N'))
+    """
+    wanted = 4 * math.sqrt(num_rows)
+    trainable = train_rows / ROWS_PER_CELL
+    limit = "4·√N" if wanted <= trainable else f"index.train_rows {train_rows:,} / {ROWS_PER_CELL}"
+    return max(16, int(min(wanted, trainable)) // 16 * 16), limit
+
+
+def make_index(factory: str, dim: int) -> Any:
+    """An empty FAISS index whose scores are inner products.
+
+    Raises:
+        ConfigError: FAISS does not know the factory string, or it does not fit ``dim``.
+    """
+    faiss = load_faiss()
+    try:
+        return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        reason = str(error).rsplit(": ", 1)[-1]
+        raise ConfigError(
+            f"index.factory {factory!r} is no index that FAISS {faiss.__version__} can make for {dim} dimensions "
+            f"({reason}); examples: Flat, SQfp16, IVF1024,Flat, IVF4096,PQ64, HNSW32, or auto"
+        ) from error
+
+
+def layers(index: Any) -> Iterator[Any]:
+    """What an index consists of, from outside in: transforms, a refining index, cells, a graph over them."""
+    faiss = load_faiss()
+    # A new name: the object behind it belongs to `index`, which must stay alive.
+    actual = faiss.downcast_index(index)
+    yield actual
+    if isinstance(actual, faiss.IndexPreTransform):
+        yield from layers(actual.index)
+    elif isinstance(actual, faiss.IndexRefine):
+        yield from layers(actual.base_index)
+    elif isinstance(actual, faiss.IndexIVF):
+        yield from layers(actual.quantizer)
+
+
+def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: float) -> None:
+    """Set what this kind of index has of the search settings; the others do not concern it.
+
+    Args:
+        nprobe: Cells visited in an IVF index (all of them, if it has fewer).
+        ef_search: Breadth of the search in an HNSW index or in the HNSW over an IVF's centroids.
+        refine_factor: Candidates per result that a refining index scores again.
+    """
+    faiss = load_faiss()
+    for layer in layers(index):
+        if isinstance(layer, faiss.IndexRefine):
+            layer.k_factor = refine_factor
+        elif isinstance(layer, faiss.IndexIVF):
+            layer.nprobe = min(nprobe, layer.nlist)
+        elif isinstance(layer, faiss.IndexHNSW):
+            layer.hnsw.efSearch = ef_search
+
+
+def uses(index: Any) -> set[str]:
+    """Which of the settings ``nprobe``, ``ef_search``, ``refine_factor`` change what this index finds.
+
+    >>> sorted(uses(make_index("IVF16,Flat", 8))), uses(make_index("Flat", 8))
+    (['nprobe'], set())
+    """
+    faiss = load_faiss()
+    kinds = {"refine_factor": faiss.IndexRefine, "nprobe": faiss.IndexIVF, "ef_search": faiss.IndexHNSW}
+    return {name for layer in layers(index) for name, kind in kinds.items() if isinstance(layer, kind)}

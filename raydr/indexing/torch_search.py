@@ -1,0 +1,162 @@
+"""Exact search with PyTorch: for GPUs where the installed FAISS has none, and for scores that are no inner product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raydr.data.opened import offsets_of
+from raydr.indexing.faiss_backend import load_faiss
+from raydr.indexing.vector_stores import VectorStore
+from raydr.models.scores.base import ScoreFunction
+
+#: Bytes of scores that are held at a time.
+_SCORE_BYTES = 2**30
+#: Vectors read from the FAISS index at a time.
+_READ_ROWS = 100_000
+
+
+class TorchFlat:
+    """Vectors in half precision on a device; searched as an exact FAISS index is.
+
+    Scores are computed and summed in float32. Vectors and queries that come from raydr's embeddings are half-precision
+    numbers already, so nothing is rounded.
+
+    Args:
+        vectors_ND: in float16, on the device that searches.
+        score: of a query's and a passage's vector.
+        score_bytes: memory for scores; fewer vectors are looked at a time if there are more queries.
+    """
+
+    def __init__(self, vectors_ND: torch.Tensor, score: ScoreFunction, score_bytes: int = _SCORE_BYTES) -> None:
+        self.ntotal = len(vectors_ND)
+        self._score = score
+        self._score_bytes = score_bytes
+        self._vectors_ND = vectors_ND
+
+    @classmethod
+    def of_index(cls, index: Any, score: ScoreFunction, device: str, score_bytes: int = _SCORE_BYTES) -> TorchFlat:
+        """The vectors of an exact FAISS index (:data:`raydr.indexing.faiss_backend.EXACT`) on a device."""
+        num_rows = int(index.ntotal)
+        vectors_ND = torch.empty((num_rows, int(index.d)), dtype=torch.float16, device=device)
+        # A new name: `index` owns the object behind it.
+        actual = load_faiss().downcast_index(index)
+        for start in range(0, num_rows, _READ_ROWS):
+            rows = min(_READ_ROWS, num_rows - start)
+            vectors_ND[start : start + rows] = torch.from_numpy(actual.reconstruct_n(start, rows)).to(device)
+        return cls(vectors_ND, score, score_bytes)
+
+    def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows of the ``width`` best vectors of each query, best first, each (queries, width).
+
+        Like FAISS, it keeps any of the vectors that share the score at the cut.
+        """
+        device = self._vectors_ND.device
+        queries_QD = torch.from_numpy(queries).to(device)
+        half_QD = queries_QD.half()
+        if torch.equal(half_QD.float(), queries_QD):
+            # A product of half-precision numbers is quicker, where a score has one.
+            queries_QD = half_QD
+        num_rows = max(width, self._score_bytes // (4 * max(1, len(queries))))
+        scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
+        rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
+        for start in range(0, self.ntotal, num_rows):
+            found_QN = self._score.all_pairs(queries_QD, self._vectors_ND[start : start + num_rows])
+            best_QK = found_QN.topk(min(width, found_QN.shape[1]), dim=1)
+            scores_QK = torch.cat([scores_QK, best_QK.values], dim=1)
+            rows_QK = torch.cat([rows_QK, best_QK.indices + start], dim=1)
+            if scores_QK.shape[1] > width:
+                scores_QK, places_QK = scores_QK.topk(width, dim=1)
+                rows_QK = rows_QK.gather(1, places_QK)
+        return scores_QK.cpu().numpy(), rows_QK.cpu().numpy()
+
+
+#: Vectors, padding included, of the passages that are looked at together, by the kind of device: so many that a
+#: processor's caches hold them, and that a GPU is busy.
+_BLOCK_VECTORS = {"cpu": 8_192, "cuda": 200_000}
+
+
+class TorchSets:
+    """The passages of a shard, on the device of their vectors; searched as FAISS is.
+
+    Scores are computed and summed in float32, by the function that training and judging ask.
+
+    Args:
+        lengths_N: vectors of each passage.
+        vectors: all of them, passage after passage.
+        score: of a query's and a passage's vectors.
+        block_vectors: passages are looked at together that have so many vectors; what suits the device if None.
+    """
+
+    def __init__(
+        self,
+        lengths_N: NDArray[np.int64],
+        vectors: VectorStore,
+        score: ScoreFunction,
+        block_vectors: int | None = None,
+    ) -> None:
+        self._vectors = vectors
+        self._score = score
+        self._block_vectors = block_vectors or _BLOCK_VECTORS[vectors.device.type]
+        self.ntotal = len(lengths_N)
+        #: Where each passage's vectors start, and their number at the end.
+        self.starts = offsets_of(lengths_N)
+        # Passages of similar length are padded together.
+        self._by_length = np.argsort(lengths_N, kind="stable")
+        self.device = vectors.device
+        self._starts = torch.from_numpy(self.starts).to(self.device)
+
+    def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows of the ``width`` best passages of each query, best first, each (queries, width).
+
+        Like FAISS, it keeps any of the passages that share the score at the cut.
+        """
+        device = self.device
+        found = torch.from_numpy(queries).to(device)
+        scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
+        rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
+        for rows_N in self._blocks(self._by_length):
+            scores_QN = self._score.all_pairs(found, self._padded(rows_N))
+            scores_QK = torch.cat([scores_QK, scores_QN], dim=1)
+            rows_QK = torch.cat([rows_QK, rows_N.expand(len(queries), -1)], dim=1)
+            if scores_QK.shape[1] > width:
+                scores_QK, places_QK = scores_QK.topk(width, dim=1)
+                rows_QK = rows_QK.gather(1, places_QK)
+        order_QK = scores_QK.argsort(dim=1, descending=True)
+        return scores_QK.gather(1, order_QK).cpu().numpy(), rows_QK.gather(1, order_QK).cpu().numpy()
+
+    def score_rows(self, query: Tensor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Scores of one query, (M, D) or (D,), with some passages, in the order asked for."""
+        order = np.argsort(self.starts[rows + 1] - self.starts[rows], kind="stable")
+        scores_N = np.empty(len(rows), dtype=np.float32)
+        at = 0
+        for rows_N in self._blocks(rows[order]):
+            found = self._score.all_pairs(query.unsqueeze(0), self._padded(rows_N))[0]
+            scores_N[order[at : at + len(rows_N)]] = found.cpu().numpy()
+            at += len(rows_N)
+        return scores_N
+
+    def _blocks(self, rows_N: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Rows that are sorted by length, in pieces that padded have few enough vectors."""
+        lengths_N = self.starts[rows_N + 1] - self.starts[rows_N]
+        start = 0
+        while start < len(rows_N):
+            # The longest is the last, so fewer than those that would fit if all were as short as the first.
+            stop = min(len(rows_N), start + max(1, self._block_vectors // max(1, int(lengths_N[start]))))
+            while stop > start + 1 and int(lengths_N[stop - 1]) * (stop - start) > self._block_vectors:
+                stop = start + max(1, self._block_vectors // int(lengths_N[stop - 1]))
+            yield torch.from_numpy(rows_N[start:stop]).to(self.device)
+            start = stop
+
+    def _padded(self, rows_N: Tensor) -> Tensor:
+        """The vectors of some passages, (N, M, D), padded with zeros."""
+        starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
+        place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
+        there_NM = place_NM < ends_N[:, None]
+        vectors = self._vectors.take(place_NM.clamp(max=int(self.starts[-1]) - 1))
+        return vectors if bool(there_NM.all()) else vectors.masked_fill_(~there_NM.unsqueeze(-1), 0)

@@ -1,0 +1,149 @@
+"""Named configs, each trained with several seeds, searched, evaluated, and compared by paired tests.
+
+What is compared are the means over seeds of each query's value, so that the test looks at queries and not at luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raydr.artefacts import search
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import PER_QUERY, evaluation
+from raydr.config.run import RunConfig
+from raydr.data.schema import read_parquet
+from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.session import Session
+from raydr.store.artifact import Artifact
+
+#: The node of a config's model, for one seed: from its declaration, what it is called, and the seed.
+ModelOf = Callable[[Declaring, str, int], Node]
+#: measure → query id → value.
+Values = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Systems on one split.
+
+    Args:
+        split: that was searched.
+        seeds: of the trainings.
+        confidence: of the intervals.
+        summaries: means over queries, of each query's mean over the seeds.
+        comparisons: each system against the first, on the same means.
+        by_seed: measure → system → the mean of each seed.
+    """
+
+    split: str
+    seeds: Sequence[int]
+    confidence: float
+    summaries: Sequence[MeasureSummary]
+    comparisons: Sequence[Comparison]
+    by_seed: dict[str, dict[str, list[float]]]
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and rows of a table: each measure of each system, and its difference to the first one."""
+        baseline = self.summaries[0].system
+        against = {(one.system, one.measure): one for one in self.comparisons}
+        columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
+        rows = []
+        for one in sorted(self.summaries, key=lambda one: list(self.by_seed).index(one.measure)):
+            seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[one.measure][one.system])
+            row = [one.measure, one.system, interval_text(one.mean, one.low, one.high), seeds, "", ""]
+            if (other := against.get((one.system, one.measure))) is not None:
+                row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
+            rows.append(row)
+        return columns, rows
+
+
+def interval_text(mean: float, low: float, high: float) -> str:
+    """
+    >>> interval_text(0.5, 0.456, 0.543)
+    '0.500 [0.456, 0.543]'
+    """
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def trained_model(run: Declaring, name: str, seed: int) -> Node:
+    """A training of the config with a seed of its own, on the data that its judges leave."""
+    recipe = Recipe(run)
+    settings = run.training().model_copy(update={"seed": seed})
+    return recipe.training(run, name, settings, recipe.training_data(run.config.draws_candidates))
+
+
+def compare_configs(
+    session: Session,
+    configs: Mapping[str, Declaring],
+    seeds: Sequence[int],
+    splits: Sequence[str],
+    label: str,
+    model_of: ModelOf = trained_model,
+) -> list[Compared]:
+    """Train every config with every seed, and compare them on every split; what is there is not made again.
+
+    Passage vectors and indexes are removed when the comparison is over, unless something has named them.
+
+    Args:
+        session: the run at work.
+        configs: declarations of the configs by the name of the system; the others are compared with the first.
+        seeds: of the trainings.
+        splits: that are searched.
+        label: how the evaluations are called, for example ``confirm``.
+        model_of: makes the node of a config's model.
+    """
+    models = {
+        f"{system}-{seed}": model_of(run, f"{system}-{seed}", seed) for system, run in configs.items() for seed in seeds
+    }
+    base = next(iter(configs.values()))
+    runs = {
+        split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
+    }
+    evaluations = {split: evaluation(base, split, found, f"{label}-{split}") for split, found in runs.items()}
+    made = session.make(*evaluations.values(), anew=[])
+    session.prune(node for one in evaluations.values() for node in one.ancestors().values())
+    compared = []
+    for split, artifact in zip(evaluations, made, strict=True):
+        values = query_values(artifact)
+        by_system = {system: [values[f"{system}-{seed}"] for seed in seeds] for system in configs}
+        compared.append(compare_seeds(base.config, split, seeds, by_system))
+    return compared
+
+
+def compare_seeds(
+    config: RunConfig, split: str, seeds: Sequence[int], values: Mapping[str, Sequence[Values]]
+) -> Compared:
+    """Compare what systems came to.
+
+    Args:
+        config: says how uncertainty is computed.
+        split: that was searched.
+        seeds: of the trainings.
+        values: of each system with each seed; the others are compared with the first.
+    """
+    per_query: dict[str, dict[str, dict[str, float]]] = {}
+    by_seed: dict[str, dict[str, list[float]]] = {}
+    for system, runs in values.items():
+        per_query[system] = {
+            measure: {query_id: float(np.mean([run[measure][query_id] for run in runs])) for query_id in first}
+            for measure, first in runs[0].items()
+        }
+        for measure in runs[0]:
+            means = [float(np.mean(list(run[measure].values()))) for run in runs]
+            by_seed.setdefault(measure, {})[system] = means
+    summaries = summarize(per_query, config.evaluate, config.seed)
+    comparisons = compare(per_query, config.evaluate, config.seed)
+    return Compared(split, seeds, config.evaluate.confidence, summaries, comparisons, by_seed)
+
+
+def query_values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
+    """System → measure → query id → value."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in read_parquet(evaluation.local(PER_QUERY)).to_pylist():
+        found.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
+    return found

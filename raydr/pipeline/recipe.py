@@ -1,0 +1,359 @@
+"""Who needs what: the nodes that a config leads to, and what they are called in the working folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from raydr.artefacts import bm25, cross_fitting, index, search
+from raydr.artefacts import embeddings as encode
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Existing, Node
+from raydr.artefacts.evaluation import evaluation
+from raydr.artefacts.model import trained, untrained
+from raydr.artefacts.negatives import SOURCE, mined
+from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
+from raydr.artefacts.ranker import cross_encoder
+from raydr.artefacts.ranker_scores import ranker_scores
+from raydr.artefacts.reranked_run import reranked
+from raydr.artefacts.train_progress import Watcher
+from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
+from raydr.data.partitions import split_scope
+from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
+from raydr.losses.nce import NCE
+from raydr.noise.judges.base import Judge
+from raydr.pipeline import systems as foreign
+from raydr.pipeline.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
+from raydr.pipeline.systems import fuse_runs
+from raydr.training.training import Extras, Training
+
+
+@dataclass
+class Recipe:
+    """The nodes of one run, and their names.
+
+    Args:
+        run: its config.
+        names: of the nodes that were asked for.
+    """
+
+    run: Declaring
+    names: dict[str, Node] = field(default_factory=dict)
+    #: Models whose teachers are being declared.
+    learning: list[str] = field(default_factory=list)
+    #: The config's own trainings, by name: each is declared once, however many runs and judges stand on it.
+    trainings: dict[str, Node] = field(default_factory=dict)
+
+    @property
+    def config(self) -> RunConfig:
+        return self.run.config
+
+    def named(self, name: str, node: Node) -> Node:
+        """The node, under a name from now on.
+
+        Raises:
+            ConfigError: the name would lead out of its folder, or is none that files can have.
+        """
+        for step in name.split("/"):
+            # What several judges have left is called after all of them; a run after the partitions that were searched.
+            for part in step.replace("@", "+").split("+"):
+                check_name(part, name)
+        self.names[name] = node
+        return node
+
+    # -- data
+
+    def corpus(self) -> Node:
+        return self.named("corpus", data.corpus(self.run))
+
+    def dataset(self) -> Node:
+        """What is trained on and evaluated: the noisy data set if noise is injected."""
+        self.named("dataset", data.prepared(self.run))
+        self.corpus()
+        if self.config.inject_noise is None:
+            return self.names["dataset"]
+        return self.named("dataset-noisy", data.dataset(self.run))
+
+    # -- candidates and verdicts
+
+    def miner(self) -> str:
+        """Who proposes the run's candidates: what the config says, BM25 if it says nothing."""
+        return self.config.negatives.miner if self.config.negatives is not None else BM25
+
+    def candidates(self, split: str, miner: str = "") -> Node:
+        """Candidate hard negatives of a split.
+
+        Args:
+            split: the split.
+            miner: ``source``, ``bm25``, or whose run is mined; that of the config if empty.
+        """
+        self.dataset()
+        miner = miner or self.miner()
+        ranked = None if miner == SOURCE else self.ranked(split, miner)
+        return self.named(f"negatives/{miner}-{split}", mined(self.run, miner, ranked, split))
+
+    def ranked(self, split: str, system: str) -> Node:
+        """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
+        given = system in (BM25, UNTRAINED) or foreign.is_run(self.run, split, system)
+        if given or foreign.is_embedder(self.run, system):
+            return self.search(split, system)
+        return search.of_model(self.run, self.base_model(system), system, split)
+
+    def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "") -> Node:
+        """What a judge says of the candidates, or the pairs, of a split.
+
+        Args:
+            judge: the rule.
+            split: the split.
+            miner: whose candidates.
+            model: the retriever that is asked; ``judge.model`` if empty.
+        """
+        self.dataset()
+        config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
+        asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
+        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model)
+        judging = Judging(
+            self.run,
+            split,
+            judged,
+            retriever=lambda: self.base_model(asked),
+            learnt_from=lambda: learnt_from(self.run, self.candidates(train_split, miner) if mined else None, of),
+            verdicts_of=of,
+        )
+        name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
+        by = "" if asked == config.judge.model else f"-{asked}"
+        return self.named(f"verdicts/{name}{by}", judging.verdicts(judge))
+
+    def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
+        """What is left of the pairs and the candidates of a split when judges have spoken."""
+        given = [self.verdicts(judge, split, miner) for judge in judges]
+        negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
+        found = judge_all(self.run, judges, given, negatives, split)
+        on_negatives, on_pairs = ("+".join(one.name for one in judges if one.subject == of) for of in SUBJECTS)
+        if on_negatives and found.negatives is not None:
+            self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", found.negatives)
+        if found.pairs is not None:
+            self.named(f"dataset-{on_pairs}", found.pairs)
+        return found
+
+    # -- models
+
+    def model(self, name: str = TRAINED) -> Node:
+        """A model of the run: ``trained``, ``untrained``, a variant, or another one that is there by its name."""
+        check_retriever(name)
+        self.dataset()
+        if name == UNTRAINED:
+            return self.named(f"models/{name}", untrained(self.run, self.config.model, name))
+        if name != TRAINED and name not in self.config.variants:
+            return self.existing(f"models/{name}", "model")
+        if name not in self.trainings:
+            self.trainings[name] = self.trained(name)
+        return self.trainings[name]
+
+    def trained(
+        self,
+        name: str = TRAINED,
+        negatives: Node | None = None,
+        pairs: Node | None = None,
+        watcher: Watcher | None = None,
+    ) -> Node:
+        """The config's training, or that of a variant.
+
+        Args:
+            name: of the model; that of a variant trains the variant.
+            negatives: candidates in place of those that the config mines and judges.
+            pairs: a data set in place of the run's, for example a judged one.
+            watcher: whom the training tells how far it is; the console if None.
+
+        Raises:
+            ConfigError: the name is none of a folder.
+        """
+        check_name(name, "model")
+        self.dataset()
+        run = self.run.of(self.config.variant(name))
+        # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
+        given = self._given(negatives, pairs, run.config.draws_candidates)
+        return self.named(f"models/{name}", self.training(run, name, run.training(), given, watcher))
+
+    def training(
+        self, run: Declaring, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
+    ) -> Node:
+        """A training of a config on candidates and pairs, with what its loss and its detection read besides.
+
+        Args:
+            run: the config, or a variant.
+            name: of the model.
+            settings: of the training.
+            given: the candidates and pairs; the config's own where there are none.
+            watcher: whom the training tells how far it is; the console if None.
+        """
+        pairs, margins = given.pairs or data.dataset(run), cross_fitting.margins_of(run, settings)
+        extras = Extras(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
+        return trained(run, name, settings, pairs, extras, watcher=watcher)
+
+    def _taught(self, run: Declaring, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
+        """What a training reads of a ranker, by its role; nothing if its loss learns from none.
+
+        Args:
+            run: the config, or a variant.
+            name: of the model that learns.
+            pairs: the data set that it is trained on.
+            negatives: its candidates.
+
+        Raises:
+            ConfigError: models learn from each other.
+        """
+        if not run.config.train.loss.reads_ranker_scores:
+            return {}
+        if name in self.learning:
+            circle = [*self.learning[self.learning.index(name) :], name]
+            raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
+        self.learning.append(name)
+        ranker = self.scorer(run.config.train.ranker)
+        self.learning.pop()
+        return {"ranker_scores": ranker_scores(run, ranker, pairs, negatives)}
+
+    def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
+        """The config's cross-encoder.
+
+        Args:
+            name: of the model.
+            negatives: candidates in place of those that the config mines and judges.
+            pairs: a data set in place of the run's.
+        """
+        self.dataset()
+        run, settings = self.run, self.config.ranker
+        given, dev = Judged(negatives, pairs), self.ranker_dev()
+        if settings.num_epochs:
+            given = self._given(negatives, pairs, bool(settings.num_hard_negatives))
+        node = cross_encoder(run, settings, given.negatives, given.pairs, name=name, dev_run=dev)
+        return self.named(f"models/{name}", node)
+
+    def ranker_dev(self) -> Node | None:
+        """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
+        settings, split = self.config.ranker, self.config.data.dev_split
+        if not (settings.chooses_epoch and split):
+            return None
+        return self.ranked(split, foreign.with_dev_run(self.run, BM25 if self.miner() == SOURCE else self.miner()))
+
+    def scorer(self, name: str) -> Node:
+        """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""
+        if name == RANKER:
+            return self.ranker()
+        return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
+
+    def _given(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
+        """What a training is given, and for the rest what the config's judges leave."""
+        given = negatives is not None and pairs is not None
+        own = Judged(negatives, pairs) if given else self.training_data(hard_negatives)
+        return Judged(negatives or own.negatives, pairs or own.pairs)
+
+    def training_data(self, hard_negatives: bool) -> Judged:
+        """The candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
+        config, split = self.config, self.config.data.train_split
+        candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
+        judges = speaking(config.judge, config.judge.judges, candidates is not None)
+        judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
+        return self.judged(judges, split) if judges else Judged(candidates, None)
+
+    def base_model(self, name: str) -> Node:
+        """A model that judges or mines: trained without judges or a ranker, on the data's own or BM25's candidates.
+
+        Args:
+            name: ``trained``, ``untrained``, a variant, or the name of a model that is there.
+        """
+        config = self.config
+        if name != TRAINED and name not in config.variants:
+            return self.model(name)
+        update: dict[str, object] = {}
+        train = config.variant(name).train
+        if train.loss.reads_ranker_scores:
+            # The ranker learns from what this model mines.
+            update |= {"train": train.model_copy(update={"loss": NCE()}), "variants": {}}
+        if config.judge.judges:
+            update["judge"] = config.judge.model_copy(update={"judges": []})
+        if config.negatives is not None and self.miner() not in (SOURCE, BM25):
+            update["negatives"] = config.negatives.model_copy(update={"miner": BM25})
+        # Only what the config itself trains without judges has the name that the user gave.
+        names = {} if update else self.names
+        return Recipe(self.run.of(config.model_copy(update=update)), names).trained(name)
+
+    def existing(self, name: str, kind: str) -> Node:
+        """What a name points to, whatever it was made from.
+
+        Raises:
+            ArtifactError: there is no such name.
+        """
+        return Existing.of(self.run.facts.places.open(name, kind), name)
+
+    # -- retrieval
+
+    def passages(self, model: str = TRAINED) -> Node:
+        if foreign.is_embedder(self.run, model):
+            return foreign.vectors(self.run, model)
+        return self.named(vectors_name(model), encode.passages(self.run, self.model(model), model))
+
+    def queries(self, split: str, model: str = TRAINED) -> Node:
+        return self.named(vectors_name(model, split), encode.queries(self.run, self.model(model), model, split))
+
+    def index(self, model: str = TRAINED) -> Node:
+        vectors = self.passages(model)
+        if foreign.is_embedder(self.run, model):
+            return self.named(f"index/{model}", index.of_vectors(self.run, vectors, model))
+        return self.named(f"index/{model}", index.of_model(self.run, self.model(model), model))
+
+    def search(self, split: str, system: str = TRAINED) -> Node:
+        """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
+        name = f"runs/{split}/{system}"
+        self.dataset()
+        if "+" in system:
+            return self.reranked(split, *system.rpartition("+")[::2])
+        system, scope = split_scope(system)
+        if system == FUSED:
+            return self.named(name, fuse_runs(self.run, split, self.search, scope))
+        if system == BM25:
+            self.named("bm25", bm25.bm25(self.run))
+            return self.named(name, bm25.search(self.run, split, scope))
+        if foreign.is_embedder(self.run, system):
+            return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
+        if scope is None and foreign.is_run(self.run, split, system):
+            return foreign.run_of(self.run, split, system)
+        self.index(system)
+        self.queries(split, system)
+        return self.named(name, search.of_model(self.run, self.model(system), system, split, scope=scope))
+
+    def reranked(self, split: str, system: str, by: str = "") -> Node:
+        """The run of a system, its best passages ordered anew.
+
+        Args:
+            split: the split.
+            system: whose run.
+            by: the model that scores them; ``rerank.model`` if empty.
+        """
+        by = by or self.config.rerank.model
+        node = reranked(self.run, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
+        return self.named(f"runs/{split}/{system}+{by}", node)
+
+    # -- results
+
+    def systems(self, split: str) -> list[str]:
+        """What is compared: BM25, the untrained and the trained model, variants, a fusion, other runs there are."""
+        own = [BM25, UNTRAINED, TRAINED, *self.config.variants, *([FUSED] if self.config.fuse is not None else [])]
+        there = [name.rpartition("/")[2] for name in self.run.facts.places.names(f"runs/{split}")]
+        return [*own, *(name for name in there if name not in own)]
+
+    def evaluation(self, split: str, systems: Sequence[str]) -> Node:
+        node = evaluation(self.run, split, {system: self.search(split, system) for system in systems})
+        return self.named(f"evaluation/{split}", node)
+
+    def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
+        """A report of what judges say; the model is that which they ask, where they ask one."""
+        # It loads pandas, which no other node needs.
+        from raydr.artefacts.audit import audit
+
+        given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
+        negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
+        return self.named(f"audits/{model}-{split}", audit(self.run, model, given, negatives, split))

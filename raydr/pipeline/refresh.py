@@ -1,0 +1,207 @@
+"""Refresh rounds: train, encode, index, search, mine, judge, train again; evaluated after each round.
+
+Killed at any point, the same command goes on: finished nodes are found by their keys, begun ones by their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import REPORT, evaluation
+from raydr.console import say, show_summary, show_table
+from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
+from raydr.pipeline.refresh_results import (
+    best_round,
+    check_choice,
+    chosen_measure,
+    dev_value,
+    finished_rounds,
+    out_of_patience,
+    round_result,
+)
+from raydr.pipeline.rounds import Arm, Round, lay_out
+from raydr.pipeline.session import Session
+from raydr.store.folder import Folder
+
+#: What the rounds of each arm came to, and the page about them.
+RESULTS, PAGE = "rounds.json", "report.html"
+
+
+@dataclass
+class RefreshOutcome:
+    """What a refresh came to: its rounds by arm, and where its files are."""
+
+    rounds: dict[str, list[RoundResult]]
+    folder: Folder
+    #: Number of each arm's best round on the dev split.
+    best: dict[str, int]
+
+
+def run_refresh(session: Session) -> RefreshOutcome | None:
+    """Run all rounds of all arms; what is done already is not done again.
+
+    Returns:
+        What they came to; None in a dry run.
+
+    Raises:
+        ConfigError: the settings do not fit the data or the cluster.
+    """
+    return _Refresh(session).run()
+
+
+@dataclass
+class _Refresh:
+    session: Session
+    #: Last round of the arms that were stopped early.
+    stopped: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.config, self.inventory = self.session.config, self.session.inventory
+        self.root = self.session.places.root / "refresh"
+        for settings in self.config.refresh_arms().values():
+            check_choice(self.config, settings)
+        # The data are what the rounds start from: only the rounds are done again.
+        self.session.recipe.dataset()
+        self.arms = lay_out(self.session.recipe.run)
+        for arm in self.arms:
+            for one in arm.rounds:
+                self._name(arm, one)
+
+    def _name(self, arm: Arm, one: Round) -> None:
+        """Names of what stays of a round; its vectors have none, unless all of them are kept."""
+        place = f"refresh/{arm.name}/round-{one.number}"
+        named = {"model": one.model, "candidates": one.mined, "judged": one.judged.negatives}
+        named |= {"statistics": one.statistics, "ranker": one.ranker}
+        named |= {f"verdicts-{node.arguments['judge'].name}": node for node in one.verdicts}
+        named |= {f"run-{split}": node for split, node in one.runs.items()}
+        named |= {f"evaluation-{split}": node for split, node in one.evaluations.items()}
+        if arm.settings.keep_vectors is None:
+            named |= {"passages": one.index.inputs["embeddings"], "index": one.index}
+        for name, node in named.items():
+            if node is not None:
+                self.session.recipe.named(f"{place}/{name}", node)
+
+    def run(self) -> RefreshOutcome | None:
+        session = self.session
+        if session.dry_run:
+            session.make(*self._targets(self.arms), moving=True)
+            return None
+        if any(arm.settings.patience for arm in self.arms):
+            for number in range(1, max(len(arm.rounds) for arm in self.arms) + 1):
+                # Whether there is another round at all depends on how good the last one is.
+                wanted = [arm for arm in self.arms if number <= self.stopped.get(arm.name, len(arm.rounds))]
+                self._make(self._targets(wanted, number))
+                for arm in wanted:
+                    self._see_whether_to_stop(arm)
+        else:
+            self._make(self._targets(self.arms))
+        return self._finish()
+
+    def _targets(self, arms: Sequence[Arm], last: int | None = None) -> list[Node]:
+        return [target for arm in arms for one in arm.rounds[:last] for target in one.targets()]
+
+    def _make(self, targets: list[Node]) -> None:
+        rounds = {key: node for arm in self.arms for one in arm.rounds for key, node in one.nodes().items()}
+        data = {node.key for name, node in self.session.recipe.names.items() if "/" not in name}
+        self.session.make(
+            *targets, anew=[node for key, node in rounds.items() if key not in data], moving=True, verified=True
+        )
+
+    def _see_whether_to_stop(self, arm: Arm) -> None:
+        patience = arm.settings.patience
+        if patience is None or arm.name in self.stopped:
+            return
+        done = finished_rounds(self.inventory, arm)
+        values = [dev_value(self.inventory, self.config, arm.settings, one) for one in done]
+        if out_of_patience(values, patience) and len(values) < len(arm.rounds):
+            self.stopped[arm.name] = done[-1].number
+            say(
+                f"{arm.name}: {patience} {'round' if patience == 1 else 'rounds'} without a better "
+                f"{self._measure(arm)} than round {done[values.index(max(values))].number}'s: no further round"
+            )
+
+    # -- results
+
+    def _measure(self, arm: Arm) -> str:
+        return chosen_measure(self.config, arm.settings)
+
+    def _finish(self) -> RefreshOutcome:
+        finished = {arm.name: finished_rounds(self.inventory, arm) for arm in self.arms}
+        best = {
+            arm.name: best_round(self.inventory, self.config, arm.settings, finished[arm.name]).number
+            for arm in self.arms
+        }
+        # What was chosen decides nothing about this, but an error above must not cost the vectors.
+        self._prune()
+        rounds = {arm.name: [round_result(self.inventory, arm, one) for one in finished[arm.name]] for arm in self.arms}
+        self.root.write_json(
+            RESULTS,
+            {name: {"best": best[name], "rounds": [one.as_json() for one in found]} for name, found in rounds.items()},
+        )
+        self._report(rounds, best, self._compare(finished))
+        return RefreshOutcome(rounds, self.root, best)
+
+    def _prune(self) -> None:
+        """Remove passage vectors and indexes that no arm keeps."""
+        kept: set[str] = set()
+        old: dict[str, Node] = {}
+        for arm in self.arms:
+            done, keep = finished_rounds(self.inventory, arm), arm.settings.keep_vectors
+            if keep is None:
+                kept |= {node.key for one in done for node in one.vectors()}
+                continue
+            for one in done[-keep:]:
+                for name, node in zip(("passages", "index"), one.vectors(), strict=True):
+                    kept.add(node.key)
+                    self.session.places.point(f"refresh/{arm.name}/round-{one.number}/{name}", node.kind, node.key)
+            old |= {key: node for one in done for key, node in one.nodes().items()}
+        self.session.prune(node for key, node in old.items() if key not in kept)
+
+    def _compare(self, finished: dict[str, list[Round]]) -> list[str]:
+        """By split, one evaluation over all rounds of all arms, each against the first round of the first arm."""
+        several = len(self.arms) > 1
+        runs: dict[str, dict[str, Node]] = {}
+        for arm in self.arms:
+            for one in finished[arm.name]:
+                for split, run in one.runs.items():
+                    systems = runs.setdefault(split, {})
+                    if run.key not in {other.key for other in systems.values()}:
+                        systems[f"{arm.name}-{one.number}" if several else f"round-{one.number}"] = run
+        splits = [split for split, systems in runs.items() if len(systems) > 1]
+        for split in splits:
+            node = evaluation(self.session.recipe.run, split, runs[split], f"compare-{split}")
+            self.session.make(self.session.recipe.named(f"refresh/comparison/{split}", node), moving=True)
+        return splits
+
+    def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int], compared: Sequence[str]) -> None:
+        config, tracker = self.config, self.session.tracker
+        flat = [one for found in rounds.values() for one in found]
+        splits = list(dict.fromkeys(split for one in flat for split in one.measures))
+        for split in splits:
+            columns, rows = refresh_rows(flat, split, intervals=False)
+            show_table(f"{split}, after each round", columns, rows)
+        columns, rows = candidate_rows(flat)
+        if rows:
+            show_table("likely false negatives among the candidates", columns, rows)
+        pages = {split: f"comparison/{split}/{REPORT}" for split in compared}
+        with self.root.publish(PAGE) as path:
+            page = refresh_page(config.name, flat, splits, best, pages, config.evaluate.confidence)
+            Path(path).write_text(page, encoding="utf-8")
+        for name in (PAGE, RESULTS):
+            tracker.log_artifact(self.root.localize(name))
+        facts: dict[str, object] = {}
+        for arm in self.arms:
+            label, number = self._measure(arm), best[arm.name]
+            for one in rounds[arm.name]:
+                values = {split: one.measure(split, label) for split in splits}
+                tracker.log_metrics(
+                    {f"{arm.name}/{split}/{label}": found.mean for split, found in values.items() if found is not None},
+                    one.number,
+                )
+            facts[f"best round ({arm.name})"] = number
+            facts[f"its model ({arm.name})"] = self.root.path(f"{arm.name}/round-{number}/model")
+        facts |= {"rounds": self.root.path(RESULTS), "report": self.root.path(PAGE)}
+        show_summary("refresh", facts)

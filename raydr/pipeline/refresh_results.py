@@ -1,0 +1,148 @@
+"""What the rounds of a refresh came to: measures, candidates, verdicts and time, read from their artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import load_result
+from raydr.config.refresh import RefreshConfig
+from raydr.config.run import RunConfig
+from raydr.errors import ConfigError
+from raydr.evaluation.metrics import parse_measures
+from raydr.pages.ranker import RankerStory
+from raydr.pages.refresh import RoundResult
+from raydr.pipeline.planning import Inventory
+from raydr.pipeline.rounds import Arm, Round
+from raydr.pipeline.running import time_of
+
+
+def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
+    """The rounds whose evaluations are all there."""
+    return [one for one in arm.rounds if all(inventory.state(node) == "done" for node in one.evaluations.values())]
+
+
+def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
+    """The label of the measure that says which round of a refresh is best."""
+    return next(iter(parse_measures([settings.measure or config.evaluate.measures[0]])))
+
+
+def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
+    """Refuse rounds of which the best could not be chosen in the end.
+
+    Raises:
+        ConfigError: they are not evaluated on the dev split, or not by the measure that chooses.
+    """
+    split = config.data.dev_split
+    if settings.evaluate_splits and split not in settings.evaluate_splits:
+        raise ConfigError(
+            f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
+        )
+    check_measure(config, settings)
+
+
+def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
+    """Refuse a measure that is not taken.
+
+    Raises:
+        ConfigError: it is not among those of ``evaluate``.
+    """
+    if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
+        raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
+
+
+def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
+    """Means of all measures on the dev split, after a round."""
+    found = load_result(inventory.open(done.evaluations[config.data.dev_split]))
+    return {one.measure: one.mean for one in found.summaries}
+
+
+def dev_value(inventory: Inventory, config: RunConfig, settings: RefreshConfig, done: Round) -> float:
+    """The chosen measure on the dev split, after a round."""
+    return dev_measures(inventory, config, done)[chosen_measure(config, settings)]
+
+
+def best_round(inventory: Inventory, config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
+    """The round with the highest chosen measure on the dev split, the first of equal ones.
+
+    Raises:
+        ConfigError: the measure is not taken.
+    """
+    return max(rounds, key=lambda one: dev_value(inventory, config, settings, one))
+
+
+def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
+    """Whether no further round is begun: the best of these is so many rounds ago.
+
+    >>> out_of_patience([0.1, 0.3, 0.2], 2), out_of_patience([0.1, 0.3, 0.2, 0.3], 2), out_of_patience([], 1)
+    (False, True, False)
+    """
+    if patience is None or not values:
+        return False
+    return len(values) - 1 - list(values).index(max(values)) >= patience
+
+
+def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
+    """Read what a finished round came to."""
+    measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
+    nodes = _own_nodes(arm, done)
+    there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
+    return RoundResult(
+        arm=arm.name,
+        number=done.number,
+        measures=measures,
+        negatives=inventory.open(done.statistics).info if done.statistics is not None else {},
+        verdicts={inventory.open(node).info["judge"]: inventory.open(node).info for node in done.verdicts},
+        seconds=_by_stage(inventory, nodes),
+        folders={label: str(inventory.folder(node)) for label, node in there.items()},
+        fingerprints={label: node.key for label, node in there.items()},
+        ranker=_ranker_story(inventory, arm, done),
+    )
+
+
+def _ranker_story(inventory: Inventory, arm: Arm, done: Round) -> RankerStory | None:
+    if done.ranker is None:
+        return None
+    ranker = inventory.open(done.ranker)
+    return RankerStory(f"{arm.name}, round {done.number}", ranker.info)
+
+
+#: What a node's time is counted as, by its name in the round where that is here, else by its kind.
+_STAGES = {
+    "model": "train",
+    "warmup": "train",
+    "quantized": "encode",
+    "embeddings": "encode",
+    "index": "index",
+    "run": "search",
+    "bm25": "search",
+    "negatives": "mine",
+    "negatives_statistics": "mine",
+    "verdicts": "judge",
+    "cross_encoder": "judge",
+    "ranker": "train",
+    "ranker_scores": "train",
+    "dataset": "judge",
+    "evaluation": "evaluate",
+}
+
+
+def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for node in nodes:
+        time = time_of(inventory.places.root, node.label, node.key)
+        stage = _STAGES.get(node.label.rpartition("/")[2]) or _STAGES.get(node.kind, node.kind)
+        seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
+    return seconds
+
+
+def _own_nodes(arm: Arm, done: Round) -> list[Node]:
+    """The nodes that the round needs and no round before it has needed; data that are prepared before do not count."""
+    before = {key for one in arm.rounds[: done.number - 1] for key in one.nodes()}
+    data = {"corpus", "dataset"}
+    nodes = [
+        node
+        for key, node in done.nodes().items()
+        if key not in before and (node.kind not in data or node.key == (done.judged.pairs and done.judged.pairs.key))
+    ]
+    return sorted(nodes, key=lambda node: node.label)

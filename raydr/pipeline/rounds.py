@@ -1,0 +1,209 @@
+"""The nodes of refresh rounds: train, encode, index, search, mine, judge, train again; laid out without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raydr.artefacts import cross_fitting, index, search
+from raydr.artefacts import prepared as data
+from raydr.artefacts.context import Declaring
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import evaluation
+from raydr.artefacts.model import trained, untrained
+from raydr.artefacts.negatives import mined
+from raydr.artefacts.negatives_statistics import statistics
+from raydr.artefacts.ranker import cross_encoder
+from raydr.artefacts.ranker_scores import ranker_scores
+from raydr.config.refresh import RefreshConfig
+from raydr.config.run import RANKER, RunConfig
+from raydr.errors import ConfigError
+from raydr.noise.judges.base import Judge
+from raydr.pipeline.judging import Judged, Judging, judge_all, learnt_from, speaking
+from raydr.pipeline.recipe import Recipe
+from raydr.training.training import Extras
+
+
+@dataclass
+class Round:
+    """The nodes of one round that are looked at afterwards."""
+
+    number: int
+    config: RunConfig
+    model: Node
+    #: The cross-encoder that the model learns from, if the round trains one.
+    ranker: Node | None
+    mined: Node | None
+    judged: Judged
+    verdicts: list[Node]
+    #: What counts the candidates that training draws from.
+    statistics: Node | None
+    #: Over the passage vectors of the round's model.
+    index: Node
+    runs: dict[str, Node]
+    evaluations: dict[str, Node]
+
+    def targets(self) -> list[Node]:
+        """What the round is about; all else is made for these."""
+        return [self.model, *([self.statistics] if self.statistics is not None else []), *self.evaluations.values()]
+
+    def vectors(self) -> list[Node]:
+        """Passage vectors and index."""
+        return [self.index.inputs["embeddings"], self.index]
+
+    def nodes(self) -> dict[str, Node]:
+        """All nodes that lead to it, by key, in order."""
+        found: dict[str, Node] = {}
+        for target in self.targets():
+            found |= {**target.ancestors(), target.key: target}
+        return found
+
+
+@dataclass
+class Arm:
+    """One refresh."""
+
+    name: str
+    settings: RefreshConfig
+    rounds: list[Round] = field(default_factory=list)
+
+
+def lay_out(run: Declaring) -> list[Arm]:
+    """The rounds of every arm of a config; arms share the nodes that are the same.
+
+    Raises:
+        ConfigError: a judge is unknown or cannot judge here.
+        ModelError: a checkpoint is not there.
+    """
+    arms = run.config.refresh_arms()
+    return [Arm(name, settings, _Arm(run, settings, name, arms).rounds()) for name, settings in arms.items()]
+
+
+@dataclass
+class _Arm:
+    run: Declaring
+    settings: RefreshConfig
+    name: str
+    #: All arms, this one among them.
+    arms: Mapping[str, RefreshConfig]
+    #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
+    learnt_from: Judged | None = None
+    #: The cross-encoder of the last round that had one.
+    last_ranker: Node | None = None
+
+    def rounds(self) -> list[Round]:
+        made: list[Round] = []
+        for number in range(1, self.settings.num_rounds + 1):
+            made.append(self._round(number, made[-1] if made else None))
+        return made
+
+    def _round(self, number: int, last: Round | None) -> Round:
+        config = self.run.config.refresh_round(self.settings, number)
+        run, system = self.run.of(config, self._place(number)), f"round-{number}"
+        split = config.data.train_split
+        mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
+        judges = self._judges(config, number)
+        given = [self._verdicts(run, judge, last, mined) for judge in judges]
+        judged = judge_all(run, judges, given, mined, split)
+        taught = config.train.loss.reads_ranker_scores
+        ranker = self._ranker(run, number, last, judged) if taught and config.train.ranker == RANKER else None
+        model = self._train(run, number, last, judged, ranker)
+        runs = {one: search.of_model(run, model, system, one) for one in self._splits()}
+        return Round(
+            number,
+            config,
+            model,
+            ranker,
+            mined,
+            judged,
+            given,
+            statistics(run, judged.negatives) if judged.negatives is not None else None,
+            index.of_model(run, model, system),
+            runs,
+            {one: evaluation(run, one, {system: found}) for one, found in runs.items()},
+        )
+
+    def _place(self, number: int) -> str:
+        """Where a round stands in lists: under its arm, from where the arms part."""
+        together = all(
+            one.at(earlier) == self.settings.at(earlier)
+            for one in self.arms.values()
+            for earlier in range(1, number + 1)
+        )
+        return f"round-{number}/" if together else f"{self.name}/round-{number}/"
+
+    def _splits(self) -> list[str]:
+        of_data = self.run.config.data
+        return self.settings.evaluate_splits or list(dict.fromkeys([of_data.dev_split, *of_data.test_splits]))
+
+    def _mine(self, run: Declaring, number: int, last: Round | None) -> Node:
+        """Candidates: of ``negatives.miner`` in the first round, of the model of the round before in the others."""
+        split = run.config.data.train_split
+        if last is None:
+            return Recipe(run).candidates(split)
+        return mined(run, f"round-{last.number}", self._found(run, last, split), split, last.number)
+
+    def _found(self, run: Declaring, last: Round, split: str) -> Node:
+        """What the model of a round finds for the queries of a split."""
+        return search.of_model(run.of(run.config, self._place(last.number)), last.model, f"round-{last.number}", split)
+
+    def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
+        names = self.settings.at(number).judges
+        judges = config.judge.judges if names is None else [config.judge.judge(name) for name in names]
+        return speaking(config.judge, judges, config.train.num_hard_negatives > 0)
+
+    def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
+        if judge.subject == "negatives" and mined is None:
+            raise ConfigError(
+                f"refresh.judges: {judge.name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
+                "mined; set it to 1 or more, or leave the judge out"
+            )
+        judging = Judging(
+            run,
+            run.config.data.train_split,
+            mined,
+            retriever=lambda: last.model if last else untrained(run, run.config.model, "untrained"),
+            learnt_from=lambda: self._learnt_from(run, last, mined),
+            verdicts_of=lambda other, _: self._verdicts(run, other, last, mined),
+        )
+        return judging.verdicts(judge)
+
+    def _learnt_from(self, run: Declaring, last: Round | None, mined: Node | None) -> Judged:
+        """What a judge's cross-encoder learns from: what the round has, or the first one if it is trained once."""
+        if self.learnt_from is not None and self.settings.classifier == "once":
+            return self.learnt_from
+        self.learnt_from = learnt_from(run, mined, lambda judge, _: self._verdicts(run, judge, last, mined))
+        return self.learnt_from
+
+    def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
+        """The round's cross-encoder, on what its judges leave of its candidates."""
+        start = self.last_ranker if self.settings.at(number).start == "last" else None
+        settings, split = run.config.ranker, run.config.data.dev_split
+        dev_run = None
+        if settings.chooses_epoch and split:
+            dev_run = Recipe(run).ranker_dev() if last is None else self._found(run, last, split)
+        self.last_ranker = cross_encoder(run, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run)
+        return self.last_ranker
+
+    def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:
+        here, then = self.settings.at(number), self.settings.at(number + 1)
+        goes_on = last is not None and here.start == "last"
+        is_gone_on_with = number < self.settings.num_rounds and then.start == "last"
+        own = run.training().model_copy(
+            update={
+                "with_optimizer": goes_on and here.optimizer == "kept",
+                "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
+            }
+        )
+        if own.train.optimizer.lora is not None and (own.with_optimizer or own.keep_optimizer):
+            raise ConfigError(
+                f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
+                "adapters, of which there are no moments: set it to fresh"
+            )
+        pairs, taught = judged.pairs or data.dataset(run), {}
+        if run.config.train.loss.reads_ranker_scores:
+            teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
+            taught = {"ranker_scores": ranker_scores(run, teacher, pairs, judged.negatives)}
+        start = last.model if last is not None and goes_on else None
+        extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
+        return trained(run, "", own, pairs, extras)

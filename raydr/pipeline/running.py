@@ -1,0 +1,285 @@
+"""Making nodes: inputs opened, the place begun, the artefact made, logged, named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from raydr.artefacts.declaration import Node, Resources, Work
+from raydr.artefacts.places import Places
+from raydr.component import Config
+from raydr.config.run import RunConfig
+from raydr.console import duration, say, warn
+from raydr.data.dataset import Dataset
+from raydr.distributed.cluster import give_back_memory
+from raydr.distributed.pool import Pool
+from raydr.distributed.ray_pool import choose_pool
+from raydr.errors import ArtifactError, BusyError, DataError
+from raydr.pipeline.planning import Inventory, run_nodes
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.folder import Folder
+from raydr.store.manifest import MANIFEST
+from raydr.tracking.tracker import Tracker
+
+#: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
+_here = threading.Lock()
+#: Seconds that a step takes at least if they are told.
+_WORTH_TELLING_S = 1.0
+#: Seconds between two looks at a node that another process is making.
+_LOOK_S = 0.5
+#: Parts that one call reads for their checksums: each task of Ray costs memory in this process.
+_READ_AT_ONCE = 64
+#: What the runs of trainings in MLflow have as parameters, where it is not the default.
+_OF_A_MODEL = ("seed", "model", "train")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Makes the nodes of a run.
+
+    Args:
+        inventory: what is there.
+        tracker: the run in MLflow; each node is a step of it.
+        run_config: kept in the manifests, for people.
+        capacity: what the nodes share.
+        names: what is to be pointed to as soon as it is complete.
+        pool: where everything is made; chosen for each node by its size if None.
+    """
+
+    inventory: Inventory
+    tracker: Tracker
+    run_config: Mapping[str, Any]
+    capacity: Resources
+    names: Mapping[str, Node]
+    pool: Pool | None = None
+
+    @property
+    def places(self) -> Places:
+        return self.inventory.places
+
+    def make(self, nodes: Sequence[Node]) -> None:
+        """Make the nodes; what is there of one is set aside.
+
+        Args:
+            nodes: in an order in which they could be made; what else they need is there.
+        """
+        # Before anything is set aside.
+        for node in nodes:
+            node.check()
+        for node in nodes:
+            for one in node.inputs.values():
+                self._check_split(one, [node])
+            if self.inventory.folder(node).exists(MANIFEST):
+                self._set_aside(node)
+
+        def make(node: Node) -> None:
+            self._make(node)
+            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
+
+        run_nodes(nodes, self.capacity, make)
+
+    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
+        """Say now, and not after a training, that a data set has not the split that is worked on.
+
+        Raises:
+            DataError: it has not.
+        """
+        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
+            return
+        data = Dataset(self.inventory.open(dataset))
+        for one in users:
+            split = one.arguments.get("split", data.splits[0])
+            if split not in data.splits:
+                raise DataError(
+                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{', '.join(data.splits)}: name those in data.train_split, data.dev_split ('' for none) and "
+                    "data.test_splits"
+                )
+
+    def _set_aside(self, node: Node) -> None:
+        self.inventory.folder(node).set_aside()
+        self.inventory.forget(node)
+
+    def _make(self, node: Node) -> None:
+        inputs = {role: self.inventory.open(one) for role, one in node.inputs.items()}
+        pool = self.pool or choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
+        num_parts = self.inventory.num_parts_done(node)
+        started = time.monotonic()
+        with (
+            _here if pool.here else nullcontext(),
+            self.tracker.stage(node.label, {"raydr.key": node.key}) as tracker,
+            ExitStack() as stack,
+        ):
+            making = self._begin(node, stack)
+            if isinstance(making, Building):
+                say(f"== {node.label} -> {str(making.folder).removeprefix(f'{self.places.root}/')}")
+                info = node.make(Work(making, pool, inputs, tracker))
+                made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
+                log_made(tracker, made)
+                # Rounds, trials and arms have pages of their own.
+                if "/" not in node.label:
+                    self._log_for_comparison(node, made, inputs, tracker)
+            if pool.here:
+                give_back_memory()
+        seconds = time.monotonic() - started
+        note_time(
+            self.places.root,
+            StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
+        )
+        if seconds >= _WORTH_TELLING_S:
+            say(f"{node.label} took {duration(seconds)}")
+        self.point(node)
+
+    def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:
+        """What people compare runs by in MLflow: measures of the run itself, the data, the model."""
+        context = {"model": "training", "evaluation": "evaluation"}.get(node.kind)
+        data = inputs.get("dataset")
+        if context is not None and data is not None:
+            for one in (tracker, self.tracker):
+                one.log_dataset(
+                    f"{self.run_config.get('name', '')} {data.kind}", data.fingerprint, str(data.folder), context
+                )
+        if node.kind == "evaluation":
+            self.tracker.log_metrics(means(made))
+            for system, measures in made.info["means"].items():
+                if (model := self.names.get(f"models/{system}")) is not None:
+                    split = made.info["split"]
+                    self.tracker.log_measures(
+                        model.key, {f"{split}/{measure}": value for measure, value in measures.items()}
+                    )
+        # Folds of a cross-fitting are models too, of which nobody serves one.
+        if data is not None and node.label.startswith("train-") and node.kind == "model":
+            name = node.label.removeprefix("train-")
+            config = RunConfig.parse(dict(self.run_config)).variant(name)
+            changed = config.changed_settings().items()
+            tracker.log_params({key: value for key, value in changed if key.partition(".")[0] in _OF_A_MODEL})
+            if config.tracking.log_models:
+                tracker.log_model(made.folder, f"{config.name}-{name}", config.tracking.registered_model)
+
+    def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
+        """The node's place, once no other process is making it; held until the stack ends."""
+        waiting = False
+        while True:
+            try:
+                return stack.enter_context(begin(self.inventory.folder(node), node.identity))
+            except BusyError as error:
+                if not waiting:
+                    say(f"{node.label}: {error}; waiting for it")
+                waiting = True
+                time.sleep(_LOOK_S)
+
+    def point(self, node: Node) -> None:
+        """Let the names of a complete node point to it."""
+        for name, named in self.names.items():
+            if named.key == node.key:
+                self.places.point(name, node.kind, node.key)
+
+
+def log_made(tracker: Tracker, artifact: Artifact) -> None:
+    """Key, place and counters of an artefact."""
+    kind = artifact.manifest.identity.kind
+    tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
+    numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
+    tracker.log_metrics({f"{kind}/{key}": float(value) for key, value in numbers.items()} | means(artifact))
+
+
+def means(artifact: Artifact) -> dict[str, float]:
+    """Means of an evaluation as ``SPLIT/SYSTEM/MEASURE``; nothing of other artefacts."""
+    return {
+        f"{artifact.info['split']}/{system}/{measure}": value
+        for system, measures in artifact.info.get("means", {}).items()
+        for measure, value in measures.items()
+    }
+
+
+def read_by(nodes: Sequence[Node]) -> list[Node]:
+    """What some nodes are made from that is not among them."""
+    made = {node.key for node in nodes}
+    return list({one.key: one for node in nodes for one in node.inputs.values() if one.key not in made}.values())
+
+
+def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) -> list[Node]:
+    """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
+
+    Args:
+        inventory: where they lie.
+        nodes: finished ones.
+        checksums: read all parts; without it those of object stores that have another version than they had.
+
+    Returns:
+        The nodes that have to be made again.
+    """
+    damaged: dict[str, str] = {}
+    calls: list[tuple[Artifact, list[str], str]] = []
+    num_rows = 0
+    for node in nodes:
+        try:
+            artifact = inventory.open(node)
+            names = artifact.doubtful(checksums)
+        except ArtifactError as error:
+            damaged[node.key] = str(error)
+            continue
+        num_rows += sum(artifact.manifest.parts[name].rows for name in names)
+        for at in range(0, len(names), _READ_AT_ONCE):
+            calls.append((artifact, names[at : at + _READ_AT_ONCE], node.key))
+    if calls:
+        damaged |= dict(found for found in choose_pool(num_rows).map(_damage, calls, "checksums") if found is not None)
+    for node in nodes:
+        if node.key in damaged:
+            warn(f"{damaged[node.key]}; {node.label} is made again")
+            inventory.folder(node).set_aside()
+            inventory.forget(node)
+    return [node for node in nodes if node.key in damaged]
+
+
+def _damage(artifact: Artifact, names: list[str], key: str) -> tuple[str, str] | None:
+    """The key, and what is wrong with the first of some parts that is damaged."""
+    try:
+        artifact.verify(names)
+    except ArtifactError as error:
+        return key, str(error)
+    return None
+
+
+#: Where the files are.
+TIMES = "times"
+
+
+class StageTime(Config):
+    """What a stage took."""
+
+    stage: str
+    """Its name."""
+
+    seconds: float
+    """Of the attempt that finished it."""
+
+    num_parts_before: int = 0
+    """Parts that interrupted attempts had left, whose time is not known."""
+
+    key: str = ""
+    """Tells stages of the same name apart."""
+
+
+def note_time(root: Folder, time: StageTime) -> None:
+    """Keep the time of a stage."""
+    root.write_sealed(_name(time.stage, time.key), time.model_dump())
+
+
+def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:
+    """The time of a stage, None if it was never finished."""
+    name = _name(stage, key)
+    return root.read_record(name, StageTime) if root.exists(name) else None
+
+
+def read_times(root: Folder) -> list[StageTime]:
+    """The times of all stages of a folder, by name."""
+    return [root.read_record(name, StageTime) for name in root.files(TIMES)]
+
+
+def _name(stage: str, key: str) -> str:
+    return f"{TIMES}/{stage.replace('/', '-')}{'-' + key if key else ''}.json"

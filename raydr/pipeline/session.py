@@ -1,0 +1,188 @@
+"""One verb at work: its config, its nodes, and what making them takes. Ray and MLflow start when something is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.places import Places
+from raydr.config.run import RunConfig
+from raydr.console import counted, say
+from raydr.distributed.arithmetic import check_encoders
+from raydr.distributed.cluster import local_session, ray_session
+from raydr.distributed.resources import cluster_capacity
+from raydr.pipeline.forecast import check_confirmed, read_forecast
+from raydr.pipeline.planning import Inventory, check_names, reason, required
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.running import Runner, read_by, repair
+from raydr.store.artifact import Artifact
+from raydr.store.identity import fingerprint_of
+from raydr.tracking.tracker import Tracker, open_run
+
+#: The resolved config of the last run in a working folder.
+CONFIG_FILE = "config.yaml"
+#: Kinds that the workers of the section ``encode`` make, where a model is asked.
+_ENCODED = ("embeddings", "verdicts", "diagnosis", "run", "ranker_scores")
+
+
+@dataclass
+class Session:
+    """What a verb works with.
+
+    Args:
+        config: the run.
+        again: make the targets anew, or move their names.
+        dry_run: only say what would be made.
+    """
+
+    config: RunConfig
+    again: bool = False
+    dry_run: bool = False
+    _stack: ExitStack = field(default_factory=ExitStack)
+    #: Keys of what this session has made: it is not made anew twice.
+    _made_now: set[str] = field(default_factory=set)
+    _told_of_gpus: bool = False
+
+    @cached_property
+    def places(self) -> Places:
+        return Places.of(self.config.workdir)
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        return Inventory(self.places)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe(Declaring(self.config, Facts(self.places), self.config))
+
+    @cached_property
+    def tracker(self) -> Tracker:
+        """The run in MLflow; begun when it is first asked for."""
+        config = self.config
+        name = f"{config.name}, seed {config.seed}"
+        tags = {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
+        tracker = self._stack.enter_context(open_run(config.tracking, name, self.places.root, tags))
+        tracker.log_params(config.changed_settings())
+        tracker.log_text(config.to_yaml(), CONFIG_FILE)
+        return tracker
+
+    def make(
+        self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, verified: bool = False
+    ) -> list[Artifact]:
+        """Make the targets and whatever of their inputs is missing; says before what that is, and why.
+
+        Args:
+            targets: what is asked for.
+            anew: what is made anew if that was asked for; the targets if None.
+            moving: names move to what is asked for without a word: they only show what is there.
+            verified: what is read is compared with its checksums first, and made again where it is damaged.
+
+        Returns:
+            The targets; nothing in a dry run.
+
+        Raises:
+            FingerprintError: a name points to something else than what is asked for.
+        """
+        wanted = {key for target in targets for key in (target.key, *target.ancestors())}
+        names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
+        if not (self.again or self.dry_run or moving):
+            check_names(self.places, names)
+        again = self._anew(targets if anew is None else anew, names) - self._made_now
+        todo = required(self.inventory, targets, again)
+        if verified and todo and not self.dry_run:
+            checksums = self.config.refresh.check == "checksums"
+            if repair(self.inventory, read_by(todo), checksums):
+                todo = required(self.inventory, targets, again)
+        self._tell(todo, names, again)
+        if self.dry_run:
+            return []
+        with self.places.root.publish(CONFIG_FILE) as path:
+            Path(path).write_text(self.config.to_yaml(), encoding="utf-8")
+        if any(node.asks_model and node.kind in _ENCODED for node in todo):
+            check_encoders(self.config.encode)
+        if todo:
+            capacity = cluster_capacity()
+            if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
+                self._tell_of_idle_gpus(int(capacity["GPU"]))
+            Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
+            self._made_now |= {node.key for node in todo}
+        for name, node in names.items():
+            if self.inventory.manifest(node) is not None:
+                self.places.point(name, node.kind, node.key)
+        return [self.inventory.open(target) for target in targets]
+
+    def prune(self, nodes: Iterable[Node]) -> None:
+        """Remove what only other nodes needed, and no name points to."""
+        named = self.places.named_keys()
+        for node in nodes:
+            if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
+                self.inventory.folder(node).remove()
+                self.inventory.forget(node)
+                say(f"removed {node.label} ({self.inventory.folder(node)})")
+
+    def _tell_of_idle_gpus(self, num_gpus: int) -> None:
+        config = self.config
+        if self._told_of_gpus or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
+            return
+        self._told_of_gpus = True
+        wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
+        # More workers than GPUs would be waited for.
+        asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
+        wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
+        options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
+        them = "it" if num_gpus == 1 else "them"
+        say(f"{counted(num_gpus, 'GPU')} here, and no model is trained or asked on {them}: {options}")
+
+    def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
+        """Keys of what is there as it is asked for, and made again all the same."""
+        if not self.again:
+            return set()
+        current = {node.key for name, node in names.items() if self._points_to(name, node)}
+        return {node.key for node in nodes if node.key in current}
+
+    def _points_to(self, name: str, node: Node) -> bool:
+        found = self.places.pointer(name)
+        return found is not None and found.key == node.key
+
+    def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
+        if todo:
+            say(f"working folder: {self.places.root}")
+            say(f"{counted(len(todo), 'artefact')} to make:")
+        for node in todo:
+            # Not as a table: reasons are long, and a narrow terminal would cut them up.
+            say(f"  {node.label}: {reason(self.inventory, node, names, again)}")
+        if not todo:
+            say("nothing to make: everything is there")
+        forecast = read_forecast(self.places.root) if todo else None
+        if forecast is not None and (known := forecast.of(todo)).stages:
+            say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
+            if not self.dry_run:
+                check_confirmed(known, self.config.plan.confirm_above)
+
+
+def asks_for_gpus(config: RunConfig) -> bool:
+    """Whether a config says that GPUs are to be used."""
+    on_cuda = "cuda" in (config.encode.device, config.search.device)
+    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
+
+
+@contextmanager
+def open_session(
+    config: RunConfig, again: bool = False, dry_run: bool = False, dashboard: bool = False
+) -> Iterator[Session]:
+    """A session for the duration of the block.
+
+    Args:
+        config: the run.
+        again: make the targets anew, or move their names.
+        dry_run: only say what would be made.
+        dashboard: a Ray that is started here has its dashboard.
+    """
+    with ray_session(config.ray, dashboard), ExitStack() as stack:
+        # Ray's trainers and trials work in folders of their own.
+        yield Session(config.from_anywhere(), again, dry_run, stack)

@@ -1,0 +1,128 @@
+"""Everything that is known about one query: its positives, its negatives with their provenance, all verdicts.
+
+Reads the artefacts that have names part by part; needs no Ray.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raydr.artefacts.places import Places
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_arrow
+from raydr.errors import DataError
+from raydr.noise.judges.base import judge_class
+from raydr.pages.query_story import ExplainedPassage, QueryStory
+from raydr.store.artifact import Artifact
+
+
+def explain_query(places: Places, query_id: str, split: str = "train") -> QueryStory:
+    """Collect what the artefacts of a working folder say of one query.
+
+    Args:
+        places: of the working folder; the candidates and verdicts that have names are read.
+        query_id: the query.
+        split: which is meant if several splits have the query.
+
+    Raises:
+        DataError: no split has the query.
+    """
+    data = dataset_of(places)
+    passages = Corpus(places.open("corpus", "corpus"))
+    split, query = _find(data, query_id, split)
+    judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    artifacts, others = artifacts_of(places, data)
+    for name, row in _candidates(artifacts, data, split, query_id):
+        found[row["passage_id"]].append({**row, "artifact": name})
+    verdicts = _verdicts(artifacts, split, query_id)
+    positive_ids = [row["passage_id"] for row in judged]
+    negative_ids = sorted(found, key=lambda one: (min(place["rank"] for place in found[one]), one))
+    shown_ids = [*positive_ids, *negative_ids]
+    texts = passages.texts(passages.rows_of(shown_ids))
+    shown = zip(shown_ids, texts.titles, texts.texts, strict=True)
+    explained = [ExplainedPassage(one, title, text, verdicts.get(one, ())) for one, title, text in shown]
+    positives = [replace(one, judgment=row) for one, row in zip(explained, judged, strict=False)]
+    negatives = [replace(one, provenance=found[one.passage_id]) for one in explained[len(judged) :]]
+    answers = tuple(query["answers"] or ())
+    return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
+
+
+def _find(data: Dataset, query_id: str, first: str) -> tuple[str, dict[str, Any]]:
+    """The split that has the query, and its row there; a query of several splits is shown as ``first`` has it."""
+    for split in sorted(data.splits, key=lambda name: name != first):
+        for row in _rows(data.queries(split), query_id):
+            return split, row
+    raise DataError(
+        f"no split of the data set at {data.artifact.folder} ({', '.join(data.splits)}) has a query {query_id!r}: "
+        "ids are in its queries, and in the first column of the source"
+    )
+
+
+def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.filter(pc.equal(table["query_id"], query_id)).to_pylist()
+    return rows
+
+
+def dataset_of(places: Places) -> Dataset:
+    """What is trained on: the noisy data set if noise was injected."""
+    noisy = places.pointer("dataset-noisy") is not None
+    return Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
+
+
+def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
+    """By kind the named candidates and verdicts of a data set, and the names of those of others.
+
+    To a data set belong its copies without the pairs that judges have dropped.
+    """
+    by_kind: dict[str, list[tuple[str, Artifact]]] = {"negatives": [], "verdicts": [], "dataset": []}
+    seen: set[str] = set()
+    for name in places.names():
+        pointer = places.pointer(name)
+        if pointer is None or pointer.kind not in by_kind or pointer.key in seen:
+            continue
+        seen.add(pointer.key)
+        by_kind[pointer.kind].append((name, places.open(name, pointer.kind)))
+    ours = {data.fingerprint}
+    ours |= {
+        one.fingerprint for _, one in by_kind.pop("dataset") if one.manifest.identity.inputs.get("dataset") in ours
+    }
+    found = {
+        kind: [(name, one) for name, one in those if one.manifest.identity.inputs["dataset"] in ours]
+        for kind, those in by_kind.items()
+    }
+    taken = {name for those in found.values() for name, _ in those}
+    return found, [name for those in by_kind.values() for name, _ in those if name not in taken]
+
+
+def _candidates(
+    artifacts: dict[str, list[tuple[str, Artifact]]], data: Dataset, split: str, query_id: str
+) -> list[tuple[str, dict[str, Any]]]:
+    own = [("dataset", row) for of in (data.negatives, data.dropped) for row in _rows(of(split), query_id)]
+    mined = [
+        (name, row)
+        for name, artifact in artifacts["negatives"]
+        for part in artifact.parts(f"negatives/{split}")
+        for row in _rows(read_arrow(artifact.local(part)), query_id)
+    ]
+    return own + mined
+
+
+def _verdicts(
+    artifacts: dict[str, list[tuple[str, Artifact]]], split: str, query_id: str
+) -> dict[str, list[dict[str, Any]]]:
+    given: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for name, artifact in artifacts["verdicts"]:
+        score_name = judge_class(artifact.manifest.identity.config["judge"]).score_name
+        for part in artifact.parts(f"verdicts/{split}"):
+            table = pq.read_table(artifact.local(part), filters=[("query_id", "==", query_id)], partitioning=None)
+            for row in table.to_pylist():
+                given[row["passage_id"]].append({**row, "artifact": name, "score_name": score_name})
+    return given

@@ -1,0 +1,341 @@
+"""The process that writes to MLflow what trackers hand over; the only module that imports mlflow.
+
+While the server is away or its disk is full, commands wait in memory and are tried again; what MLflow refuses for its
+own sake is left out. Either leads to one warning.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import pickle
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, Queue
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from raydr.console import say, warn
+from raydr.errors import first_line
+from raydr.store.folder import Folder
+from raydr.tracking.tracker import DATABASE, RunAddress, Store
+
+#: File in the working folder that remembers which MLflow run belongs to which run and stage.
+RUN_IDS = "mlflow-runs.json"
+#: Without it MLflow's pages guess what an experiment is, and show runs of models as evaluations of language models.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+#: Seconds until a server that did not answer is asked again; between two tries of a command; to gather metrics.
+RETRY_AFTER_S, RETRY_S, GATHER_S = 300.0, 1.0, 0.2
+#: Commands that wait while the server is away; the oldest go first.
+_KEPT = 100_000
+#: MLflow's limits of one call.
+_METRICS_A_CALL, _PARAMS_A_CALL = 1000, 100
+#: Where MLflow's flavour looks for the files of sentence-transformers, beside MLmodel.
+_FLAVOUR, _FILES = "sentence_transformers", "model.sentence_transformer"
+
+_Command = tuple[str, RunAddress, tuple[Any, ...]]
+
+
+class Log:
+    """Writes to one store. The methods from :meth:`begin` on are the commands that a tracker sends."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._client: Any = None
+        self._run_ids: dict[str, str] = {}
+        self._monitors: dict[str, Any] = {}
+
+    @property
+    def uri(self) -> str:
+        """For MLflow. A SQLite file is named from within its folder: no URI of its path would mean the same to all of
+        SQLAlchemy, alembic and MLflow where it has a question mark or a per cent sign."""
+        if self.store.uri:
+            return self.store.uri
+        os.chdir(self.store.workdir.root)
+        return f"sqlite:///{DATABASE}"
+
+    def client(self) -> Any:
+        """MLflow's client; the database of a working folder is there when it is returned."""
+        if self._client is None:
+            # MLflow waits for 120 s, seven times, by default.
+            for name, value in {"TIMEOUT": "10", "MAX_RETRIES": "1", "BACKOFF_FACTOR": "1"}.items():
+                os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{name}", value)
+            from mlflow import MlflowClient
+
+            for logger in ("mlflow", "alembic", "urllib3"):
+                # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
+                logging.getLogger(logger).setLevel(logging.CRITICAL)
+            with self._alone():
+                if not self.store.uri:
+                    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+                    # With a place for files that is a URI: MLflow writes a path as it is into an SQL command.
+                    SqlAlchemyStore(self.uri, self._files)
+                client = MlflowClient(tracking_uri=self.uri)
+                client.search_experiments(max_results=1)
+            self._client = client
+        return self._client
+
+    @property
+    def connected(self) -> bool:
+        """Whether the store has ever answered."""
+        return self._client is not None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, no other process makes the database of a local working folder, or writes its record of runs."""
+        folder = self.store.workdir
+        if not folder.is_local:
+            yield
+            return
+        Path(folder.root).mkdir(parents=True, exist_ok=True)
+        with open(folder.path("mlflow.lock"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def run_id(self, address: RunAddress) -> str:
+        """The MLflow run of an address: that in the working folder's record, or a new one."""
+        if address.key not in self._run_ids:
+            parent = {"mlflow.parentRunId": self.run_id(address.parent)} if address.parent is not None else {}
+            workdir, client, name = self.store.workdir, self.client(), f"{self.store.shown} {address.key}"
+            with self._alone():
+                record = workdir.read_json(RUN_IDS) if workdir.exists(RUN_IDS) else {}
+                run_id = str(record.get(name, ""))
+                # The store may have been deleted, or the run: then a new one is made.
+                by_id = f"attributes.run_id = '{run_id}'"
+                if not run_id or not client.search_runs([self._experiment_id()], by_id):
+                    tags = {"mlflow.runName": self._numbered(address, record), **address.tags, **parent}
+                    run_id = str(client.create_run(self._experiment_id(), tags=tags).info.run_id)
+                    workdir.write_json(RUN_IDS, record | {name: run_id})
+            self._run_ids[address.key] = run_id
+        return self._run_ids[address.key]
+
+    @property
+    def _files(self) -> str:
+        return Path(self.store.workdir.path("mlflow-artifacts")).as_uri()
+
+    def _experiment_id(self) -> str:
+        client, name = self.client(), self.store.experiment
+        if (found := client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        files = None if self.store.uri else self._files
+        return str(client.create_experiment(name, artifact_location=files, tags=_KIND))
+
+    def _numbered(self, address: RunAddress, record: Mapping[str, str]) -> str:
+        """The name; that of a command's run with a number from the second one on, which has other settings."""
+        start = f"{self.store.shown} {address.name}"
+        before = [key for key in record if key.startswith((f"{start}@", f"{start}/"))] if not address.parent else []
+        count = sum("/" not in key.removeprefix(start) for key in before)
+        return f"{address.name} ({count + 1})" if count else address.name
+
+    def begin(self, address: RunAddress) -> None:
+        self.client().update_run(self.run_id(address), status="RUNNING")
+
+    def end(self, address: RunAddress, status: str, now: int) -> None:
+        if (monitor := self._monitors.pop(address.key, None)) is not None:
+            monitor.finish()
+        self.client().set_terminated(self.run_id(address), status, end_time=now)
+
+    def sample(self, address: RunAddress) -> None:
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+        run_id = self.run_id(address)
+        self._monitors[address.key] = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self.uri)
+        self._monitors[address.key].start()
+
+    def params(self, address: RunAddress, params: dict[str, str]) -> None:
+        from mlflow.entities import Param
+
+        run_id = self.run_id(address)
+        there = self.client().get_run(run_id).data.params
+        changed = sorted(key for key, value in params.items() if there.get(key, value) != value)
+        if changed:
+            say(f"tracking: the resumed MLflow run keeps its first value of {', '.join(changed)}")
+        new = [Param(key, value) for key, value in params.items() if key not in there]
+        for start in range(0, len(new), _PARAMS_A_CALL):
+            self.client().log_batch(run_id, params=new[start : start + _PARAMS_A_CALL])
+
+    def metrics(self, address: RunAddress, rows: list[tuple[str, float, int, int]]) -> None:
+        from mlflow.entities import Metric
+
+        for start in range(0, len(rows), _METRICS_A_CALL):
+            batch = [Metric(*row) for row in rows[start : start + _METRICS_A_CALL]]
+            self.client().log_batch(self.run_id(address), metrics=batch)
+
+    def tags(self, address: RunAddress, tags: dict[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        self.client().log_batch(self.run_id(address), tags=[RunTag(key, value) for key, value in tags.items()])
+
+    def artifact(self, address: RunAddress, path: str, folder: str) -> None:
+        self.client().log_artifact(self.run_id(address), path, folder or None)
+
+    def text(self, address: RunAddress, text: str, name: str) -> None:
+        self.client().log_text(self.run_id(address), text, name)
+
+    def dataset(self, address: RunAddress, name: str, digest: str, place: str, context: str) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        source, tags = json.dumps({"uri": place}), [InputTag("mlflow.data.context", context)]
+        used = DatasetInput(Dataset(name, digest[:36], "local", source), tags)
+        self.client().log_inputs(self.run_id(address), [used])
+
+    def measures(self, address: RunAddress, key: str, values: dict[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        client, now = self.client(), int(time.time() * 1000)
+        for run in client.search_runs([self._experiment_id()], f"tags.`raydr.key` = '{key}'", max_results=1):
+            models = run.outputs.model_outputs if run.outputs else []
+            model_id = models[-1].model_id if models else None
+            metrics = [Metric(name, value, now, 0, model_id) for name, value in values.items()]
+            client.log_batch(run.info.run_id, metrics=metrics)
+
+    def model(self, address: RunAddress, folder: Folder, name: str, registered: str) -> None:
+        """Log the files of a model as a model of MLflow 3, an output of the run: ``models:/ID`` and ``runs:/RUN/NAME``.
+
+        MLflow's own function wants the model in memory, and opens sentence-transformers for it.
+        """
+        from mlflow.entities import LoggedModelOutput
+        from mlflow.models import Model, ModelSignature
+        from mlflow.types import ColSpec, Schema
+
+        local = Path(folder.localize_all())
+        if not (local / "modules.json").is_file() or not (local / "1_Pooling").is_dir():
+            # Not one vector a text by one tower: sentence-transformers does not open it.
+            return
+        client, run_id = self.client(), self.run_id(address)
+        run = client.get_run(run_id)
+        logged = client.create_logged_model(
+            run.info.experiment_id, name, run_id, params=run.data.params, model_type="retriever"
+        )
+        client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
+        signature = ModelSignature(Schema([ColSpec("string")]))
+        described = Model(
+            logged.artifact_location, run_id, signature=signature, model_uuid=logged.model_id, model_id=logged.model_id
+        )
+        described.add_flavor("python_function", loader_module=f"mlflow.{_FLAVOUR}", data=_FILES)
+        described.add_flavor(_FLAVOUR)
+        client.log_model_artifacts(logged.model_id, str(local), _FILES)
+        with TemporaryDirectory() as written:
+            described.save(f"{written}/MLmodel")
+            client.log_model_artifact(logged.model_id, f"{written}/MLmodel")
+        client.finalize_logged_model(logged.model_id, "READY")
+        if registered:
+            if not client.search_registered_models(f"name = '{registered}'", max_results=1):
+                client.create_registered_model(registered)
+            # Not models:/ID, which a client without a server looks for at the URI of the process.
+            client.create_model_version(registered, logged.artifact_location, run_id, model_id=logged.model_id)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a server, or its disk, does not work now; other errors are of the command that met them."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if isinstance(error, MlflowException):
+        return error.error_code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "IO_ERROR")
+    return isinstance(error, SQLAlchemyError | OSError) and not isinstance(error, FileNotFoundError)
+
+
+def write_all(commands: Queue[_Command | None], log: Log) -> None:
+    """Carry out commands until None comes; the rest is lost if the server is away then."""
+    waiting, ended, warned, retry_at = deque[_Command](maxlen=_KEPT), False, False, 0.0
+    while waiting or not ended:
+        away_s = retry_at - time.monotonic()
+        if ended and away_s > 0:
+            return
+        # What comes within a moment is written together.
+        seconds: float | None = (away_s if away_s > 0 else 0.0) if waiting else None
+        with suppress(Empty):
+            while not ended:
+                if (command := commands.get(timeout=seconds)) is None:
+                    ended = True
+                else:
+                    waiting.append(command)
+                    seconds = GATHER_S if command[0] == "metrics" else 0.0
+        if retry_at > time.monotonic():
+            continue
+        problem = _carry_out(_next(waiting), waiting, log) if waiting else None
+        if problem is None:
+            continue
+        failed, away = problem
+        retry_at = time.monotonic() + RETRY_AFTER_S if away else 0.0
+        if not warned:
+            warned = True
+            # What SQLAlchemy says first may be its own detail, and not that a disk is full.
+            cause = first_line(getattr(failed, "orig", None) or failed)
+            then = f"what is logged is kept, and sending it is tried again every {RETRY_AFTER_S:.0f} s"
+            warn(
+                f"tracking at {log.store.shown} does not work ({cause}). The work goes on; "
+                f"{then if away else 'this is left out'}. Check tracking.uri, or set tracking.enabled: false"
+            )
+
+
+def _next(waiting: deque[_Command]) -> _Command:
+    """The first command, with the metrics of its run that follow it at once."""
+    name, address, details = waiting.popleft()
+    rows = list(details[0]) if name == "metrics" else []
+    while rows and waiting and waiting[0][:2] == (name, address):
+        rows += waiting.popleft()[2][0]
+    return (name, address, (rows,)) if rows else (name, address, details)
+
+
+def _carry_out(command: _Command, waiting: deque[_Command], log: Log) -> tuple[Exception, bool] | None:
+    """Carry out a command, at the second try at the latest; returns why not, and whether it waits for better times."""
+    name, address, details = command
+    for left in (1, 0):
+        try:
+            log.client()
+            getattr(log, name)(address, *details)
+            return None
+        # MLflow's, SQLAlchemy's and alembic's have no common base, and none of them ends the work.
+        except Exception as error:
+            away = not log.connected or is_away(error)
+            if left and (log.connected or not log.store.uri):
+                # Another process may have locked the database, or made the same experiment.
+                time.sleep(RETRY_S)
+                continue
+            if away:
+                waiting.appendleft(command)
+            return error, away
+    return None
+
+
+def probe_tracking(store: Store) -> str:
+    """Why nothing can be tracked at a store now, in one line; empty if it answers."""
+    try:
+        if store.uri:
+            Log(store).client().search_experiments(max_results=1)
+        else:
+            with sqlite3.connect(store.workdir.path(DATABASE)) as database:
+                database.execute("SELECT COUNT(*) FROM experiments").fetchone()
+    # Those of MLflow, SQLAlchemy, alembic and the network have no common base.
+    except Exception as error:
+        return first_line(error)
+    return ""
+
+
+def _receive(commands: Queue[_Command | None]) -> None:
+    """Take what comes in at once: who sends it must not wait."""
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            commands.put(pickle.load(sys.stdin.buffer))
+    commands.put(None)
+
+
+def main() -> None:
+    """Entry point of the process: its input is the store, then commands."""
+    # Ctrl-C is for the verb, which says how its runs ended.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log, commands = Log(pickle.load(sys.stdin.buffer)), Queue[_Command | None]()
+    threading.Thread(target=_receive, args=[commands], daemon=True).start()
+    write_all(commands, log)

@@ -1,0 +1,359 @@
+"""Tracking with MLflow: one parent run, a nested run a stage.
+
+MLflow takes seconds to import and to answer. So what is logged goes to a process of its own
+(:mod:`raydr.tracking.mlflow_writer`), which works beside the verb; the verb waits for it at its end. Tracking never
+stops the work: what goes wrong leads to one warning.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from raydr.component import Config
+from raydr.console import warn
+from raydr.errors import ArtifactError, ConfigError, first_line
+from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of, flatten
+
+#: MLflow's limit of one setting's value.
+_PARAM_LENGTH = 6000
+#: The SQLite file in a working folder.
+DATABASE = "mlflow.db"
+
+#: How a run may end, in MLflow's words.
+EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+class TrackingConfig(Config):
+    """Where results are tracked."""
+
+    enabled: bool = True
+    """Whether anything is logged to MLflow."""
+
+    uri: str = ""
+    """MLflow tracking URI; a SQLite file in the working folder if empty. Credentials only by environment."""
+
+    experiment: str = "raydr"
+    """Name of the experiment in MLflow."""
+
+    log_models: bool = True
+    """Log the models that ``raydr train`` makes, for ``mlflow models serve`` and others; rounds, trials and arms are
+    not. A model with two towers, or several vectors a text, is not either."""
+
+    registered_model: str = ""
+    """Name under which these models are registered, a version each; they are not if empty."""
+
+    system_metrics: bool = True
+    """Sample CPU, memory and GPU use while stages run."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where runs are kept.
+
+    Args:
+        uri: of MLflow; empty for a SQLite file in the working folder.
+        experiment: its name.
+        workdir: remembers the ids of runs; has the SQLite file and logged files where there is no ``uri``.
+    """
+
+    uri: str
+    experiment: str
+    workdir: Folder
+
+    @classmethod
+    def of(cls, config: TrackingConfig, workdir: Folder) -> Store:
+        """The configured one.
+
+        Raises:
+            ConfigError: the working folder is not local, so it cannot hold a SQLite file.
+        """
+        if not config.uri and not workdir.is_local:
+            raise ConfigError(
+                f"tracking.uri is empty and the working folder {workdir} is not local: a SQLite file cannot live "
+                "there. Set tracking.uri to an MLflow server, or tracking.enabled: false"
+            )
+        return cls(config.uri, config.experiment, workdir.absolute())
+
+    @property
+    def shown(self) -> str:
+        """For people, and for ``mlflow ui --backend-store-uri``.
+
+        >>> Store("", "raydr", Folder("/data/work")).shown
+        'sqlite:////data/work/mlflow.db'
+        """
+        return self.uri or f"sqlite:///{self.workdir.path(DATABASE)}"
+
+
+@dataclass(frozen=True)
+class RunAddress:
+    """Which MLflow run belongs to a run of raydr, or to a stage of one: its name and tags, and its parent's."""
+
+    store: Store
+    name: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    parent: RunAddress | None = None
+
+    @property
+    def key(self) -> str:
+        """Tells runs of the working folder apart."""
+        own = f"{self.name}@{fingerprint_of(dict(self.tags))[:12]}" if self.tags else self.name
+        return f"{self.parent.key}/{own}" if self.parent else own
+
+
+def metric_name(name: str) -> str:
+    """A name that MLflow accepts, without spaces: it makes groups of what is before a slash.
+
+    >>> metric_name("test/bm25/recall@20 (qrels)"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
+    ('test/bm25/recall_20', 'accuracy_5_answer', 'dev_RR_10')
+    """
+    return re.sub(r"[^\w\-.:/]+", "_", name.removesuffix(" (qrels)"), flags=re.ASCII).rstrip("_")
+
+
+class _Writer:
+    """The process that writes to a store, shared by all trackers of this process; it ends when the last one does."""
+
+    _there: ClassVar[dict[Store, _Writer]] = {}
+    _lock = threading.Lock()
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.users, self.broken = store, 0, False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sending = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def using(cls, store: Store) -> Iterator[_Writer]:
+        """The writer of a store for the duration of the block."""
+        with cls._lock:
+            writer = cls._there.setdefault(store, cls(store))
+            writer.users += 1
+        try:
+            yield writer
+        finally:
+            with cls._lock:
+                writer.users -= 1
+                if not writer.users:
+                    del cls._there[store]
+            if not writer.users:
+                writer.close()
+
+    def send(self, command: str, address: RunAddress, *details: Any) -> None:
+        """Hand over what is to be written; commands are methods of :class:`raydr.tracking.mlflow_writer.Log`."""
+        with self.sending:
+            try:
+                if self.process is None and not self.broken:
+                    self.process = self._start()
+                if self.process is not None and self.process.stdin is not None and not self.broken:
+                    self.process.stdin.write(pickle.dumps((command, address, details)))
+                    self.process.stdin.flush()
+            # Whatever it is, the work goes on.
+            except Exception as error:
+                self.broken = True
+                warn(f"tracking at {self.store.shown} does not work ({first_line(error)}). The work goes on without it")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        paths = [str(Path(path).absolute()) for path in sys.path]
+        code = f"import sys; sys.path[:] = {paths!r}; from raydr.tracking.mlflow_writer import main; main()"
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        if process.stdin is not None:
+            process.stdin.write(pickle.dumps(self.store))
+        return process
+
+    def close(self) -> None:
+        """Wait until all is written; a server that does not answer is not waited for."""
+        if self.process is not None and self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+            self.process.wait()
+
+
+@contextmanager
+def open_run(
+    config: TrackingConfig, name: str, workdir: Folder, tags: Mapping[str, str] | None = None
+) -> Iterator[Tracker]:
+    """The parent run for the duration of the block; FAILED if it ends with an exception, KILLED if by Ctrl-C.
+
+    Args:
+        config: where to; a tracker that does nothing if tracking is switched off.
+        name: of the run. The same name and tags in the same working folder resume the same MLflow run.
+        workdir: the working folder, which remembers the run's id.
+        tags: what identifies the run, for example the fingerprint of its config.
+    """
+    if not config.enabled:
+        yield NullTracker()
+        return
+    store = Store.of(config, workdir)
+    with _Writer.using(store) as writer:
+        run = Tracker(writer, RunAddress(store, name, dict(tags or {})), config.system_metrics)
+        with run.running():
+            yield run
+
+
+@dataclass(frozen=True)
+class TrackerHandle:
+    """A run by its address; ``open`` it in the worker that logs (rank 0 only)."""
+
+    address: RunAddress | None
+    host: str = field(default_factory=socket.gethostname)
+
+    @contextmanager
+    def open(self) -> Iterator[Tracker]:
+        """The run, for logging from another process; its state stays with the process that started it."""
+        here = socket.gethostname()
+        if self.address is None:
+            yield NullTracker()
+        elif self.host != here and self.address.store.shown.startswith("sqlite:"):
+            warn(
+                f"tracking is at {self.address.store.shown} on {self.host}, which {here} cannot write to: this worker "
+                "logs nothing. Set tracking.uri to an MLflow server."
+            )
+            yield NullTracker()
+        else:
+            with _Writer.using(self.address.store) as writer:
+                yield Tracker(writer, self.address, system_metrics=False)
+
+
+class Tracker:
+    """One MLflow run; see :func:`open_run`.
+
+    Args:
+        writer: of its store.
+        address: the run.
+        system_metrics: sample the machine while nested stages run.
+    """
+
+    def __init__(self, writer: _Writer | None, address: RunAddress | None, system_metrics: bool) -> None:
+        self._writer = writer
+        self._address = address
+        self._system_metrics = system_metrics
+
+    def _send(self, command: str, *details: Any) -> None:
+        if self._writer is not None and self._address is not None:
+            self._writer.send(command, self._address, *details)
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Log settings; nested mappings become dotted keys. MLflow never changes a setting that a run has."""
+        self._send("params", {key: str(value)[:_PARAM_LENGTH] for key, value in flatten(params).items() if key})
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
+        now = int(time.time() * 1000)
+        self._send("metrics", [(metric_name(name), float(value), now, step) for name, value in metrics.items()])
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Log facts that may change, for example fingerprints."""
+        self._send("tags", dict(tags))
+
+    def log_artifact(self, path: str | Path, folder: str = "") -> None:
+        """Log a local file.
+
+        Raises:
+            ArtifactError: it does not exist.
+        """
+        if not Path(path).is_file():
+            raise ArtifactError(f"there is no file {path} to log; expected one that is written before")
+        self._send("artifact", str(Path(path).absolute()), folder)
+
+    def log_text(self, text: str, name: str) -> None:
+        """Log a text as a file of this name."""
+        self._send("text", text, name)
+
+    def log_dataset(self, name: str, digest: str, place: str, context: str) -> None:
+        """Log what was worked on as an MLflow data set.
+
+        Args:
+            name: of the data.
+            digest: tells contents apart.
+            place: where they are.
+            context: what for, for example ``training``.
+        """
+        self._send("dataset", name, digest, place, context)
+
+    def log_model(self, folder: Folder, name: str, registered: str = "") -> None:
+        """Log a model that sentence-transformers opens; nothing happens with another.
+
+        Args:
+            folder: of the model.
+            name: what it is called.
+            registered: the registered model that it becomes a version of; none if empty.
+        """
+        self._send("model", folder.absolute(), re.sub(r"[^\w-]+", "-", name), registered)
+
+    def log_measures(self, key: str, values: Mapping[str, float]) -> None:
+        """Log measures of a model into the run that made it, so that runs of models are compared under one name.
+
+        Args:
+            key: of the model; nothing happens where no run of the experiment has it.
+            values: by name; names go through :func:`metric_name`.
+        """
+        self._send("measures", key, {metric_name(name): float(value) for name, value in values.items()})
+
+    @contextmanager
+    def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
+        """A nested run for the duration of the block; FAILED if it ends with an exception.
+
+        The same name and tags (put fingerprints there) resume the same MLflow run.
+        """
+        stage = self._nested(name, tags)
+        with stage.running():
+            if self._system_metrics:
+                # CPU, memory, disk, network and GPU of this node, until the run ends.
+                stage._send("sample")
+            yield stage
+
+    def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
+        """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
+        nested = self._nested(name, tags)
+        nested.begin()
+        return nested
+
+    def _nested(self, name: str, tags: Mapping[str, str] | None) -> Tracker:
+        if self._address is None:
+            return self
+        address = RunAddress(self._address.store, name, dict(tags or {}), self._address)
+        return Tracker(self._writer, address, self._system_metrics)
+
+    def handle(self) -> TrackerHandle:
+        """What a worker needs to log into the same run; picklable."""
+        return TrackerHandle(self._address)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Mark the run as running, and how it ended."""
+        self.begin()
+        status: EndStatus = "FAILED"
+        try:
+            yield
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
+            raise
+        finally:
+            self.end(status)
+
+    def begin(self) -> None:
+        """Mark the run as running."""
+        self._send("begin")
+
+    def end(self, status: EndStatus) -> None:
+        """Say how the run ended."""
+        self._send("end", status, int(time.time() * 1000))
+
+
+class NullTracker(Tracker):
+    """Does nothing: tracking is switched off."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, system_metrics=False)

@@ -1,0 +1,91 @@
+"""Figures of training steps: on the device while nobody is told, as numbers once somebody is, and over all ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from raydr.training.collectives import mean_over_ranks
+
+#: Figures by name, those of the network on its device.
+Figures = dict[str, Tensor | float]
+
+
+def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
+    """Sums with a share of further figures added, in double precision; nothing waits for the device.
+
+    >>> add_figures({"loss": 1.0}, {"loss": 4.0, "filled": 2.0}, share=0.5)
+    {'loss': 3.0, 'filled': 1.0}
+    """
+    found = dict(sums)
+    for name, value in figures.items():
+        exact = value.detach().float().double() if isinstance(value, Tensor) else value
+        found[name] = found.get(name, 0.0) + exact * share
+    return found
+
+
+def as_numbers(figures: Figures) -> dict[str, float]:
+    """The figures as numbers, in one copy from the device.
+
+    >>> as_numbers({"loss": torch.tensor(2.0), "filled": 1.0, "norm": torch.tensor(3.0)})
+    {'filled': 1.0, 'loss': 2.0, 'norm': 3.0}
+    """
+    tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in figures.items() if not isinstance(value, Tensor)}
+    if tensors:
+        device = next((one.device for one in tensors.values() if one.device.type != "cpu"), torch.device("cpu"))
+        copied = torch.stack([one.detach().double().to(device) for one in tensors.values()]).tolist()
+        numbers |= dict(zip(tensors, copied, strict=True))
+    return numbers
+
+
+def numbers_over_ranks(numbers: dict[str, float], device: torch.device) -> dict[str, float]:
+    """The mean of each number over all ranks."""
+    names = sorted(numbers)
+    values = mean_over_ranks(torch.tensor([numbers[name] for name in names], dtype=torch.float64, device=device))
+    return dict(zip(names, values.tolist(), strict=True))
+
+
+#: Parts of a step: waiting for the batch, the encoders' forward pass, the teacher's, exchanging vectors, scores and
+#: loss, the backward pass with its exchange of gradients, and the optimiser with the EMA.
+PARTS = ("data", "forward", "teacher", "exchange", "loss", "backward", "optimizer")
+
+
+class StepClock:
+    """Seconds of each part of a step.
+
+    A GPU works behind the program's back, so each part waits for it at its end; only steps that are timed do.
+
+    Args:
+        device: of the network.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.timed = False
+        self.seconds: dict[str, float] = {}
+
+    def start(self, timed: bool) -> None:
+        """Begin a step."""
+        self.timed = timed
+        self.seconds = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to a part of :data:`PARTS`."""
+        if not self.timed:
+            yield
+            return
+        started = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+    def metrics(self) -> dict[str, float]:
+        """``seconds/PART`` of the parts that were timed."""
+        return {f"seconds/{name}": self.seconds[name] for name in PARTS if name in self.seconds}

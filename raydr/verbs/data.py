@@ -1,0 +1,260 @@
+"""``raydr prepare``: raw files to a corpus and a data set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raydr.artefacts.imported_vectors import imported_vectors
+from raydr.artefacts.inspection import inspect as look
+from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places, vectors_name
+from raydr.artefacts.run import Run, imported_run
+from raydr.component import build
+from raydr.config.first_config import first_config, is_data
+from raydr.config.run import NAME, RunConfig, check_name
+from raydr.console import say, warn
+from raydr.data.corpus import Corpus
+from raydr.data.writers.base import Writer
+from raydr.distributed.cluster import ray_session
+from raydr.distributed.ray_pool import choose_pool
+from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
+from raydr.ops.export import export as write
+from raydr.ops.export import export_model
+from raydr.pipeline import systems as foreign
+from raydr.pipeline.session import Session, open_session
+from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.folder import Folder
+from raydr.store.identity import Identity
+from raydr.store.manifest import MANIFEST
+from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, takes_config, tell_next
+from raydr.verbs.retrieval import first_test_split
+
+if TYPE_CHECKING:
+    from raydr.data.inspection_report import InspectionReport
+
+
+@takes_config
+def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
+    """Read the raw files into a corpus and a data set, and put noise in on purpose if the config says so.
+
+    Returns:
+        The corpus and the data set.
+    """
+    with open_session(config, again, dry_run) as session:
+        dataset, corpus = session.recipe.dataset(), session.recipe.corpus()
+        return session.make(corpus, dataset, anew=list(session.recipe.names.values()))
+
+
+def prepare_command(
+    config: Annotated[str, typer.Argument(metavar="CONFIG|DATA")],
+    set_: Overrides = None,
+    again: Again = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Read raw files into a corpus and a data set; files without a config are looked at, and get one.
+
+    Args:
+        config: YAML file of a run; or a file or folder of data, which is looked at and gets a config.
+    """
+    if not is_data(config):
+        if prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run):
+            tell_next("inspect", config, set_)
+        return
+    first = first_config(config)
+    say(f"{config} is {first.what}")
+    if held_out := first.raw["data"].get("hold_out"):
+        shares = " and ".join(f"{share:.0%} for {split}" for split, share in held_out.items())
+        say(f"splits that it has not are held out of the training queries: {shares} (data.hold_out)")
+    if dry_run:
+        say(f"{first.name}.yaml would be written:\n{first.text}")
+        return
+    file = first.write()
+    say(f"config: {file}")
+    prepare(RunConfig.load(file, overrides(set_, yes)), again)
+    if first.trains:
+        say(f"the whole run, with its baselines and a page: raydr evaluate {file}")
+    else:
+        say(f"there is nothing to train on: raydr evaluate {file} --system bm25 --system untrained")
+
+
+@takes_config
+def inspect(config: RunConfig) -> InspectionReport:
+    """Show counts, lengths, truncation, duplicates, gaps and examples of the prepared data."""
+    with open_session(config) as session:
+        [corpus, dataset] = session.make(session.recipe.corpus(), session.recipe.dataset())
+        pool = choose_pool(corpus.rows("passages"))
+        return look(
+            pool,
+            corpus,
+            dataset,
+            session.places.root / "inspection",
+            model=config.model,
+            settings=config.evaluate,
+            train_split=config.data.train_split,
+            seed=config.seed,
+        )
+
+
+@takes_config
+def inject_noise(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
+    """Put mismatched pairs or false negatives into the training split, as the section inject_noise says."""
+    if config.inject_noise is None:
+        raise ConfigError("injecting noise needs a section inject_noise in the config, for example {share: 0.2}")
+    with open_session(config, again, dry_run) as session:
+        return session.make(session.recipe.dataset())
+
+
+@takes_config
+def import_run(
+    config: RunConfig,
+    file: Annotated[str, typer.Argument(metavar="FILE")],
+    system: str,
+    split: TestSplit = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Take over a run of another program, such as Lucene's BM25, to mine candidates from or to compare with.
+
+    Args:
+        file: the run in TREC format, plain or .gz; local or a URL.
+        system: what the run is called: mine and evaluate take that name.
+
+    Raises:
+        ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
+    """
+    own = {BM25, UNTRAINED, TRAINED, FUSED, *config.variants}
+    if not NAME.fullmatch(system) or system in own:
+        raise ConfigError(
+            f"{system!r} cannot be the name of a run of another program: expected letters, digits, '.', '_' and "
+            f"'-', and none of {', '.join(sorted(own))}"
+        )
+    split = split or first_test_split(config)
+    with open_session(config, again, dry_run) as session:
+        node = imported_run(file, split, system, config.data.skip_own_id)
+        made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
+        if made:
+            _warn_of_strangers(session, made[0])
+        return made
+
+
+def _warn_of_strangers(session: Session, run: Artifact) -> None:
+    """Passages of another corpus would only show as measures near 0."""
+    import numpy as np
+
+    if session.places.pointer("corpus") is None:
+        return
+    corpus = Corpus(session.places.open("corpus", "corpus"))
+    found = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
+    strange = [found[at] for at in np.flatnonzero(corpus.find(found) < 0).tolist()]
+    if strange:
+        warn(
+            f"{len(strange):,} of the first {len(found):,} passages of the run are not in the corpus at "
+            f"{corpus.artifact.folder}, the first is {strange[0]!r}: they count as wrong. Are its ids those of this "
+            "corpus?"
+        )
+
+
+@takes_config
+def import_vectors(
+    config: RunConfig,
+    file: Annotated[str, typer.Argument(metavar="FILE")],
+    system: str,
+    split: str = "",
+    ids: str = "",
+    queries: str = "",
+    query_ids: str = "",
+    similarity: Literal["cosine", "dot"] = "cosine",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Take over vectors of any other embedder, to index, search, mine, judge and evaluate with them.
+
+    Args:
+        file: the vectors: .npy, .npz, .parquet or .faiss; local or a URL.
+        system: what the embedder is called: index, search, mine take it.
+        split: whose queries they are of; of passages if left out.
+        ids: file of their ids, one a line or .npy, where FILE has none.
+        queries: with FILE of passages, another with vectors of the queries of SPLIT, or of the first test split.
+        query_ids: file of their ids.
+        similarity: how the embedder's vectors are compared.
+
+    Raises:
+        ConfigError: the name is no name of a folder, or one that raydr gives to systems of its own.
+    """
+    check_name(system, "system")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        recipe.dataset()
+        if foreign.is_own(recipe.run, system):
+            raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
+        given = [(file, ids, "" if queries else split)]
+        given += [(queries, query_ids, split or first_test_split(config))] if queries else []
+        return session.make(
+            *(
+                recipe.named(
+                    vectors_name(system, of), imported_vectors(recipe.run, system, vectors, named, of, similarity)
+                )
+                for vectors, named, of in given
+            )
+        )
+
+
+@takes_config
+def export(
+    config: RunConfig,
+    output: Annotated[str, typer.Argument()],
+    format: Literal["dpr", "beir", "triples", "sentence-transformers"] = "beir",
+    negatives: str = "",
+    dataset: str = "",
+    fold_whitespace: bool = False,
+    shape: Literal["auto", "pairs", "triplets", "lists", "labelled"] | None = None,
+    num_negatives: Annotated[int | None, typer.Option(min=1)] = None,
+    model: str = "",
+    again: bool = False,
+) -> Artifact:
+    """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
+
+    Args:
+        output: folder or file to write.
+        format: format to write.
+        negatives: name or folder of mined or judged negatives; the data set's own if left out.
+        dataset: name or folder of a data set in place of the run's, e.g. dataset-npc, which raydr judge has made.
+        fold_whitespace: turn line breaks and tabs in texts into spaces (dpr, triples).
+        shape: what a row of sentence-transformers is; triplets where there are negatives, else pairs, if left out.
+        num_negatives: columns of negatives in a row of lists; 1 if left out.
+        model: a model of the run in place of the data set, with a model card.
+        again: replace what was exported with other settings.
+    """
+    places = Places.of(config.workdir)
+    if model:
+        if negatives or dataset or shape or num_negatives or fold_whitespace:
+            raise ConfigError("export --model writes a model: the options of data sets do not go with it")
+        return export_model(places, model, Folder(output).absolute(), again)
+    noisy = config.inject_noise is not None
+    corpus = places.open("corpus", "corpus")
+    own = "dataset-noisy" if noisy else "dataset"
+    data = _open(places, dataset or own, "dataset")
+    mined = _open(places, negatives, "negatives") if negatives else None
+    given = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
+    writer = build(Writer, {"name": format, **{key: value for key, value in given.items() if value is not None}})
+    inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
+    inputs |= {"negatives": mined.fingerprint} if mined is not None else {}
+    identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)
+    target = Folder(output).absolute()
+    with ray_session(config.ray), begin(target, identity, again) as making:
+        if not isinstance(making, Building):
+            say(f"export {target}: already there")
+            return making
+        pool = choose_pool(data.rows() + corpus.rows("passages"))
+        return making.finish(write(making, pool, corpus, data, mined, writer=writer), config.model_dump(mode="json"))
+
+
+def _open(places: Places, given: str, kind: str) -> Artifact:
+    """An artefact by its name in the working folder, or by its own folder."""
+    folder = Folder(given).absolute()
+    if places.pointer(given) is None and folder.exists(MANIFEST):
+        return Artifact.open(folder, kind)
+    return places.open(given, kind)

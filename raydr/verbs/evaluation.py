@@ -1,0 +1,255 @@
+"""``raydr evaluate``: the whole run, to measures, intervals and comparisons."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.evaluation import PICTURE, REPORT, evaluation, load_result
+from raydr.artefacts.evaluation import show as show_evaluation
+from raydr.artefacts.places import TRAINED, Places
+from raydr.config.run import GivenConfig, RunConfig
+from raydr.console import say, show_summary, show_table, warn
+from raydr.data.dataset import Dataset
+from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
+from raydr.evaluation.benchmark import Checked, check_known
+from raydr.ops.report import write_report
+from raydr.pipeline.session import CONFIG_FILE, Session, open_session
+from raydr.store.artifact import Artifact
+from raydr.tracking.tracker import DATABASE, Store
+from raydr.verbs.command import Again, DryRun, Overrides, program, takes_config
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Evaluations(list["Artifact"]):
+    """Evaluations, one a split; shown as the table of their measures."""
+
+    def to_pandas(self) -> DataFrame:
+        """A row for each split, system and measure: mean, the ends of its interval, and the number of queries."""
+        import pandas as pd
+
+        rows = [(result.split, one) for result in map(load_result, self) for one in result.summaries]
+        table = pd.DataFrame([vars(one) for _, one in rows])
+        table.insert(0, "split", [split for split, _ in rows])
+        return table
+
+    def __repr__(self) -> str:
+        if not self:
+            return "Evaluations([])"
+        means = self.to_pandas().pivot_table("mean", ["split", "system"], "measure", sort=False)
+        return str(means.to_string(float_format="{:.4f}".format))
+
+
+@takes_config
+def evaluate(
+    config: RunConfig,
+    system: list[str] | None = None,
+    split: str = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> Evaluations:
+    """Run all that is missing, and evaluate the systems side by side, with intervals and paired tests.
+
+    Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
+    SYSTEM@own, SYSTEM@split and SYSTEM@all are searched in other partitions than partition.search says.
+
+    Args:
+        system: a system to evaluate, repeatable; every two are compared.
+        split: split of the data set; all test splits if left out.
+    """
+    with open_session(config, again, dry_run) as session:
+        return evaluate_in(session, [split] if split else config.data.test_splits, system)
+
+
+def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> Evaluations:
+    """Make the evaluations of some splits, and show them; where a system cannot be made, those of the others.
+
+    Raises:
+        ConfigError: there are none.
+        RaydrError: a system cannot be made.
+    """
+    if not splits:
+        raise ConfigError("data.test_splits is empty: name a split with --split")
+    recipe = session.recipe
+    targets = [recipe.evaluation(one, systems or recipe.systems(one)) for one in splits]
+    data = {"corpus", "dataset", "dataset-noisy"}
+    try:
+        made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
+    except RaydrError as error:
+        _evaluate_others(session, splits, systems, error)
+        raise
+    for artifact in made:
+        show_evaluation(artifact)
+    if made:
+        _tell_of_equal_models(session)
+    return Evaluations(made)
+
+
+def _evaluate_others(session: Session, splits: list[str], systems: list[str] | None, error: RaydrError) -> None:
+    """Show the figures of the systems that can be made where one of several cannot be.
+
+    They are no evaluation that a name points to: that has all systems.
+    """
+    if isinstance(error, FingerprintError | ConfigError | ClusterError):
+        return
+    for split in splits:
+        runs = {name: session.recipe.search(split, name) for name in systems or session.recipe.systems(split)}
+        whole = {name: run for name, run in runs.items() if _can_be_evaluated(session, split, name, run)}
+        if not whole or len(whole) == len(runs):
+            continue
+        warn(f"evaluated without {', '.join(name for name in runs if name not in whole)}")
+        [made] = session.make(evaluation(session.recipe.run, split, whole))
+        show_evaluation(made)
+
+
+def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> bool:
+    try:
+        session.make(evaluation(session.recipe.run, split, {system: run}))
+    except RaydrError as error:
+        warn(f"{system}: {error}")
+        return False
+    return True
+
+
+def _tell_of_equal_models(session: Session) -> None:
+    """Say which of the models that were compared have the same weights: they are one system under several names."""
+    by_weights: dict[str, list[str]] = {}
+    for name, node in session.recipe.names.items():
+        if name.startswith("models/") and node.kind == "model" and session.inventory.manifest(node) is not None:
+            weights = session.inventory.open(node).info.get("weights")
+            by_weights.setdefault(weights or name, []).append(name.removeprefix("models/"))
+    for names in by_weights.values():
+        if len(names) > 1:
+            warn(f"{' and '.join(names)} have equal weights: they are one model, and their figures are the same")
+
+
+@takes_config
+def benchmark(
+    config: RunConfig,
+    system: list[str] | None = None,
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Checked] | None:
+    """Measure systems on a benchmark (scifact, vaswani, cosqa, beir, or your own) beside what is known of it.
+
+    Args:
+        system: a system to measure, repeatable; those of benchmark.systems if left out.
+
+    Returns:
+        The known answers (section benchmark), each with the figure that was measured; none of a dry run.
+    """
+    with open_session(config, again, dry_run) as session:
+        made = evaluate_in(session, config.data.test_splits, system or config.benchmark.systems)
+        results = map(load_result, made)
+        return check_known(config.benchmark.known, {one.split: one.summaries for one in results}) if made else None
+
+
+def show_benchmark(checked: list[Checked] | None) -> None:
+    """Print the known answers beside the figures; the command fails if one is not met."""
+    if checked is None:
+        return
+    found = [(one.known, one.measured, one.agrees) for one in checked if one.measured is not None]
+    rows = [
+        [
+            known.system,
+            known.measure,
+            f"{measured.mean:.4f}",
+            f"{known.value:.4f}",
+            f"±{known.tolerance:g}",
+            "yes" if agrees else "NO",
+        ]
+        for known, measured, agrees in found
+    ]
+    if not rows:
+        say("no answer is known for these systems: nothing to check")
+        return
+    show_table("known answers", ["system", "measure", "here", "known", "within", "agrees"], rows)
+    for known, _, _ in found:
+        say(f"{known.system}, {known.measure}: {known.source}")
+    if not all(agrees for _, _, agrees in found):
+        raise typer.Exit(1)
+
+
+@takes_config
+def report(config: RunConfig) -> str:
+    """Put training curves, detections, evaluations, audits and verdicts of the working folder on one HTML page.
+
+    Returns:
+        The page's path.
+    """
+    return write_report(config, Places.of(config.workdir))
+
+
+#: The config of ``raydr quickstart`` without a file.
+DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
+
+
+def quickstart(config: GivenConfig = DEFAULT_CONFIG, again: bool = False, dry_run: bool = False) -> list[Artifact]:
+    """The whole run with its baselines; without a config, code search over installed Python packages."""
+    config = RunConfig.of(config)
+    with open_session(config, again, dry_run) as session:
+        made = evaluate_in(session, config.data.test_splits)
+        if made:
+            _show_detection(session)
+            _show_next_steps(session)
+        return made
+
+
+def quickstart_command(
+    config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
+    set_: Overrides = None,
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run the main job: prepare, train, encode, index, search, evaluate against BM25 and the untrained encoder.
+
+    Args:
+        config: YAML file or name of a run; code search over installed packages if none.
+    """
+    quickstart(RunConfig.load(config or DEFAULT_CONFIG, set_), again, dry_run)
+
+
+def _show_detection(session: Session) -> None:
+    """How right the detector of mismatched pairs was, where noise was injected."""
+    if session.config.inject_noise is None:
+        return
+    rows = []
+    for name in (TRAINED, *session.config.variants):
+        for found in session.places.open(f"models/{name}", "model").info["detections"]:
+            figures = (found.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
+            rows.append([name, found["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
+    if rows:
+        show_table(
+            "Detection of the mismatched training pairs, by the epoch it was made for",
+            ["training", "epoch", "share flagged", "precision", "recall", "AUROC"],
+            rows,
+        )
+
+
+def _show_next_steps(session: Session) -> None:
+    config, root = session.config, session.places.root
+    show_summary(
+        "The results",
+        {
+            **{f"picture ({split})": root / "evaluation" / split / PICTURE for split in config.data.test_splits},
+            **{f"report ({split})": root / "evaluation" / split / REPORT for split in config.data.test_splits},
+        },
+    )
+    say("look further:")
+    if config.tracking.enabled:
+        store = Store.of(config.tracking, root)
+        place, uri = "", store.shown
+        if not store.uri and set("?%#") & set(uri):
+            # No URI of such a path means the same to all that read it.
+            place, uri = f"cd {shlex.quote(str(root))} && ", f"sqlite:///{DATABASE}"
+        say(f"  {place}{program('mlflow')} ui --backend-store-uri {shlex.quote(uri)}")
+    data = Dataset(session.places.open("dataset", "dataset"))
+    example = data.queries([*config.data.test_splits, config.data.train_split][0])["text"][0].as_py()
+    say(f"  {program('raydr')} audit {root.path(CONFIG_FILE)}")
+    say(f"  {program('raydr')} search {root.path(CONFIG_FILE)} {shlex.quote(' '.join(example.split()[:10]))}")

@@ -1,0 +1,275 @@
+"""``raydr judge``: verdicts on candidate negatives and on annotated pairs, and the judged data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raydr.artefacts import cross_fitting
+from raydr.artefacts.audit import load_result
+from raydr.artefacts.audit import show as show_audit
+from raydr.artefacts.diagnosis import diagnosis
+from raydr.artefacts.judged import known_clean
+from raydr.artefacts.places import TRAINED, UNTRAINED, Places
+from raydr.config.run import RunConfig
+from raydr.console import output, say, show_summary, warn
+from raydr.errors import ConfigError
+from raydr.noise.detectors.anchored import AnchoredDetector
+from raydr.noise.judges.asked import CrossFitted, Retriever
+from raydr.noise.judges.base import Judge
+from raydr.noise.judges.npc import NPC
+from raydr.noise.judges.people import People
+from raydr.ops.review.desk import Desk
+from raydr.ops.review.doubts import find_doubts, queue
+from raydr.ops.review.server import listen, serve
+from raydr.pages.query_story import QueryStory, print_story
+from raydr.pipeline.judging import speaking
+from raydr.pipeline.session import Session, open_session
+from raydr.pipeline.why import explain_query
+from raydr.store.artifact import Artifact
+from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
+
+if TYPE_CHECKING:
+    from raydr.noise.decisions import Decisions
+
+#: In place of a judge's name: drop the pairs that were made noisy on purpose.
+TRUTH = "truth"
+
+
+@takes_config
+def judge(
+    config: RunConfig,
+    judge: list[str] | None = None,
+    split: TrainSplit = "",
+    miner: str = "",
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Judge negatives and pairs, and write copies without what was found to be wrong.
+
+    Args:
+        judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc,
+            pair_classifier, language_model, language_model_negatives, calibrated, calibrated_negatives, people; truth
+            keeps only pairs known to be clean) instead of those in the config; repeatable.
+        miner: whose candidates are judged, instead of negatives.miner.
+
+    Returns:
+        The judged ``negatives``, and the ``dataset`` without the pairs that were dropped, whichever were judged.
+
+    Raises:
+        ConfigError: no judge was named, or one cannot judge the split.
+    """
+    split = split or config.data.train_split
+    names = judge or [one.name for one in config.judge.judges]
+    if not names:
+        raise ConfigError("no judge was named: list some in the section judge.judges, or give --judge NAME")
+    if TRUTH in names and len(names) > 1:
+        raise ConfigError(f"judge {TRUTH} says all there is to say about pairs: use it alone")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        if TRUTH in names:
+            recipe.dataset()
+            return session.make(recipe.named("dataset-clean", known_clean(recipe.run, split)))
+        judges = speaking(config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner))
+        found = recipe.judged(judges, split, miner)
+        judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []
+        targets = [node for node in (*judged, found.pairs) if node is not None]
+        verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
+        return session.make(*targets, anew=[*verdicts, *targets])
+
+
+#: Who judges the pairs of a run whose config has no judges, and the candidates of one that mines some.
+PAIRS_JUDGE, NEGATIVES_JUDGE = "npc", "margin"
+
+
+@takes_config
+def audit(
+    config: RunConfig,
+    model: str = "",
+    judges: Annotated[str, typer.Option(metavar="A,B")] = "",
+    split: TrainSplit = "",
+    quick: bool = False,
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Estimate which pairs are mismatched: one page with the worst of them, and all of them as a table.
+
+    Args:
+        model: model of the working folder; judge.model if it is there, else the untrained encoder.
+        judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
+            near_duplicate, language_model, language_model_negatives, calibrated, calibrated_negatives, people), the
+            first of pairs decides; those of the config, or npc, and margin where the config mines negatives.
+        quick: measure pairs by the checkpoint as it is, without training: a first answer, a little less sure.
+
+    Raises:
+        ConfigError: a judge is unknown, or judges nothing.
+    """
+    names = [name.strip() for name in judges.split(",") if name.strip()]
+    names = list(dict.fromkeys(names)) or [one.name for one in config.judge.judges]
+    names = names or [PAIRS_JUDGE, *[NEGATIVES_JUDGE] * (config.negatives is not None)]
+    if TRUTH in names:
+        raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
+    with open_session(config, again, dry_run) as session:
+        recipe, split = session.recipe, split or config.data.train_split
+        asked = speaking(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
+        if quick:
+            asked, model = [_without_training(judge) for judge in asked], UNTRAINED
+        elif any(isinstance(judge.asks(config.judge), CrossFitted) for judge in asked):
+            say("audit: models are trained that have not seen the pairs; --quick asks the checkpoint as it is")
+        target = recipe.audit(asked, split, model or _default_model(session, asked))
+        verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
+        made = session.make(target, anew=[*verdicts, target])
+        for one in made:
+            show_audit(one)
+            for part in one.parts():
+                if part.endswith((".html", ".json", ".png", ".csv")):
+                    session.tracker.log_artifact(one.local(part))
+        return made
+
+
+def _without_training(judge: Judge) -> Judge:
+    """The same judge, asking the retriever where it asks models that are trained for it."""
+    if not isinstance(judge, NPC) or judge.margins == "model":
+        return judge
+    return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
+
+
+def next_after_audit(made: list[Artifact]) -> tuple[str, list[str], str]:
+    """The verb that acts on an audit, settings for it, and what for."""
+    pairs = load_result(made[0]).pairs
+    if not pairs or pairs[0].reason:
+        return "review", [], "to look at some"
+    if pairs[0].num_flagged:
+        return "train", ["train.loss=npc"], "to train through them"
+    return "train", [], ""
+
+
+def _default_model(session: Session, judges: Sequence[Judge]) -> str:
+    settings = session.config.judge
+    if settings.model == UNTRAINED or session.places.pointer(f"models/{settings.model}") is not None:
+        return settings.model
+    if any(isinstance(judge.asks(settings), Retriever) for judge in judges):
+        say(f"audit: there is no model {settings.model!r} in {session.places.root}, the untrained encoder is asked")
+    return UNTRAINED
+
+
+@takes_config
+def diagnose(
+    config: RunConfig,
+    model: str = "trained",
+    quick: bool = False,
+    again: Again = False,
+    dry_run: DryRun = False,
+) -> list[Artifact]:
+    """Look for what spoils a training, the likeliest cause first, with numbers and a remedy each.
+
+    Args:
+        model: the run's training, or one of its variants.
+        quick: train no models of folds to look for mismatched pairs, unless they are there.
+
+    Raises:
+        ConfigError: the model is none that the config trains.
+    """
+    from raydr.artefacts.diagnosis import REPORT, show
+
+    if model not in (own := [TRAINED, *config.variants]):
+        raise ConfigError(f"{model!r} is none of the trainings of this config: {', '.join(own)}")
+    with open_session(config, again, dry_run) as session:
+        recipe = session.recipe
+        margins = cross_fitting.margins(recipe.run, config.data.train_split)
+        there = session.inventory.state(margins) == "done"
+        folds, train = config.cross_fit, config.variant(model).train
+        if folds.num_epochs and not (quick or there):
+            say(
+                f"mismatched pairs are looked for by {folds.num_folds} short trainings that leave pairs out, "
+                f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "
+                f"{train.num_epochs}); --quick leaves that out"
+            )
+        target = diagnosis(
+            recipe.run.of(config.variant(model)),
+            model,
+            recipe.trained(model),
+            recipe.model(UNTRAINED),
+            margins if there or not quick else None,
+        )
+        made = session.make(recipe.named(f"diagnoses/{model}", target))
+        for one in made:
+            show(one)
+            session.tracker.log_artifact(one.local(REPORT))
+        return made
+
+
+@takes_config
+def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryStory:
+    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
+
+    Args:
+        query_id: id of the query.
+    """
+    return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
+
+
+def show_why(story: QueryStory) -> None:
+    """Print what is known."""
+    print_story(story, output())
+
+
+@takes_config
+def review(
+    config: RunConfig,
+    reviewer: str = "",
+    order: Literal["worst", "informative"] = "worst",
+    judges: Annotated[str, typer.Option(metavar="A,B")] = "",
+    split: TrainSplit = "",
+    limit: Annotated[int, typer.Option(min=1)] = 500,
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
+) -> Decisions:
+    """Show pairs and candidates that judges doubt on a page of this machine, and keep what people decide.
+
+    Opens what is there, and needs no Ray. Every decision is on disk before the page goes on. Ends with Ctrl-C.
+
+    Args:
+        reviewer: your name; the page asks for it if left out.
+        order: what comes first: what is surest to be wrong, or what is most in doubt.
+        judges: whose verdicts; one judge of pairs and one of candidates.
+        limit: pairs and candidates in the list, at most.
+        port: of this machine; any free one with 0.
+
+    Returns:
+        All that was decided, by whomever and whenever.
+
+    Raises:
+        ConfigError: the decisions would lie on an object store, or the port is taken.
+        ArtifactError: no judge has said anything of the split.
+    """
+    from pathlib import Path
+    from urllib.parse import urlencode
+
+    places, split = Places.of(config.workdir), split or config.data.train_split
+    people = config.judge.judge("people")
+    assert isinstance(people, People)
+    file = people.decisions(places.root.url)
+    if "://" in file:
+        raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
+    named = [name.strip() for name in judges.split(",") if name.strip()]
+    doubts = find_doubts(places, split, [one.name for one in config.judge.judges], named)
+    desk = Desk(Path(file), split, doubts, [], order)
+    before = desk.decisions()
+    if before.is_torn:
+        warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
+    desk.queue = queue(places, doubts, split, order, before, limit)
+    with listen(port) as bound:
+        say(f"{len(desk.queue):,} pairs and candidates of {', '.join(one.name for one in doubts)}, {order} first")
+        asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
+        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
+        serve(desk, bound)
+    after = desk.decisions()
+    written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}
+    show_summary("review", {**written, "at": file})
+    for finding in desk.findings(after):
+        say(f"  {finding}")
+    if people not in config.judge.judges:
+        say("  to train on what was decided, list people in judge.judges")
+    return after

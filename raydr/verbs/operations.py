@@ -1,0 +1,240 @@
+"""``raydr plan``: what a run will take, before it starts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raydr.artefacts.places import Places
+from raydr.config.reference import SettingGroup, find_settings, list_settings, settings_page
+from raydr.config.run import GivenConfig, RunConfig
+from raydr.console import console, counted, say
+from raydr.errors import ConfigError
+from raydr.ops.doctor.examine import any_broken, examine, show
+from raydr.ops.doctor.machine import Finding
+from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
+from raydr.ops.submit.request import Sent, build_request
+from raydr.pipeline.garbage import Garbage, find_garbage
+from raydr.pipeline.session import open_session
+from raydr.verbs import VERBS
+from raydr.verbs.app import load_command
+from raydr.verbs.command import Again, ConfigFile, Overrides, takes_config
+
+if TYPE_CHECKING:
+    from raydr.pipeline.forecast import Forecast
+
+
+@takes_config
+def plan(
+    config: RunConfig,
+    refresh: bool = False,
+) -> Forecast:
+    """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money.
+
+    Args:
+        refresh: plan the refresh rounds instead of one training and its evaluation.
+    """
+    from raydr.ops.plan.run import run_plan
+
+    with open_session(config) as session:
+        return run_plan(session, refresh)
+
+
+def doctor(config: GivenConfig | None = None) -> list[Finding]:
+    """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
+    findings = examine(None if config is None else RunConfig.of(config))
+    show(findings)
+    return findings
+
+
+def doctor_command(
+    config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
+    set_: Overrides = None,
+) -> None:
+    """Check versions, FAISS, GPUs, memory, disks, Ray, storage and MLflow, and say what to do.
+
+    Ends with 1 if something is broken.
+
+    Args:
+        config: YAML file of a run: its storage, Ray, MLflow and data are tried.
+    """
+    if any_broken(doctor(RunConfig.load(config, set_) if config else None)):
+        raise typer.Exit(1)
+
+
+def submit(
+    config: str | Path,
+    verb: str,
+    arguments: Sequence[str] = (),
+    overrides: list[str] | None = None,
+    sent: Sent | None = None,
+    address: str = "",
+    submission_id: str = "",
+    resources: Mapping[str, float] | None = None,
+    wait: bool = True,
+) -> SubmittedJob:
+    """Run a verb as a job on a Ray cluster, through Ray's Job API.
+
+    Args:
+        config: the run's YAML file, in the working directory.
+        verb: of the command line.
+        arguments: of the verb, as on the command line.
+        overrides: ``key.path=value``, as for ``--set``.
+        sent: the files and variables that go with the job.
+        address: Ray's dashboard; that of ``RAY_API_SERVER_ADDRESS``, else of this machine, if empty.
+        submission_id: name of the job.
+        resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
+        wait: write the job's log to standard output until it is over.
+
+    Raises:
+        ConfigError: something is wrong with the request; nothing was sent.
+        ClusterError: the cluster cannot be reached or refuses the job.
+    """
+    if not isinstance(config, str | Path):
+        raise ConfigError(
+            f"submit sends a file: the config is a {type(config).__name__}; expected the path of a YAML file in the "
+            "working directory, or the name of one that comes with raydr"
+        )
+    request = build_request(str(config), verb, arguments, overrides or [], sent, submission_id)
+    job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
+    return follow(job) if wait else job
+
+
+def submit_command(
+    config: ConfigFile,
+    verb: Annotated[str, typer.Argument(metavar="VERB")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[-- OPTIONS]")] = None,
+    address: str = "",
+    working_dir: str = ".",
+    runtime_env: str = "",
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None,
+    require_env: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None,
+    python: str = "python",
+    submission_id: str = "",
+    entrypoint_num_cpus: Annotated[float, typer.Option(min=0)] = 0,
+    entrypoint_memory: Annotated[int, typer.Option(min=0)] = 0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait")] = True,
+    set_: Overrides = None,
+    again: Again = False,
+) -> None:
+    """Run a verb as a job on a Ray cluster, follow its log, and end with its exit status.
+
+    raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
+
+    Args:
+        verb: what the job does: train, encode, refresh, ...
+        options: options of the verb, after --.
+        address: Ray's dashboard; RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265, if left out.
+        working_dir: folder whose files are sent with the job.
+        runtime_env: YAML file with more of Ray's runtime environment, such as pip.
+        env: a variable for the job, not a secret; repeatable.
+        require_env: a variable, secret or not, that the cluster must have; repeatable.
+        python: interpreter on the cluster that has Ray and raydr's dependencies.
+        submission_id: name of the job; made up if left out.
+        entrypoint_num_cpus: CPUs reserved for the job's own process.
+        entrypoint_memory: memory reserved for the job's own process, in bytes.
+        wait: follow the log to the end and end with the job's exit status.
+    """
+    arguments = [*(options or []), *(["--again"] if again else [])]
+    _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
+    sent = Sent(working_dir, _variables(env or []), require_env or [], runtime_env, python)
+    resources = {"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory}
+    job = submit(config, verb, arguments, set_, sent, address, submission_id, resources, wait=False)
+    if wait:
+        try:
+            job = follow(job)
+        except KeyboardInterrupt:
+            _say_that_it_goes_on(job)
+            raise typer.Exit(130) from None
+    raise typer.Exit(exit_status(job))
+
+
+def _check_command(verb: str, config: str, arguments: list[str]) -> None:
+    """Read the verb's options here, so that a wrong one is told before anything is sent."""
+    allowed = [name for name in VERBS if name != "submit"]
+    if verb not in allowed:
+        raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
+    load_command(verb).make_context(f"raydr {verb}", [config, *arguments])
+
+
+def _variables(given: list[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(
+                f"takes NAME=VALUE, got {one!r}; to ask for a variable of the cluster use --require-env {one}",
+                param_hint="--env",
+            )
+        found[name] = value
+    return found
+
+
+def _say_that_it_goes_on(job: SubmittedJob) -> None:
+    console.print(f"\nno longer following job {job.submission_id}; it goes on", style="yellow", markup=False)
+    for purpose in ("log", "stop"):
+        console.print(f"  {purpose + ':':<6}{job.commands[purpose]}", markup=False)
+
+
+def settings(part: str = "") -> list[SettingGroup]:
+    """What a config may hold, in groups: key, type, default and meaning.
+
+    Args:
+        part: only keys, and kinds of components, that this is a part of.
+
+    Raises:
+        ConfigError: nothing is called so.
+
+    >>> settings("first_rank")[0].settings[0].key
+    'negatives.first_rank'
+    """
+    found = find_settings(list_settings(RunConfig), part)
+    if not found:
+        raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
+    return found
+
+
+def settings_command(
+    part: Annotated[str, typer.Argument(metavar="[PART]")] = "",
+    markdown: bool = False,
+) -> None:
+    """List the settings of a run: key, type, default and meaning.
+
+    Args:
+        part: only keys, and kinds of components, that this is a part of.
+        markdown: print the page docs/settings.md.
+    """
+    groups = settings(part)
+    if markdown:
+        typer.echo(settings_page(groups), nl=False)
+        return
+    for group in groups:
+        typer.echo(f"\n{group.title}: {group.about.replace('``', '')}")
+        for one in group.settings:
+            typer.echo(f"  {one.key}: {one.type.replace('`', '')}; default {one.default}")
+            typer.echo(textwrap.indent(textwrap.fill(one.meaning.replace("`", ""), 100), "      "))
+
+
+@takes_config
+def gc(
+    config: RunConfig,
+    yes: bool = False,
+) -> list[Garbage]:
+    """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes.
+
+    Args:
+        yes: remove them; without it they are only listed.
+    """
+    found = find_garbage(Places.of(config.workdir))
+    for one in found:
+        say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")
+        if yes:
+            one.folder.remove()
+    total = sum(one.num_bytes for one in found) / 1e6
+    done = "removed" if yes else "--yes removes them"
+    say(f"{counted(len(found), 'artefact')}, {total:,.1f} MB: {done}" if found else "nothing to remove")
+    return found

@@ -86,8 +86,9 @@ def clean_command(
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
-    # All pairs are judged: none is held out.
+    # All pairs are judged: none is held out. `raydr prepare` of the same file holds some out, in a folder of its own.
     raw = first.raw | {"variants": {}, "data": {"reader": first.raw["data"]["reader"], "dev_split": ""}}
+    raw["workdir"] = f"{first.raw['workdir']}-clean"
     for override in given:
         apply_override(raw, override)
     clean(RunConfig.parse(raw), split, dry_run)

@@ -9,7 +9,7 @@ import typer
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.audit import load_result
-from raydr.artefacts.audit import show as show_audit
+from raydr.artefacts.audit import show as print_audit
 from raydr.artefacts.diagnosis import diagnosis
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import TRAINED, UNTRAINED, Places
@@ -122,7 +122,7 @@ def audit(
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for one in made:
-            show_audit(one)
+            print_audit(one)
             for part in one.parts():
                 if part.endswith((".html", ".json", ".png", ".csv")):
                     session.tracker.log_artifact(one.local(part))

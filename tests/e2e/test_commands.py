@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -121,26 +120,3 @@ def test_bad_rows_end_a_command_with_file_and_line(config_file, beir_folder, tmp
     assert "corpus.jsonl:7" in result.stderr
     assert "data.max_bad_rows" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_the_readmes_python_runs_as_it_stands(beir_folder, tiny_checkpoint, tmp_path):
-    [code] = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(code.strip().splitlines()) <= 12
-    config = yaml.safe_load((README.parent / "configs" / "example.yaml").read_text())
-    side = {"max_length": 32}
-    config["data"]["reader"]["path"] = str(beir_folder)
-    config["model"] = {"checkpoint": tiny_checkpoint, "query": side, "passage": side}
-    config["train"] |= {"num_epochs": 1, "batch_size": 8}
-    config["tracking"] = {"enabled": False}
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "example.yaml").write_text(yaml.safe_dump(config))
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.strip().splitlines()) == 3

@@ -1,6 +1,8 @@
 # make            what can be done
 # make quickstart set up and run the main job on code search over installed packages
-# make test       set up for tests and run lint, format, types and tests
+# make test       set up for tests; lint, format, types, and all tests that need no process of their own
+# make test-slow  real commands in processes, Ray, kills, clusters, notebooks
+# make test-noise the tests of one folder, in seconds
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test lint unit chaos cluster mutants bench gpu docs clean
+.PHONY: help setup setup-dev quickstart test test-slow lint chaos cluster mutants bench gpu docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,15 +36,23 @@ setup-dev: $(VENV)/.installed-dev ## the same with what tests need
 quickstart: setup ## the main job on real input, start to end
 	$(BIN)/raydr quickstart
 
-test: setup-dev lint unit ## lint, format, types, tests
+PYTEST := $(BIN)/python -m pytest
+FAST := -m "not slow and not chaos and not cloud"
 
-lint: setup-dev
+test: setup-dev lint ## lint, types, and all tests that need no process of their own
+	$(PYTEST) $(FAST) --numprocesses logical --maxprocesses 8 --dist worksteal
+
+test-slow: setup-dev ## tests in processes of their own: commands, Ray, kills, clusters, notebooks
+	$(PYTEST) -m "slow and not chaos and not cloud" --numprocesses 3 --dist worksteal tests
+
+# make test-noise: tests/noise and the examples of raydr/noise.
+test-%: setup-dev
+	$(PYTEST) $(FAST) tests/$* $(wildcard raydr/$*)
+
+lint: setup-dev ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-unit: setup-dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s

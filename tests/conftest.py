@@ -42,12 +42,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the shared Ray, before tests are chosen by markers; skip what needs a GPU where there is none."""
+    """Mark what uses Ray and what is slow, before tests are chosen by markers; skip what needs a GPU where there is none."""
     import torch
 
     for item in items:
         if "ray_local" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+        if any(item.get_closest_marker(name) for name in ("ray", "e2e", "cluster")):
+            item.add_marker(pytest.mark.slow)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

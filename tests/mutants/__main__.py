@@ -3,7 +3,6 @@
     python -m tests.mutants                         # all of them: half an hour or more
     python -m tests.mutants --area losses masks     # some
     python -m tests.mutants --tree ../before --mutants LISTS --json before.json
-    python -m tests.mutants --beside before.json    # a table of both
 
 Ends with 1 if a mutant survives.
 """
@@ -15,7 +14,6 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 from tests.mutants.planting import (
@@ -38,7 +36,6 @@ def main() -> int:
     parser.add_argument("--name", nargs="*", default=[], help="only these")
     parser.add_argument("--nearest-only", action="store_true", help="do not go on to all tests of the package")
     parser.add_argument("--json", type=Path, help="write the results to this file, anew after each mutant")
-    parser.add_argument("--beside", type=Path, help="results of another tree, for a table of both")
     given = parser.parse_args()
     mutants = [
         one
@@ -61,11 +58,10 @@ def main() -> int:
             _write(given.json, results)
         results = check_killers(tree, results)
     _write(given.json, results)
-    before = {row["name"]: row for row in json.loads(given.beside.read_text())} if given.beside else None
-    print(as_table(results, before))
-    counts = Counter(result.outcome for result in results)
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return int(counts["killed"] < len(results))
+    print(as_table(results))
+    left = [result for result in results if result.outcome != "killed"]
+    print(*(f"{result.mutant.name}: {result.outcome} {result.by}" for result in left), sep="\n")
+    return int(bool(left))
 
 
 def _write(file: Path | None, results: list[Result]) -> None:

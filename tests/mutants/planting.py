@@ -11,11 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
@@ -255,27 +256,12 @@ def _run_pytest(tree: Path, arguments: Sequence[str], output: Path) -> None:
     os._exit(int(status))
 
 
-def as_table(results: Iterable[Result], before: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Markdown: one row a mutant, and what became of it in another tree beside it.
-
-    Args:
-        results: of this tree.
-        before: rows of another one, by the mutant's name.
-    """
-    heads = ["area", "mutant: what a user would suffer", "killed by"] + (["before, killed by"] if before else [])
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for result in results:
-        row = result.row()
-        cells = [row["area"], f"`{row['name']}`: {row['suffers']}", _said(row)]
-        if before:
-            cells.append(_said(before[row["name"]]) if row["name"] in before else "there was no such thing")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _said(row: Mapping[str, Any]) -> str:
-    """The test that killed a mutant, without what every test's id begins with; else the outcome."""
-    if row["outcome"] != "killed":
-        return f"**{row['outcome']}**" + (f" ({row['by']})" if row["by"] else "")
-    file, _, test = str(row["by"]).partition("::")
-    return f"`{file.removeprefix('tests/')}` {test.partition('[')[0].rpartition('.')[2]}".rstrip()
+def as_table(results: Sequence[Result]) -> str:
+    """Markdown: how many mutants of each area were planted, and how many of them killed."""
+    lines = ["| area | planted | killed |", "|---|---|---|"]
+    planted_in, killed_in = (
+        Counter(result.mutant.area for result in results if outcome in (None, result.outcome))
+        for outcome in (None, "killed")
+    )
+    lines += [f"| {area} | {count} | {killed_in[area]} |" for area, count in sorted(planted_in.items())]
+    return "\n".join([*lines, f"| all | {planted_in.total()} | {killed_in.total()} |"])

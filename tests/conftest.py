@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Ray and what is slow, before tests are chosen by markers; skip what needs a GPU where there is none."""
+    """Mark what uses Ray and what is slow, before tests are chosen by markers; skip GPU tests where there is none."""
     import torch
 
     for item in items:

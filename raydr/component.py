@@ -238,8 +238,10 @@ def findings(error: ValidationError) -> list[str]:
     for found in errors:
         steps = [str(step) for step in found["loc"]]
         key = ".".join(step for step in steps if not _UNION_MEMBER.match(step))
-        beside = (other["loc"][: len(steps) - 1] == found["loc"][:-1] for other in errors if other is not found)
-        if steps and steps[-1].startswith("literal[") and any(beside):
+        depth = len(steps) - 1
+        beside = [other["loc"][depth:] for other in errors if other["loc"][:depth] == found["loc"][:depth]]
+        literals = [str(one[0]).startswith("literal[") for one in beside if one]
+        if steps and steps[-1].startswith("literal[") and not all(literals):
             # Another member of the union says what is wrong with what was meant.
             continue
         if found["type"] == "extra_forbidden":

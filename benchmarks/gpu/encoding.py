@@ -27,7 +27,6 @@ from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 
 #: Tokens of a text on average: a query, a passage of 100 words, a long one.
@@ -129,6 +128,7 @@ def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: floa
 
 def from_strings(record: Record, folder: Path, dtype: str) -> None:
     """From strings to written vectors: the stage that encodes a corpus, in one process; and beside other programs."""
+    make_artifact(folder / "model", Identity(kind="model"), {}, {})
     model = save_model(_TINY if record.dry else SHAPES["bert-base"], folder)
     texts = make_texts(record.size(60_000, 80), LENGTHS[1] - 2)
     before = os.environ.get("TOKENIZERS_PARALLELISM", "")
@@ -160,12 +160,11 @@ def _stage(
 ) -> dict[str, Any]:
     """The clock starts when two parts are written: passes are recorded, and the tokenizer is ahead."""
     corpus = make_corpus(folder / f"corpus-{part_rows}-{way}", texts, part_rows)
-    made_of = make_artifact(folder / "made-of" / str(part_rows) / way, Identity(kind="model"), {}, {})
     arithmetic = Arithmetic(dtype, device, TOKEN_BUDGET[device])
     settings = EncodeConfig(batching=way, gpus_per_actor=float(device == "cuda"))
     done = make_in(
-        ThisProcess(), folder / "written", "embeddings", encode_texts, Artifact(Folder(model), made_of.manifest),
-        corpus, settings=settings, arithmetic=arithmetic,
+        ThisProcess(), folder / "written", "embeddings", encode_texts, Artifact.open(model, "model"), corpus,
+        settings=settings, arithmetic=arithmetic,
     )  # fmt: skip
     root, skip = Path(done.folder.root), 2
     files = sorted(root.glob("part-*.arrow"), key=lambda file: file.stat().st_mtime_ns)

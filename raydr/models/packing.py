@@ -118,7 +118,7 @@ def round_up(number: int) -> int:
     """The next of the sizes that shapes are rounded to: at most an eighth more, or 64.
 
     >>> [round_up(number) for number in (1, 65, 150, 16_000)]
-    [64, 80, 160, 16384]
+    [64, 72, 160, 16384]
     """
     step = 1 << ((max(number, _LEAST) - 1).bit_length() - 4)
     return -(-max(number, _LEAST) // step) * step

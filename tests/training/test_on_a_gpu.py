@@ -30,7 +30,7 @@ def losses_of(data: Any, checkpoint: str, device: str, **train: Any) -> list[flo
 def test_a_training_in_pieces_on_a_device_is_the_whole_one_on_a_processor(
     loss: str, device: str, ragged_data: Any, tiny_checkpoint: str
 ) -> None:
-    chosen = {"loss": {"name": loss, **LOSSES[loss]}}
+    chosen = {"loss": {"name": loss, **LOSSES[loss]}, "pair_detection": {"margins": "model", "num_random": 20}}
     expected = losses_of(ragged_data, tiny_checkpoint, "cpu", **chosen)
     found = losses_of(ragged_data, tiny_checkpoint, device, cache_tokens=64, **chosen)
     assert found == pytest.approx(expected, rel=1e-3)

@@ -14,6 +14,7 @@ from raydr.training.checkpoint import load_progress
 
 NPC_FROM_THE_START: dict[str, Any] = {
     "num_epochs": 1, "batch_size": 8, "num_hard_negatives": 2, "loss": {"name": "npc", "warmup_epochs": 0},
+    "pair_detection": {"margins": "model", "num_random": 20},
 }  # fmt: skip
 
 

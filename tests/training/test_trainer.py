@@ -510,7 +510,7 @@ def test_flags_of_one_positive_are_not_applied_to_another(tiny_data, tiny_checkp
 def test_random_pairs_are_not_taken_from_hard_negatives():
     assert PairDetectionConfig.model_validate({"detector": "anchored"}).detector.reads_random_pairs
     with pytest.raises(ValidationError, match="detector anchored compares with random pairs: against must be random"):
-        PairDetectionConfig.model_validate({"detector": "anchored", "against": "hard"})
+        PairDetectionConfig.model_validate({"detector": "anchored", "margins": "model", "against": "hard"})
 
 
 def test_accumulated_gradients_are_those_of_the_mean(tiny_data, tiny_checkpoint):

@@ -41,6 +41,8 @@ from raydr.store.manifest import Part
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
+#: Bytes that building takes for each byte of the terms, which are 4 a token, and for itself.
+_MEMORY_FACTOR, _MEMORY_BASE = 8, 2**28
 #: One row: the terms of one part of the corpus, see :class:`raydr.negatives.bm25.TokenizedTexts`.
 _TERMS = pa.schema(
     [
@@ -84,8 +86,9 @@ def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25
         terms = scratch_parts(making, "terms")
         calls = {f"part-{part:05d}.arrow": (passages, part, settings) for part in range(len(passages.part_names))}
         make_parts(terms, pool, _tokenize_part, calls, "bm25: cut into terms")
-        say(f"bm25: indexing {len(passages):,} passages")
-        making.done.update(pool.run(_build, making.folder, terms.folder, sorted(calls), settings))
+        memory = _MEMORY_BASE + _MEMORY_FACTOR * sum(terms.done[name].bytes for name in calls)
+        say(f"bm25: indexing {len(passages):,} passages in {memory / 2**30:,.1f} GiB of memory")
+        making.done.update(pool.run(_build, making.folder, terms.folder, sorted(calls), settings, memory=memory))
     return {
         "num_passages": len(passages),
         "num_terms": making.done[names[0]].counts["num_terms"],

@@ -25,6 +25,7 @@ from raydr.component import Neutral
 from raydr.console import counted, progress_bar, say
 from raydr.data.embeddings import Embeddings
 from raydr.data.partitions import Scope, within
+from raydr.distributed.cluster import stage_labels
 from raydr.distributed.failures import worker_errors
 from raydr.distributed.parts import RowRange, missing_parts, row_ranges, write_table
 from raydr.distributed.pool import Pool
@@ -274,6 +275,7 @@ def _search_by_actors(job: SearchJob, todo: Mapping[str, RowRange], layout: Layo
         "max_restarts": 3,
         "max_task_retries": -1,
         "allow_out_of_order_execution": True,
+        "label_selector": stage_labels(),
     }
     hold = ray.remote(num_cpus=layout.cpus, num_gpus=layout.gpus, **lasting)(ShardHolder)
     holders = [hold.remote(job, group, layout.cpus, layout.device) for group in layout.groups]

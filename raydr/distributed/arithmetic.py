@@ -69,7 +69,9 @@ def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> t
     if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
         raise TrainingError(f"train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs {IF_IT_GROWS}")
     device = "cuda" if settings.use_gpu else "cpu"
-    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0)
+    resolved: tuple[str, str] = pool.run(
+        _resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0, labels=settings.node_labels
+    )
     return resolved
 
 

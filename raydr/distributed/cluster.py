@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from raydr.component import Config
-from raydr.errors import ClusterError
+from raydr.errors import ClusterError, ConfigError
 
 #: Seconds to wait until something listens at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
@@ -34,6 +34,8 @@ TIME_TO_START = {
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_worker_register_timeout_seconds": "120",
 }
+#: The variable with which the nodes of a cluster state how far it may grow.
+CAPACITY = "RAYDR_CAPACITY"
 #: How the names of threads begin that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
 #: Lives as long as the process; its thread begins when it is first needed.
@@ -49,7 +51,13 @@ class RayConfig(Config):
     capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
     """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: the sums over the most
     nodes of all groups. Ray does not tell, so that null takes it for as large as it is when a stage begins. Nothing is
-    asked for beyond it; ``raydr plan`` reckons with it on any machine."""
+    asked for beyond it; ``raydr plan`` reckons with it on any machine. If null, the variable ``RAYDR_CAPACITY`` of the
+    cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set."""
+
+    node_labels: dict[str, str] = {"group": "!train"}
+    """Labels of the nodes that all work but training is placed on, in Ray's notation. The default leaves the machines
+    of several GPUs to ``train.node_labels: {group: train}``, since Ray would start them for encoders, before cheaper
+    ones; a node without such a label suits it. Any node if empty."""
 
     num_cpus: int | None = Field(default=None, ge=1)
     """CPUs of the local Ray; the machine's if null."""
@@ -168,9 +176,42 @@ def local_session() -> RayConfig | None:
 
 
 def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
-    """The session's ``ray.capacity``; None for a Ray on this machine, which does not grow."""
+    """How far the session's cluster may grow: ``ray.capacity``, else ``RAYDR_CAPACITY`` of the environment.
+
+    None for a Ray on this machine, which does not grow.
+
+    Raises:
+        ConfigError: the variable does not say such amounts.
+    """
     config = _Session.config
-    return config.capacity if config is not None and address_of(config) else None
+    if config is None or not address_of(config):
+        return None
+    return config.capacity if config.capacity is not None else read_capacity(os.environ.get(CAPACITY, ""))
+
+
+def read_capacity(text: str) -> dict[Literal["CPU", "GPU"], float] | None:
+    """The amounts of a text such as ``CPU=64,GPU=12``; None if it is empty.
+
+    Raises:
+        ConfigError: it names something else, or an amount is no number from 0.
+
+    >>> read_capacity("CPU=64,GPU=12")
+    {'CPU': 64.0, 'GPU': 12.0}
+    """
+    if not text:
+        return None
+    amounts = dict(item.partition("=")[::2] for item in text.split(","))
+    try:
+        return RayConfig.model_validate({"capacity": amounts}).capacity
+    except ValueError as error:
+        raise ConfigError(
+            f"{CAPACITY} is {text!r}: expected CPUs and GPUs of the largest cluster, such as CPU=64,GPU=12"
+        ) from error
+
+
+def stage_labels() -> dict[str, str]:
+    """Labels of the nodes for all work but training: ``ray.node_labels``."""
+    return dict((_Session.config or RayConfig()).node_labels)
 
 
 def address_of(config: RayConfig) -> str:

@@ -59,9 +59,25 @@ class Pool(ABC):
 
     @abstractmethod
     def run(
-        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
+        self,
+        function: Function,
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        memory: int = 0,
+        labels: Mapping[str, str] | None = None,
+        retried: bool = True,
     ) -> Any:
-        """The result of one call; ``retried`` says whether a worker that was lost in the middle may be replaced.
+        """The result of one call.
+
+        Args:
+            function: what is called.
+            arguments: of the call.
+            num_cpus: that it needs.
+            num_gpus: that it needs.
+            memory: bytes that it needs; 0 where any node has enough.
+            labels: of the nodes that suit; those of ``ray.node_labels`` if None.
+            retried: whether a worker that was lost in the middle may be replaced.
 
         Raises:
             RaydrError: what the function raised, as itself.
@@ -107,7 +123,14 @@ class ThisProcess(Pool):
         return None if self.num_cpus is None else max(1, int(self.num_cpus))
 
     def run(
-        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
+        self,
+        function: Function,
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        memory: int = 0,
+        labels: Mapping[str, str] | None = None,
+        retried: bool = True,
     ) -> Any:
         return function(*arguments)
 

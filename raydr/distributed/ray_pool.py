@@ -11,10 +11,10 @@ import ray
 
 from raydr.console import progress_bar
 from raydr.distributed.arithmetic import plan_encoders
-from raydr.distributed.cluster import RayConfig, local_session, start_ray, works_for_ray
+from raydr.distributed.cluster import RayConfig, local_session, stage_labels, start_ray, works_for_ray
 from raydr.distributed.failures import interrupt, worker_errors
 from raydr.distributed.pool import Calls, Feed, Function, Pool, ThisProcess
-from raydr.distributed.resources import num_gpus_here
+from raydr.distributed.resources import memory_to_ask, num_gpus_here
 
 if TYPE_CHECKING:
     from ray.data import DataContext
@@ -35,17 +35,27 @@ class RayPool(Pool):
         return max(1, int(num_cpus))
 
     def run(
-        self, function: Function, *arguments: Any, num_cpus: float = 1, num_gpus: float = 0, retried: bool = True
+        self,
+        function: Function,
+        *arguments: Any,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        memory: int = 0,
+        labels: Mapping[str, str] | None = None,
+        retried: bool = True,
     ) -> Any:
-        more = {} if retried else {"max_retries": 0}
-        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **more)(function)
+        options: dict[str, Any] = {} if retried else {"max_retries": 0}
+        options["label_selector"] = stage_labels() if labels is None else dict(labels)
+        if memory:
+            options["memory"] = memory_to_ask(memory)
+        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **options)(function)
         with worker_errors():
             return ray.get(task.remote(*arguments))
 
     def map(
         self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
     ) -> list[Any]:
-        task = ray.remote(num_cpus=num_cpus)(function)
+        task = ray.remote(num_cpus=num_cpus, label_selector=stage_labels())(function)
         references = [task.remote(*arguments) for arguments in calls]
         left, results = references, {}
         with progress_bar(description, len(references), unit) as bar:
@@ -60,7 +70,7 @@ class RayPool(Pool):
         return [results[reference] for reference in references]
 
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
-        task = ray.remote(num_cpus=1, num_returns="streaming")(function)
+        task = ray.remote(num_cpus=1, num_returns="streaming", label_selector=stage_labels())(function)
         left: list[Any] = [task.remote(*arguments) for arguments in calls]
         try:
             while left:
@@ -93,6 +103,7 @@ class RayPool(Pool):
                     batch_format="numpy",
                     fn_kwargs={"job": feed.job},
                     num_cpus=settings.cpus_per_tokenizer,
+                    label_selector=stage_labels(),
                 )
             rows = rows.map_batches(
                 feed.worker,
@@ -107,6 +118,7 @@ class RayPool(Pool):
                 ),
                 num_cpus=settings.cpus_per_actor,
                 num_gpus=settings.gpus_per_actor,
+                label_selector=stage_labels(),
             )
             yield from rows.iter_rows()
 

@@ -45,6 +45,20 @@ def num_gpus_here() -> int:
     return torch.cuda.device_count()
 
 
+def memory_to_ask(num_bytes: int) -> int:
+    """Bytes that a task asks Ray for which needs so many.
+
+    A cluster that grows starts a node that has them. Where nothing grows Ray would wait for ever, so that no more is
+    asked for than the largest node has; the task then has that node to itself.
+    """
+    if stated_capacity() is not None:
+        return num_bytes
+    import ray
+
+    there = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"]]
+    return min(num_bytes, int(max(there, default=0)))
+
+
 def node_capacities() -> list[dict[str, float]]:
     """CPUs and GPUs of each alive node."""
     import ray

@@ -191,6 +191,7 @@ CHANGES = {
     "train.cache_tokens": ["train.cache_tokens=64"],
     "train.node_labels": ["train.node_labels={market: spot}"],
     "ray.capacity": ["ray.capacity={CPU: 64, GPU: 12}"],
+    "ray.node_labels": ["ray.node_labels={market: spot}"],
     "cross_fit.batch_size": ["cross_fit.batch_size=16"],
     "encode.token_budget": ["encode.token_budget=2048"],
     "encode.device": ["encode.device=cuda", "encode.gpus_per_actor=1"],

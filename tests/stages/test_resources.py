@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from raydr.distributed.cluster import RayConfig, ray_session
+from raydr.distributed.cluster import RayConfig, ray_session, read_capacity, stated_capacity
 from raydr.distributed.ray_pool import choose_pool
 from raydr.distributed.resources import cluster_capacity
+from raydr.errors import ConfigError
 
 
 def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +54,22 @@ def test_pytorch_is_asked_for_gpus_only_where_there_is_a_driver() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = "0 False" if sys.platform == "linux" else "0 True"
     assert done.stdout.splitlines() == [expected, "True True"], done.stderr
+
+
+def test_the_nodes_of_a_cluster_state_its_capacity_and_the_setting_comes_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAYDR_CAPACITY", "CPU=64,GPU=12")
+    with ray_session(RayConfig(address="10.0.0.5:6379")):
+        assert stated_capacity() == {"CPU": 64, "GPU": 12}
+    with ray_session(RayConfig(address="10.0.0.5:6379", capacity={"CPU": 4})):
+        assert stated_capacity() == {"CPU": 4}
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with ray_session(RayConfig()):
+        assert stated_capacity() is None
+
+
+@pytest.mark.parametrize("text", ["64", "CPU=many", "CPU=-1", "TPU=4"])
+def test_a_capacity_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"RAYDR_CAPACITY is '{text}'"):
+        read_capacity(text)

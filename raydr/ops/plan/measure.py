@@ -28,7 +28,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
 from raydr.data.tables import of_queries, relevant
 from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
-from raydr.distributed.cluster import start_ray
+from raydr.distributed.cluster import stage_labels, start_ray
 from raydr.distributed.failures import worker_errors
 from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.build import write_index
@@ -191,7 +191,7 @@ class Trials:
             started = time.perf_counter()
             with worker_errors():
                 # One call a worker, so that each starts afresh and its peak of memory is its own.
-                task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=1)(_timed)
+                task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=1, label_selector=stage_labels())(_timed)
                 result, seconds = ray.get(task.remote(probe, *given))
             self._done[key] = result, max(0.0, time.perf_counter() - started - seconds)
         found: tuple[T, float] = self._done[key]

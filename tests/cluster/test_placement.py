@@ -1,0 +1,144 @@
+"""Which machines Ray's own scheduler starts for what the recipes ask for, on each shipped cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.kuberay.autoscaling_config import _generate_available_node_types_from_ray_cr_spec
+from ray.autoscaler.v2.instance_manager.config import NodeTypeConfig
+from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
+from ray.autoscaler.v2.utils import ResourceRequestUtil
+from ray.core.generated.autoscaler_pb2 import GangResourceRequest
+from ray.core.generated.common_pb2 import LabelSelectorOperator
+
+from raydr.artefacts import bm25
+from raydr.config.run import RunConfig
+from raydr.distributed.cluster import RayConfig, read_capacity
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(path for path in (ROOT / "jobs" / "recipes").glob("*.yaml") if path.name != "published.yaml")
+CLUSTERS = ("cluster.yaml", "cluster/gcp.yaml", "cluster/kuberay.yaml")
+GIB = 2**30
+
+
+def groups_of(file: str) -> dict[str, dict[str, Any]]:
+    """The groups of workers, by names without dashes."""
+    if file == "cluster/kuberay.yaml":
+        spec = next(yaml.safe_load_all((ROOT / file).read_text()))["spec"]
+        types = _generate_available_node_types_from_ray_cr_spec(spec)
+        types = {name: one for name, one in types.items() if one["max_workers"]}
+    else:
+        loaded = yaml.safe_load((ROOT / file).read_text())
+        types = {name: one for name, one in loaded["available_node_types"].items() if name != loaded["head_node_type"]}
+    return {name.replace("-", "_"): one for name, one in types.items()}
+
+
+def request(resources: Mapping[str, float], labels: Mapping[str, str]) -> Any:
+    selector = [
+        (
+            key,
+            LabelSelectorOperator.LABEL_OPERATOR_NOT_IN
+            if value.startswith("!")
+            else LabelSelectorOperator.LABEL_OPERATOR_IN,
+            [value.removeprefix("!")],
+        )
+        for key, value in labels.items()
+    ]
+    return ResourceRequestUtil.make(dict(resources), label_selectors=[selector] if selector else None)
+
+
+def started(
+    file: str, alone: list[Any], group: list[Any] | None = None, exhausted: Mapping[str, float] | None = None
+) -> dict[str, int]:
+    """How many machines of each group Ray starts for requests of their own, and for a group of requests.
+
+    Args:
+        file: of the cluster.
+        alone: requests of tasks and actors.
+        group: requests that are met together.
+        exhausted: groups whose last start has failed, with 0.
+    """
+    types = {
+        name: NodeTypeConfig(
+            name=name,
+            min_worker_nodes=0,
+            max_worker_nodes=one["max_workers"],
+            priority=one.get("priority", 0),
+            resources=one["resources"],
+            labels=one["labels"],
+        )
+        for name, one in groups_of(file).items()
+    }
+    reply = ResourceDemandScheduler().schedule(
+        SchedulingRequest(
+            disable_launch_config_check=True,
+            node_type_configs=types,
+            max_num_nodes=18,
+            resource_requests=ResourceRequestUtil.group_by_count(alone),
+            gang_resource_requests=[GangResourceRequest(requests=group)] if group else [],
+            recoverable_resource_availabilities=dict(exhausted or {}),
+        )
+    )
+    assert not reply.infeasible_resource_requests
+    assert not reply.infeasible_gang_resource_requests
+    return {one.instance_type: one.count for one in reply.to_launch}
+
+
+def encoders_of(config: RunConfig) -> list[Any]:
+    settings = config.encode
+    resources = {"GPU": settings.gpus_per_actor, "CPU": settings.cpus_per_actor}
+    return [request(resources, config.ray.node_labels)] * settings.max_actors
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recipes_encode_on_spot_machines_and_train_on_machines_of_several_gpus(recipe: Path, file: str) -> None:
+    config = RunConfig.load(recipe)
+    assert started(file, encoders_of(config)) == {"gpu_spot": config.encode.max_actors}
+    train = config.train
+    worker = request({"GPU": 1, "CPU": train.cpus_per_worker}, train.node_labels)
+    num_workers = train.num_workers
+    assert isinstance(num_workers, int)
+    assert started(file, [], [worker] * num_workers) == {"gpu_train": -(-num_workers // 4)}
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_encoders_beyond_the_spot_machines_take_single_gpus_at_full_price(file: str) -> None:
+    encoder = request({"GPU": 1, "CPU": 2}, RayConfig().node_labels)
+    assert started(file, [encoder] * 12) == {"gpu_spot": 8, "gpu_on_demand": 4}
+    assert started(file, [encoder] * 4, exhausted={"gpu_spot": 0.0}) == {"gpu_on_demand": 4}
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_without_labels_encoders_would_take_the_training_machines(file: str) -> None:
+    """What ``ray.node_labels`` is for: once Ray ranks otherwise, it may go."""
+    assert "gpu_train" in started(file, [request({"GPU": 1, "CPU": 2}, {})] * 4)
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_work_without_a_gpu_goes_where_its_memory_is(file: str) -> None:
+    labels = RayConfig().node_labels
+    assert started(file, [request({"CPU": 1}, labels)] * 8) == {"cpu": 1}
+    # BM25 of MS MARCO: 8.8 million passages of some 60 tokens, 4 bytes each in the files of terms.
+    memory = bm25._MEMORY_BASE + bm25._MEMORY_FACTOR * 8_800_000 * 60 * 4
+    assert 15 * GIB < memory < 64 * GIB
+    assert started(file, [request({"CPU": 1, "memory": memory}, labels)]) == {"cpu": 1}
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_the_nodes_state_the_capacity_of_the_file(file: str) -> None:
+    groups = groups_of(file).values()
+    sums = {kind: sum(one["max_workers"] * one["resources"].get(kind, 0) for one in groups) for kind in ("CPU", "GPU")}
+    text = (ROOT / file).read_text()
+    if file == "cluster/kuberay.yaml":
+        spec = yaml.safe_load(text.split("\n---\n")[0])["spec"]
+        [head] = spec["headGroupSpec"]["template"]["spec"]["containers"]
+        [stated] = [one["value"] for one in head["env"] if one["name"] == "RAYDR_CAPACITY"]
+    else:
+        [option] = [one for one in yaml.safe_load(text)["docker"]["run_options"] if "RAYDR_CAPACITY" in one]
+        stated = option.removeprefix("--env RAYDR_CAPACITY=")
+    assert read_capacity(stated) == sums

@@ -17,6 +17,7 @@ from raydr.distributed.arithmetic import check_encoders
 from raydr.distributed.cluster import local_session, ray_session
 from raydr.distributed.resources import cluster_capacity
 from raydr.pipeline.forecast import check_confirmed, read_forecast
+from raydr.pipeline.garbage import Claims, open_claims
 from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import Runner, read_by, repair
@@ -61,6 +62,10 @@ class Session:
         return Recipe(Declaring(self.config, Facts(self.places), self.config))
 
     @cached_property
+    def _claims(self) -> Claims:
+        return self._stack.enter_context(open_claims(self.places))
+
+    @cached_property
     def tracker(self) -> Tracker:
         """The run in MLflow; begun when it is first asked for."""
         config = self.config
@@ -88,8 +93,10 @@ class Session:
         Raises:
             FingerprintError: a name points to something else than what is asked for.
         """
-        wanted = {key for target in targets for key in (target.key, *target.ancestors())}
+        wanted = {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
         names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
+        if not self.dry_run:
+            self._claim(list(wanted.values()))
         if not (self.again or self.dry_run or moving):
             check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
@@ -115,6 +122,13 @@ class Session:
             if self.inventory.manifest(node) is not None:
                 self.places.point(name, node.kind, node.key)
         return [self.inventory.open(target) for target in targets]
+
+    def _claim(self, nodes: Sequence[Node]) -> None:
+        """Keep what is read and made from garbage collection until the session ends."""
+        new = self._claims.add(map(self.inventory.folder, nodes))
+        for node in nodes:
+            if self.inventory.folder(node) in new:
+                self.inventory.forget(node)
 
     def prune(self, nodes: Iterable[Node]) -> None:
         """Remove what only other nodes needed, and no name points to."""

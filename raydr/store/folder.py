@@ -105,6 +105,10 @@ class Folder:
     def size(self, name: str) -> int:
         return int(self.filesystem.size(self.path(name)))
 
+    def last_written(self) -> float:
+        """When the newest file below was written, in seconds since 1970; 0 where there is none."""
+        return max((self.filesystem.modified(self.path(name)).timestamp() for name in self.files()), default=0.0)
+
     def listing(self) -> dict[str, FileDetails]:
         """Size and version of all files by name: one listing, where asking for each would take a request a file."""
         prefix = self.root.rstrip("/") + "/"

@@ -28,6 +28,7 @@ from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.distributed.resources import cluster_capacity
 from raydr.errors import NodeLostError, RaydrError
+from raydr.pipeline.garbage import open_claims
 from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.refresh_results import dev_measures, dev_value, out_of_patience
@@ -297,8 +298,11 @@ def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -
         targets: what is asked for; what they need is made as well.
         pool: where all of them are made; chosen for each if None.
     """
+    targets = list(targets)
     inventory = Inventory(Places.of(config.workdir))
-    with ray_session(config.ray):
+    nodes = {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
+    with ray_session(config.ray), open_claims(inventory.places) as claims:
+        claims.add(map(inventory.folder, nodes.values()))
         runner = Runner(
             inventory, NullTracker(), config.model_dump(mode="json"), cluster_capacity(), names={}, pool=pool
         )

@@ -110,12 +110,15 @@ def command(
         then: says what acts on what the function returns, where that depends on it.
     """
     [_, *options] = inspect.signature(function).parameters
+    # Only what makes something asks; a verb may have a --yes of its own.
+    asks = "dry_run" in options
 
     @functools.wraps(function)
-    def run(config: str, set_: list[str] | None = None, yes: bool = False, **options: Any) -> None:
+    def run(config: str, set_: list[str] | None = None, **options: Any) -> None:
         from raydr.config.run import RunConfig
 
-        result = function(RunConfig.load(config, overrides(set_, yes)), **options)
+        confirmed = asks and options.pop("yes")
+        result = function(RunConfig.load(config, overrides(set_, confirmed)), **options)
         if show is not None:
             show(result)
         if result and then is not None:
@@ -129,8 +132,7 @@ def command(
         Parameter("config", keyword, annotation=ConfigFile),
         *_described(function, options),
         Parameter("set_", keyword, default=None, annotation=Overrides),
-        # Only what makes something asks.
-        *([Parameter("yes", keyword, default=False, annotation=Yes)] if "dry_run" in options else []),
+        *([Parameter("yes", keyword, default=False, annotation=Yes)] if asks else []),
     ]
     # What comes after the first paragraph is for readers of the Python API.
     return _read_by_typer(run, parameters, (inspect.getdoc(function) or "").partition("\n\n")[0])

@@ -18,7 +18,7 @@ from raydr.ops.doctor.examine import any_broken, examine, show
 from raydr.ops.doctor.machine import Finding
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
-from raydr.pipeline.garbage import Garbage, find_garbage
+from raydr.pipeline.garbage import MIN_AGE_MINUTES, Garbage, find_garbage, remove_garbage
 from raydr.pipeline.session import open_session
 from raydr.verbs import VERBS
 from raydr.verbs.app import load_command
@@ -223,18 +223,26 @@ def settings_command(
 def gc(
     config: RunConfig,
     yes: bool = False,
+    min_age_minutes: Annotated[float, typer.Option(min=0)] = MIN_AGE_MINUTES,
 ) -> list[Garbage]:
     """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes.
 
+    What a running command reads or makes is spared.
+
     Args:
         yes: remove them; without it they are only listed.
+        min_age_minutes: spare what was written within that time.
     """
-    found = find_garbage(Places.of(config.workdir))
-    for one in found:
+    places = Places.of(config.workdir)
+    garbage = remove_garbage(places, min_age_minutes) if yes else find_garbage(places, min_age_minutes)
+    for one in garbage:
         say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")
-        if yes:
-            one.folder.remove()
-    total = sum(one.num_bytes for one in found) / 1e6
+    total = sum(one.num_bytes for one in garbage) / 1e6
     done = "removed" if yes else "--yes removes them"
-    say(f"{counted(len(found), 'artefact')}, {total:,.1f} MB: {done}" if found else "nothing to remove")
-    return found
+    spared = f"; what was written within {min_age_minutes:g} minutes is spared" if min_age_minutes else ""
+    say(
+        f"{counted(len(garbage), 'artefact')}, {total:,.1f} MB: {done}{spared}"
+        if garbage
+        else f"nothing to remove{spared}"
+    )
+    return garbage

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
+from small_runs import small_run
 
+import raydr
 from graph.things import make_all, thing
 from raydr.artefacts.declaration import Existing, Node, Work
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.errors import DataError
-from raydr.pipeline.garbage import find_garbage
+from raydr.pipeline.garbage import SESSIONS, find_garbage, open_claims, remove_garbage
 from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.pipeline.running import Runner, read_by, repair
 from raydr.store.artifact import DONE, begin
@@ -68,7 +71,7 @@ def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
     )
     other.start()
     assert ready.wait(PATIENCE_S)
-    assert find_garbage(inventory.places) == []
+    assert find_garbage(inventory.places, 0) == []
     threading.Timer(1.0, done.set).start()
     make_all(tmp_path, node)
     other.join(PATIENCE_S)
@@ -124,7 +127,7 @@ def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
     result = thing("result", vectors)
     left = thing("left", text="22")
     inventory = make_all(tmp_path, a, vectors, kept, result, left, names={"result": result, "kept": kept})
-    found = find_garbage(inventory.places)
+    found = find_garbage(inventory.places, 0)
     assert {(one.kind, one.why) for one in found} == {
         ("embeddings", "no name reaches it"),
         ("thing", "no name reaches it"),
@@ -132,7 +135,105 @@ def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
     assert {one.folder.root for one in found} == {inventory.folder(vectors).root, inventory.folder(left).root}
     assert all(one.num_bytes > 0 for one in found)
     make_all(tmp_path, a)
-    assert "was set aside when it was made anew" in {one.why for one in find_garbage(inventory.places)}
+    assert "was set aside when it was made anew" in {one.why for one in find_garbage(inventory.places, 0)}
+
+
+@pytest.mark.parametrize("root", ["{}", "memory://claims{}"])
+def test_what_a_running_session_reads_or_makes_is_no_garbage(tmp_path: Path, root: str) -> None:
+    read, begun, other = thing("a", text="1"), thing("b", text="2"), thing("c", text="3")
+    inventory = make_all(root.format(tmp_path), read, other)
+    inventory.folder(begun).write_json("plan.json", {})
+    places = inventory.places
+    folders = {inventory.folder(one) for one in (read, begun)}
+    with open_claims(places) as claims:
+        assert claims.add(folders) == folders
+        assert claims.add([inventory.folder(read)]) == set()
+        assert [one.folder for one in remove_garbage(places, 0)] == [inventory.folder(other)]
+        assert inventory.folder(read).exists()
+        assert inventory.folder(begun).exists()
+    assert {one.folder for one in remove_garbage(places, 0)} == folders
+    assert not inventory.folder(read).exists()
+
+
+def test_a_verb_claims_all_that_its_plan_reads_and_makes(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work")
+    places, collected = Places.of(raw["workdir"]), []
+    make = Runner.make
+
+    def make_and_collect(self: Runner, nodes: Sequence[Node]) -> None:
+        make(self, nodes)
+        for name in places.names():
+            places.forget(name)
+        collected.append(remove_garbage(places, 0))
+
+    monkeypatch.setattr(Runner, "make", make_and_collect)
+    made = raydr.prepare(raw)
+    assert collected == [[]]
+    assert all(one.folder.exists() for one in made)
+    assert not [file for file in places.root.files(SESSIONS) if file.endswith(".json")]
+
+
+def test_claims_of_a_session_that_died_hold_no_more(tmp_path: Path) -> None:
+    a = thing("a", text="1")
+    inventory = make_all(tmp_path, a)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    other = context.Process(target=_claim, args=(inventory.places.root.url, inventory.folder(a).url, ready))
+    other.start()
+    assert ready.wait(PATIENCE_S)
+    assert find_garbage(inventory.places, 0) == []
+    other.kill()
+    other.join(PATIENCE_S)
+    assert [one.folder for one in find_garbage(inventory.places, 0)] == [inventory.folder(a)]
+    assert inventory.places.root.files(SESSIONS) == []
+
+
+def _claim(root: str, folder: str, ready: Any) -> None:
+    with open_claims(Places(Folder(root))) as claims:
+        claims.add([Folder(folder)])
+        ready.set()
+        threading.Event().wait(PATIENCE_S)
+
+
+def test_a_session_that_begins_while_garbage_is_removed_waits_and_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = thing("a", text="1")
+    inventory = make_all(tmp_path, a)
+    places, order = inventory.places, []
+    remove = Folder.remove
+
+    def claim() -> None:
+        with open_claims(places) as claims:
+            claims.add([inventory.folder(a)])
+            order.append("claimed")
+
+    sessions: list[threading.Thread] = []
+
+    def begin_one_first(self: Folder, name: str = "") -> None:
+        if self == inventory.folder(a):
+            sessions.append(threading.Thread(target=claim))
+            sessions[0].start()
+            while not places.root.files(SESSIONS):
+                pass
+            order.append("removed")
+        remove(self, name)
+
+    monkeypatch.setattr(Folder, "remove", begin_one_first)
+    remove_garbage(places, 0)
+    sessions[0].join(PATIENCE_S)
+    assert order == ["removed", "claimed"]
+
+
+def test_what_was_just_written_is_spared(tmp_path: Path) -> None:
+    a = thing("a", text="1")
+    inventory = make_all(tmp_path, a)
+    assert find_garbage(inventory.places) == []
+    for file in inventory.folder(a).files():
+        os.utime(inventory.folder(a).path(file), (0, 0))
+    assert [one.folder for one in find_garbage(inventory.places)] == [inventory.folder(a)]
 
 
 def test_an_artefact_that_is_there_is_a_node_with_its_own_key(tmp_path: Path) -> None:

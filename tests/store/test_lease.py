@@ -113,6 +113,6 @@ def test_what_is_being_made_is_no_garbage(folder, bucket, request):
     places = Places(Folder(f"{bucket}/{request.node.name}"))
     with pytest.raises(RuntimeError), begin(folder, IDENTITY) as making:
         making.folder.write_json("part.json", 1)
-        assert find_garbage(places) == []
+        assert find_garbage(places, 0) == []
         raise RuntimeError
-    assert [one.why for one in find_garbage(places)] == ["was begun and not finished"]
+    assert [one.why for one in find_garbage(places, 0)] == ["was begun and not finished"]

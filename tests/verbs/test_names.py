@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.pipeline.garbage import find_garbage
 from raydr.store.folder import Folder
 from raydr.verbs.app import app
 
@@ -31,9 +32,10 @@ def test_odd_names_of_folders_lead_to_the_same_run(beir_folder: Path, tiny_check
         (place / "run.yaml").write_text(yaml.safe_dump(raw))
         done = CliRunner().invoke(app, ["search", str(place / "run.yaml"), "--split", "test"])
         assert done.exit_code == 0, done.output
-        done = CliRunner().invoke(app, ["gc", str(place / "run.yaml"), "--yes"])
+        done = CliRunner().invoke(app, ["gc", str(place / "run.yaml"), "--yes", "--min-age-minutes", "0"])
         assert done.exit_code == 0, done.output
         places = Places.of(str(place / "work"))
+        assert find_garbage(places, 0) == []
         keys.append({name: places.pointer(name) for name in places.names()})
     assert keys[0] == keys[1]
     assert {path.name for path in tmp_path.iterdir()} == {ODD, "plain"}
